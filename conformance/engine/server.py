@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real ``vllm serve`` of our own.
+
+`external` gives a server that runs already the same surface.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance.engine.entry_points import synthetic_distribution
+from conformance.engine.environment import host_environment, vllm_metadata_shim
+from conformance.engine.external_server import (
+    ExternalServer,
+    ServerFailed,
+    external,
+    open_client,
+    trouble,
+)
+from conformance.engine.server_log import cause, last_line, port_was_taken, read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+__all__ = ["ExternalServer", "Server", "ServerFailed", "external"]
+
+_HOST = "127.0.0.1"
+_STARTS = 3  # how often a server that lost the race for its port is started
+_POLL = 0.1  # seconds between two looks at a server that starts
+_GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+# For tiny models only: the memory for keys and values is fixed, because vLLM's default wants most
+# of the machine's; the executor without a worker process saves an import of vLLM, and only its
+# full name is not turned back into the one with.
+_ARGUMENTS = ("--enforce-eager", "--max-model-len=256", "--dtype=float32", "--max-num-seqs=8")
+_DEVICE_ARGUMENTS = {
+    "cpu": (
+        f"--kv-cache-memory-bytes={32 << 20}",
+        "--distributed-executor-backend=vllm.v1.executor.uniproc_executor.UniProcExecutor",
+    ),
+    "cuda": ("--gpu-memory-utilization=0.2",),
+}
+
+
+class Server:
+    """A ``vllm serve`` process of our own; make one with `Server.start`.
+
+    It ends with `stop`, at the end of a ``with`` block, when the interpreter exits, and, by way of
+    a supervising process, when this process is killed.
+    """
+
+    def __init__(
+        self,
+        *,
+        model_name: str,
+        log: Path,
+        port: int | None,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        scratch: tempfile.TemporaryDirectory[str],
+    ) -> None:
+        """Start the process; `Server.start` prepares what it needs."""
+        self.model_name = model_name
+        self.log = log
+        self._fixed_port = port
+        self._command = tuple(command)
+        self._environment = dict(environment)
+        self._scratch = scratch
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._client = open_client(own=True)
+        self._starts = 0
+        self._exit_status: int | None = None
+        self._was_healthy = False
+        self._stopped = False
+        self._launch()
+        atexit.register(self.stop)
+
+    @classmethod
+    def start(
+        cls,
+        model: Path | str,
+        *,
+        log: Path,
+        served_model_name: str = "tiny",
+        logits_processors: Sequence[str] = (),
+        python_path: Sequence[Path | str] = (),
+        entry_points: Mapping[str, Mapping[str, str]] | None = None,
+        device: str = "cpu",
+        port: int | None = None,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Server:
+        """Start a server in the background and return at once.
+
+        *model* is a folder or a name; *logits_processors* are ``"package.module:Class"`` names;
+        *entry_points* maps groups to entry points, seen by this server alone;
+        *device* is ``"cpu"`` or ``"cuda"``; *arguments* come after the defaults for tiny models
+        and so override them; *environment* overrides every other variable.
+        Without *port* a free one is chosen.
+        Everything vLLM prints goes to *log*, which is overwritten.
+
+        Raises:
+            ServerFailed: if *port* is given and in use.
+            ValueError: if an entry point cannot be written.
+        """
+        scratch = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
+        try:
+            folder = Path(scratch.name)
+            path = [*python_path]
+            for index, (group, entries) in enumerate((entry_points or {}).items()):
+                path.append(
+                    synthetic_distribution(
+                        folder, name=f"conformance-entries-{index}", group=group, entries=entries
+                    )
+                )
+            if shim := vllm_metadata_shim(folder):
+                path.append(shim)
+            command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model)]
+            command += [f"--host={_HOST}", f"--served-model-name={served_model_name}"]
+            command += [*_ARGUMENTS, *_DEVICE_ARGUMENTS[device]]
+            if logits_processors:
+                command += ["--logits-processors", *logits_processors]
+            return cls(
+                model_name=served_model_name,
+                log=log,
+                port=port,
+                command=[*command, *arguments],
+                environment=host_environment(
+                    python_path=dict.fromkeys(path), extra=environment, device=device
+                ),
+                scratch=scratch,
+            )
+        except BaseException:
+            scratch.cleanup()
+            raise
+
+    def _launch(self) -> None:
+        self._reservation = _reserve(self._fixed_port or 0)
+        self.port: int = self._reservation.getsockname()[1]
+        if sys.platform != "linux":
+            # Elsewhere a bound socket keeps vLLM itself from the port.
+            self._reservation.close()
+        supervised = [sys.executable, "-I", "-S", str(_SUPERVISOR), str(os.getpid()), str(_GRACE)]
+        self._starts += 1
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*supervised, *self._command, f"--port={self.port}"],
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        word, _, number = self._process.stdout.readline().partition(" ")
+        if word != "pid":
+            self._process.wait()
+            self._reservation.close()
+            msg = f"vLLM could not be started{self._evidence(cause(read_log(self.log)))}"
+            raise ServerFailed(msg)
+        #: process id of vLLM's API server, and of its process group
+        self.pid = int(number)
+
+    @property
+    def url(self) -> str:
+        """The address without a path, ``http://127.0.0.1:PORT``."""
+        return f"http://{_HOST}:{self.port}"
+
+    def alive(self) -> bool:
+        """Whether the process runs, healthy or not."""
+        return self._process.poll() is None
+
+    def healthy(self) -> bool:
+        """Whether the server answers that it is healthy, asked once."""
+        return self.alive() and trouble(self._client, f"{self.url}/health") is None
+
+    def wait_healthy(self, timeout: float = 180.0) -> None:
+        """Return when the server is healthy.
+
+        A server whose port was taken while it started is started again on another; so read `port`
+        and `url` afterwards.
+
+        Raises:
+            ServerFailed: if it died or is not healthy within *timeout* seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not self.healthy():
+            failure = self.failure()
+            if failure is not None:
+                if not self._start_elsewhere():
+                    raise ServerFailed(failure)
+            elif self._stopped:
+                msg = f"the vLLM server on port {self.port} was stopped before it was healthy"
+                raise ServerFailed(msg)
+            elif time.monotonic() > deadline:
+                line = last_line(read_log(self.log))
+                msg = f"vLLM did not become healthy within {timeout:g} s{self._evidence(line)}"
+                raise ServerFailed(msg)
+            time.sleep(_POLL)
+        self._was_healthy = True
+        self._reservation.close()
+
+    def failure(self, *, within: float = 0.0) -> str | None:
+        """Return a sentence on how the process died, or None if it runs or was stopped.
+
+        An engine that a plugin brought down takes the server with it some seconds later:
+        *within* is how many seconds to wait for that.
+        """
+        if self._stopped:
+            return None
+        try:
+            self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return None
+        status = self._status()
+        line = cause(read_log(self.log))
+        if status is None:
+            ending = "lost its supervisor"
+        elif status < 0:
+            ending = f"was killed by {signal.Signals(-status).name}"
+        else:
+            # An API server whose engine died ends with 0.
+            ending = f"ended with exit status {status}"
+        phase = "while it served" if self._was_healthy else "before it was healthy"
+        return f"vLLM {ending} {phase}{self._evidence(line)}"
+
+    def stop(self) -> None:
+        """End the server and every process it started, and wait until they are gone."""
+        # A fork of this process runs its exit handlers too.
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._stopped = True
+            self._reservation.close()
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2 * _GRACE)
+            if self._process.poll() is None or self._status() is None:
+                # The supervisor is stuck, or was killed before it had done its work.
+                for group in (self.pid, self._process.pid):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(group, signal.SIGKILL)
+                self._process.wait()
+            self._process.stdout.close()
+            self._client.close()
+            self._scratch.cleanup()
+        atexit.unregister(self.stop)
+
+    def _start_elsewhere(self) -> bool:
+        """Start again on another port, if the port was the trouble, and say whether."""
+        with self._lock:
+            taken = port_was_taken(read_log(self.log))
+            if self._stopped or self._fixed_port or self._starts == _STARTS or not taken:
+                return False
+            self._reservation.close()
+            self._exit_status = None
+            self._launch()
+            return True
+
+    def _status(self) -> int | None:
+        """Return the exit status that the supervisor reported, if it did."""
+        assert self._process.stdout is not None
+        if not self._process.stdout.closed:
+            for line in self._process.stdout:
+                word, _, number = line.partition(" ")
+                if word == "exit":
+                    self._exit_status = int(number)
+        return self._exit_status
+
+    def _evidence(self, line: str | None) -> str:
+        return f"{f': {line}' if line else ', and its log is empty'} (log: {self.log})"
+
+    def __enter__(self) -> Server:
+        """Return the server itself, which may still be starting."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the server."""
+        self.stop()
+
+
+def _reserve(port: int) -> socket.socket:
+    """Return a socket bound to *port*, or to a free one if it is 0, that does not listen.
+
+    As long as it is open, no other process is given the port; vLLM may bind it all the same,
+    because it sets the same option.
+    """
+    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        reservation.bind((_HOST, port))
+    except OSError as error:
+        reservation.close()
+        msg = f"port {port} of {_HOST} cannot be used for the vLLM server: {error.strerror}"
+        raise ServerFailed(msg) from error
+    return reservation

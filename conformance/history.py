@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories: what requests do, step by step.
+
+A history says only what a scheduler decides: who joins, finishes, is paused and resumed,
+and how many tokens of a prompt are computed in a step.
+What that does to rows and slots is vLLM's business,
+so the same histories drive every generation of the logits-processor interface.
+"""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+#: A parameter set of the profile: the list it is in, and its position there.
+Choice = tuple[Literal["on", "off"], int]
+
+
+@attrs.frozen
+class Request:
+    """A request that joins: its name in messages, its prompt and its parameters."""
+
+    name: str
+    prompt: tuple[int, ...]
+    choice: Choice
+
+
+@attrs.frozen
+class Step:
+    """One engine step, or ``repeat`` equal ones in which nobody joins, leaves or pauses."""
+
+    finish: tuple[str, ...] = ()
+    join: tuple[Request, ...] = ()
+    pause: tuple[str, ...] = ()  #: live requests that are not scheduled: preempted
+    chunk: tuple[tuple[str, int], ...] = ()  #: tokens computed, where fewer than the whole prefill
+    repeat: int = 1
+
+
+History = tuple[Step, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Shape:
+    """Which histories a strategy generates; each switch allows one thing a scheduler does."""
+
+    name: str
+    title: str
+    steps: int = 6
+    first: int = 3  #: requests that join in the first step, at most
+    live: int = 5  #: requests alive at the same time, at most
+    prompt: int = 3  #: prompt length, at most
+    #: ``stack``: the latest first; ``replaced``: as many join as finish, in the same step;
+    #: ``alone``: never in a step in which others join; ``free``: anyhow.
+    finish: Literal["never", "stack", "replaced", "alone", "free"] = "never"
+    join_later: bool = True
+    pause: bool = False
+    chunk: bool = False
+    repeat: bool = True
+    stays: bool = False  #: the first request stays and others come and go in every step
+    #: How the host plays the history, not what requests do:
+    reorder: bool = False  #: the attention backend sorts decodes before prefills (SWAP moves)
+    asynchronous: bool = False  #: async scheduling: the newest output is -1 in ``update_state``
+
+
+@st.composite
+def histories(
+    draw: DrawFn, shape: Shape, choices: Sequence[Choice], tokens: Sequence[int]
+) -> History:
+    """Generate histories of a shape.
+
+    Draws are few and small integers, each simplest at zero,
+    so that generation is fast and a failing history shrinks to a few plain steps.
+    """
+    joined = 0
+    prefill: dict[str, int] = {}  # live request -> tokens still to compute, in joining order
+    outputs: dict[str, int] = {}
+    lengths: dict[str, int] = {}
+    steps: list[Step] = []
+    count = draw(st.integers(1, shape.steps))
+    for index in range(count):
+        finish = _draw_finish(draw, shape, list(prefill)) if index else ()
+        for name in finish:
+            del prefill[name]
+        join: list[Request] = []
+        for _ in range(_draw_joins(draw, shape, index, len(prefill), len(finish))):
+            length = draw(st.integers(1, shape.prompt))
+            start = draw(st.integers(0, len(tokens) - 1))
+            name = _name(joined)
+            joined += 1
+            prompt = tuple(tokens[(start + offset) % len(tokens)] for offset in range(length))
+            join.append(Request(name, prompt, draw(st.sampled_from(choices))))
+            prefill[name], outputs[name], lengths[name] = length, 0, length
+        new = {request.name for request in join}
+        pause: tuple[str, ...] = ()
+        if shape.pause and index and (old := [name for name in prefill if name not in new]):
+            mask = draw(st.integers(0, 2 ** len(old) - 1))
+            pause = tuple(name for bit, name in enumerate(old) if mask >> bit & 1)
+        chunk: list[tuple[str, int]] = []
+        for name, remaining in prefill.items():
+            if name in pause:
+                # Preempted: everything is computed again when it comes back.
+                prefill[name] = lengths[name] + outputs[name]
+            elif shape.chunk and remaining > 1 and (left := draw(st.integers(0, remaining - 1))):
+                chunk.append((name, remaining - left))
+                prefill[name] = left
+            else:
+                prefill[name] = 1
+                outputs[name] += 1
+        repeat = 1
+        if shape.repeat and not (finish or pause or chunk) and index:
+            repeat = draw(st.integers(1, 4))
+            for name in prefill:
+                outputs[name] += repeat - 1
+        steps.append(Step(finish, tuple(join), pause, tuple(chunk), repeat))
+    return tuple(steps)
+
+
+def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]:
+    if shape.finish == "never" or not live:
+        return ()
+    if shape.stays:
+        return tuple(live[1:]) if len(live) > 1 and draw(st.booleans()) else ()
+    count = draw(st.integers(0, min(3, len(live))))
+    if shape.finish == "stack":
+        return tuple(live[len(live) - count :])
+    names = list(live)
+    return tuple(names.pop(draw(st.integers(0, len(names) - 1))) for _ in range(count))
+
+
+def _draw_joins(draw: DrawFn, shape: Shape, index: int, live: int, finished: int) -> int:
+    if index == 0:
+        return draw(st.integers(1, shape.first))
+    if shape.finish == "replaced":
+        return finished
+    if not shape.join_later or (finished and shape.finish in ("stack", "alone")):
+        return 0
+    if shape.stays and live == 1:
+        return 1
+    return draw(st.integers(0, max(0, min(2, shape.live - live))))
+
+
+def _name(index: int) -> str:
+    letter = ascii_uppercase[index % 26]
+    return letter if index < 26 else f"{letter}{index // 26}"
+
+
+def strategy(
+    shape: Shape, choices: Sequence[Choice], tokens: Sequence[int]
+) -> SearchStrategy[History]:
+    """Return the strategy of a shape, over the parameter sets that a profile offers."""
+    return histories(shape, tuple(choices), tuple(tokens))
+
+
+def to_json(history: History) -> list[dict[str, Any]]:
+    """Return a history as JSON values, leaving out what is empty."""
+    steps = []
+    for step in history:
+        document: dict[str, Any] = {}
+        if step.finish:
+            document["finish"] = list(step.finish)
+        if step.join:
+            document["join"] = [
+                {"name": r.name, "prompt": list(r.prompt), "params": list(r.choice)}
+                for r in step.join
+            ]
+        if step.pause:
+            document["pause"] = list(step.pause)
+        if step.chunk:
+            document["chunk"] = dict(step.chunk)
+        if step.repeat != 1:
+            document["repeat"] = step.repeat
+        steps.append(document)
+    return steps
+
+
+def from_json(steps: Sequence[dict[str, Any]]) -> History:
+    """Read a history that :func:`to_json` wrote."""
+    return tuple(
+        Step(
+            finish=tuple(step.get("finish", ())),
+            join=tuple(
+                Request(r["name"], tuple(r["prompt"]), (r["params"][0], r["params"][1]))
+                for r in step.get("join", ())
+            ),
+            pause=tuple(step.get("pause", ())),
+            chunk=tuple(step.get("chunk", {}).items()),
+            repeat=step.get("repeat", 1),
+        )
+        for step in steps
+    )
+
+
+def size(history: History) -> tuple[int, int, int]:
+    """Order histories by how much a person must read: steps, requests, then everything else."""
+    requests = sum(len(step.join) for step in history)
+    rest = sum(
+        step.repeat + len(step.pause) + len(step.chunk) + sum(len(r.prompt) for r in step.join)
+        for step in history
+    )
+    return len(history), requests, rest

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in worker processes: describing targets, and the trials of one plugin.
+
+The only module outside the generation folders that imports plugin code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import platform
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance import profile as profiles
+from conformance import target as targets
+from conformance.generations import all_generations, named
+from conformance.settings import UsageError
+from conformance.target import LoadFailure, Plugin, Target
+from conformance.verdict import RuleResult, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+
+    from conformance.rules import Evidence, Generation
+    from conformance.settings import Settings
+
+
+def describe(connection: Connection, wanted: Sequence[Target]) -> None:
+    """Answer with the plugins of all targets, or a ``UsageError`` for the first that has none."""
+    connection.recv()
+    try:
+        connection.send([plugin for target in wanted for plugin in _plugins(target)])
+    except UsageError as error:
+        connection.send(error)
+
+
+def trial(
+    connection: Connection,
+    plugin: Plugin,
+    evidence: Evidence,
+    settings: Settings,
+    model: str,
+    folder: str,
+) -> None:
+    """Answer each rule id with its result, until the caller hangs up."""
+    generation = named(plugin.generation)
+    opened: Any = None
+    try:
+        try:
+            target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
+            cls = targets.load_class(target)
+            profile = _profile(plugin, settings)
+            opened = importlib.import_module(generation.suite).open_trial(
+                evidence,
+                cls,
+                plugin,
+                profile.section(generation.interface) if profile else {},
+                origin=profile.origin if profile else None,
+                model=model,
+                settings=settings,
+                folder=folder,
+            )
+        except (UsageError, LoadFailure) as error:
+            connection.recv()
+            connection.send(UsageError(str(error)))
+            return
+        except Exception as error:  # noqa: BLE001 - reported as the harness's own fault
+            traceback.print_exc()
+            opened = _Unopened(f"the trial could not be opened: {_named(error)}", evidence)
+        while True:
+            rule = connection.recv()
+            if rule == "context":
+                connection.send(_context(opened))
+                continue
+            connection.send(_check(opened, rule, evidence, connection))
+    except EOFError:
+        pass
+    finally:
+        if hasattr(opened, "close"):
+            opened.close()
+
+
+def _check(opened: Any, rule: str, evidence: Evidence, connection: Connection) -> RuleResult:  # noqa: ANN401
+    if hasattr(opened, "progress"):
+        opened.progress = connection.send
+    try:
+        result = opened.check(rule)
+    except Exception as error:  # noqa: BLE001 - reported as the harness's own fault
+        traceback.print_exc()
+        return RuleResult(rule, Verdict.ERROR, evidence, message=_named(error))
+    if not isinstance(result, RuleResult):
+        return RuleResult(rule, Verdict.ERROR, evidence, message=f"the check gave {result!r}")
+    return result
+
+
+class _Unopened:
+    """A trial that could not be opened: every rule is an error."""
+
+    def __init__(self, message: str, evidence: Evidence) -> None:
+        self._message = message
+        self._evidence = evidence
+
+    def check(self, rule: str) -> RuleResult:
+        return RuleResult(rule, Verdict.ERROR, self._evidence, message=self._message)
+
+
+def _plugins(target: Target) -> list[Plugin]:
+    """Return the plugins of one target."""
+    source = targets.find_source(target)
+    try:
+        if target.qualname is not None:
+            cls = targets.load_class(target)
+            generation, broken = _generation(cls)
+            return [_describe(target, cls.__qualname__, generation, source, broken)]
+        module = targets.load_module(target)
+    except LoadFailure as error:
+        # Nothing is known of the class but its source: the first interface answers for it.
+        return [_describe(target, target.qualname, all_generations()[0], source, str(error))]
+    classes = targets.classes_of(module)
+    found = [
+        _describe(target, cls.__qualname__, generation, source, broken)
+        for cls in classes
+        for generation, broken in [_generation(cls)]
+        if not inspect.isabstract(cls) and (broken is None or _meant(cls))
+    ]
+    if not found:
+        names = ", ".join(cls.__name__ for cls in classes) or "none"
+        raise UsageError(
+            f"--plugin-path {target.text!r}: {target.module} defines no vLLM plugin "
+            f"(classes: {names})."
+        )
+    return found
+
+
+def _generation(cls: type) -> tuple[Generation, str | None]:
+    """Return the generation of a class, and why it cannot be a plugin of it."""
+    suites = [(g, importlib.import_module(g.suite)) for g in all_generations()]
+    for generation, suite in suites:
+        if suite.recognises(cls):
+            return generation, None
+    for generation, suite in suites:
+        if suite.meant(cls):
+            return generation, f"{cls.__name__} is not a subclass of {suite.BASE}"
+    bases = ", ".join(suite.BASE for _, suite in suites)
+    return suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}"
+
+
+def _meant(cls: type) -> bool:
+    return any(importlib.import_module(g.suite).meant(cls) for g in all_generations())
+
+
+def _describe(
+    target: Target,
+    qualname: str | None,
+    generation: Generation,
+    source: str | None,
+    broken: str | None,
+) -> Plugin:
+    whole = target.qualname is None and qualname is not None
+    return Plugin(
+        target=f"{target.text}:{qualname}" if whole else target.text,
+        interface=generation.interface,
+        generation=generation.name,
+        module=target.module,
+        qualname=qualname or "",
+        root=target.root,
+        path=source,
+        digest=targets.digest_of(source),
+        version=targets.version_of(target.module),
+        broken=broken,
+    )
+
+
+def _profile(plugin: Plugin, settings: Settings) -> profiles.Profile | None:
+    if settings.profile is not None:
+        return profiles.load(settings.profile, settings.directory)
+    return profiles.find(plugin.path)
+
+
+def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any generation
+    """Return what a certificate says about where and with what the rules were tried."""
+    import torch
+    import vllm
+
+    return {
+        "vllm": vllm.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "executable": Path(sys.executable).name,
+        **(opened.context() if hasattr(opened, "context") else {}),
+    }
+
+
+def _named(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plugin is tried out on: its class, its parameters, the logits, and calls that are watched."""
+
+from __future__ import annotations
+
+import copy
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+
+from conformance.logits_batch import host
+from conformance.rules import nearest
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from conformance.history import Choice
+
+#: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs.
+#: Far above anything honest, a first ``torch.compile`` included.
+CALL_LIMIT = 30.0
+
+#: Building an instance slower than this, examples share one instance and leave it idle between.
+SLOW_CONSTRUCTOR = 0.02
+
+_LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
+
+
+class PluginRaised(Exception):
+    """The plugin raised where the engine calls it."""
+
+    def __init__(self, call: str, error: BaseException) -> None:
+        super().__init__(f"{call} raised {type(error).__name__}: {error}")
+        self.call = call
+        self.error = error
+
+
+class PluginHung(BaseException):
+    """A call did not return in time; a ``BaseException`` so that plugins do not swallow it."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__(f"{call} did not return within {CALL_LIMIT:.0f} s")
+        self.call = call
+
+
+#: The plugin call in progress, for whoever interrupts it.
+_in_progress: list[str] = []
+
+
+def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
+    """Call into the plugin.
+
+    Raises:
+        PluginRaised: it raised; the exception is attached.
+        PluginHung: it was interrupted by :func:`limited`.
+
+    """
+    _in_progress.append(what)
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        raise PluginRaised(what, error) from error
+    finally:
+        _in_progress.pop()
+
+
+@contextmanager
+def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
+    """Interrupt the block when it takes longer than ``seconds`` of wall time.
+
+    Raises:
+        PluginHung: the plugin was being called.
+        TimeoutError: nothing of the plugin was running: the harness itself is slow.
+
+    """
+
+    def interrupt(*_: object) -> None:
+        if _in_progress:
+            raise PluginHung(_in_progress[-1])
+        raise TimeoutError("the harness did not finish an example in time")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    # Again and again, in case the plugin catches everything and goes on.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Watched(LogitsProcessor):
+    """A plugin as the batch sees it: every call goes through :func:`call`."""
+
+    def __init__(self, plugin: LogitsProcessor) -> None:
+        self.plugin = plugin
+
+    def is_argmax_invariant(self) -> bool:
+        """Return the plugin's claim."""
+        return call("is_argmax_invariant()", self.plugin.is_argmax_invariant)  # type: ignore[no-any-return]
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        """Pass a batch update on."""
+        name = "update_state(None)" if batch_update is None else "update_state(batch_update)"
+        call(name, self.plugin.update_state, batch_update)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Pass logits on; whatever comes back is judged by the caller."""
+        return call("apply(logits)", self.plugin.apply, logits)  # type: ignore[no-any-return]
+
+
+@attrs.define
+class Bench:
+    """One plugin class with everything it needs to be tried out."""
+
+    plugin: type[LogitsProcessor]
+    model: str  #: folder of the model whose configuration the constructor gets
+    parameters: Mapping[Choice, Mapping[str, Any]]  #: ``SamplingParams`` keywords of each choice
+    seed: int
+    vocabulary: int = attrs.field(init=False)
+    tokens: tuple[int, ...] = attrs.field(init=False)  #: token ids that prompts are made of
+    table: torch.Tensor = attrs.field(init=False)
+    _idle: list[Watched] = attrs.field(init=False, factory=list)
+    _slow: bool = attrs.field(init=False, default=False)
+    _prototypes: dict[Choice, SamplingParams] = attrs.field(init=False, factory=dict)
+    _containers: dict[Choice, list[str]] = attrs.field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Derive the tokens and the logits from the model, the parameters and the seed."""
+        self.vocabulary = host.vllm_config(self.model).model_config.get_vocab_size()
+        # Few different tokens, those of the parameters among them, so that history readers
+        # (n-gram bans, stop words) meet what they look for within a few steps.
+        named = [value for value in _integers(self.parameters) if 2 < value < self.vocabulary]
+        self.tokens = tuple(dict.fromkeys([*named[:3], 7, 11, 13]))
+        self.table = logits_table(self.vocabulary, self.tokens, self.seed)
+        self._prototypes = {
+            choice: sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
+            for choice, keywords in self.parameters.items()
+        }
+        self._containers = {
+            choice: [
+                field
+                for field in SamplingParams.__struct_fields__
+                if isinstance(getattr(params, field), dict | list | set)
+            ]
+            for choice, params in self._prototypes.items()
+        }
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The parameter sets that histories draw from: as often on as off."""
+        on = [choice for choice in self.parameters if choice[0] == "on"]
+        off = [choice for choice in self.parameters if choice[0] == "off"]
+        if not on or not off:
+            return tuple(on or off)
+        longer = max(len(on), len(off))
+        return tuple(
+            side[index % len(side)] for index in range(longer) for side in (on, off)
+        )
+
+    def params(self, choice: Choice) -> SamplingParams:
+        """Return a fresh ``SamplingParams``: no two requests share one, or a container in it."""
+        prototype = self._prototypes[choice]
+        params = copy.copy(prototype)
+        # Deep copies of whole parameter sets would be a third of the time of an example.
+        for field in self._containers[choice]:
+            setattr(params, field, copy.deepcopy(getattr(prototype, field)))
+        return params
+
+    def unchanged(self, params: SamplingParams, choice: Choice) -> bool:
+        """Tell whether nobody has written to a request's parameters."""
+        return bool(params == self._prototypes[choice])
+
+    def new(self) -> Watched:
+        """Return an idle instance: fresh, or used before where building one takes long."""
+        if self._idle:
+            return self._idle.pop()
+        started = time.perf_counter()
+        instance = call("__init__", self.construct)
+        self._slow = self._slow or time.perf_counter() - started > SLOW_CONSTRUCTOR
+        return Watched(instance)
+
+    def construct(self) -> LogitsProcessor:
+        """Make an instance as ``build_logitsprocs`` does."""
+        return self.plugin(host.vllm_config(self.model), host.CPU, False)
+
+    def retire(self, instance: Watched, rows: int) -> None:
+        """Take back an instance after an example, with all of its requests finished."""
+        if self._slow:
+            removed = list(range(rows - 1, -1, -1))
+            instance.update_state(BatchUpdate(0, removed, [], []) if rows else None)
+            self._idle.append(instance)
+
+    def logits_row(self, prompt: Sequence[int], outputs: Sequence[int]) -> int:
+        """Return which row of :attr:`table` the model would give after these tokens."""
+        return (sum(prompt) * 31 + len(prompt) * 7 + sum(outputs) * 3 + len(outputs)) % _LOGITS_ROWS
+
+
+def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
+    """Return float32 logits ``[97, vocabulary]`` such as a model with a grammar mask gives.
+
+    Every row prefers the given tokens; every eighth has ties at the top,
+    every eighth is masked to 16 tokens (``-inf`` elsewhere) as structured output does.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn((_LOGITS_ROWS, vocabulary), generator=generator)
+    favourites = torch.tensor(tokens)
+    table[:, favourites] += 4.0
+    ties = table[3::8]
+    ties[:, favourites] = ties.amax(dim=-1, keepdim=True)
+    masked = table[5::8]
+    kept = torch.randint(0, vocabulary, (16,), generator=generator)
+    mask = torch.ones(vocabulary, dtype=torch.bool)
+    mask[kept] = False
+    mask[favourites] = False
+    masked[:, mask] = -torch.inf
+    table[3::8], table[5::8] = ties, masked
+    return table
+
+
+def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
+    """Build ``SamplingParams`` from the keywords of a profile.
+
+    Raises:
+        UsageError: the keywords are not those of ``SamplingParams``, or vLLM refuses them.
+
+    """
+    if not hasattr(keywords, "items"):
+        raise UsageError(
+            f"profile: {where} must be a table of SamplingParams keywords, not {keywords!r}."
+        )
+    known = SamplingParams.__struct_fields__
+    for key in keywords:
+        if key not in known:
+            raise UsageError(
+                f"profile: {where} has {key!r}, which is no field of SamplingParams."
+                + nearest(key, known)
+            )
+    values = dict(keywords)
+    if isinstance(bias := values.get("logit_bias"), dict):
+        # TOML and JSON keys are strings; vLLM's own front end converts them in the same way.
+        values["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
+    try:
+        return SamplingParams(**copy.deepcopy(values))
+    except Exception as error:
+        raise UsageError(f"profile: {where} is refused by SamplingParams: {error}") from None
+
+
+def _integers(value: object) -> Iterator[int]:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _integers(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _integers(item)

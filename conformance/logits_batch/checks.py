@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that need no history: loading, construction, claims, admission, determinism.
+
+Each takes the :class:`~conformance.logits_batch.simulator.Trial` of a plugin
+and returns a :class:`Finding`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import attrs
+import torch
+from vllm.exceptions import VLLMValidationError
+from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
+
+from conformance.logits_batch.bench import PluginRaised, call, limited, sampling_params
+from conformance.logits_batch.parameters import rows_alone
+from conformance.logits_batch.play import differing, same
+from conformance.settings import Budget, UsageError
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from conformance.history import Choice
+    from conformance.logits_batch.bench import Bench
+    from conformance.logits_batch.simulator import Trial
+
+
+@attrs.frozen
+class Finding:
+    """What a check found: the verdict, what it rests on, and a sentence."""
+
+    verdict: Verdict
+    examples: int = 0
+    acted: int = 0
+    message: str | None = None
+
+
+def passed(examples: int, acted: int) -> Finding:
+    """Return a pass, or ``not-verified`` where the plugin did nothing in any example."""
+    if not acted:
+        return Finding(
+            Verdict.NOT_VERIFIED, examples, 0, f"the plugin did nothing in {examples} examples"
+        )
+    return Finding(Verdict.PASS, examples, acted)
+
+
+def failed(message: str, examples: int = 1) -> Finding:
+    """Return a failure."""
+    return Finding(Verdict.FAIL, examples, examples, message)
+
+
+def loads(trial: Trial) -> Finding:
+    """LB-01: vLLM's own loader finds the class, and nothing abstract is left."""
+    missing = sorted(getattr(trial.plugin, "__abstractmethods__", ()))
+    if missing:
+        return failed(f"{trial.plugin.__name__} does not define {', '.join(missing)}")
+    try:
+        (found,) = _load_logitsprocs_by_fqcns([trial.fqcn])
+    except Exception as error:  # noqa: BLE001 - whatever vLLM's loader says is the finding
+        cause = error.__cause__ or error
+        return failed(f"vLLM's loader refuses {trial.fqcn!r}: {type(cause).__name__}: {cause}")
+    if found is not trial.plugin:
+        return failed(f"{trial.fqcn!r} names {found!r}, not the class under test")
+    return Finding(Verdict.PASS, 1, 1)
+
+
+def constructs(trial: Trial) -> Finding:
+    """LB-02: three positional arguments, more than once."""
+    bench = trial.bench
+    for count in ("first", "second", "third"):
+        try:
+            with limited():
+                call("__init__(vllm_config, device, is_pin_memory)", bench.construct)
+        except PluginRaised as error:
+            return failed(f"making the {count} instance: {error}")
+    return Finding(Verdict.PASS, 3, 3)
+
+
+def acts(trial: Trial) -> Finding:
+    """LB-05: each declared ``on`` changes a row somewhere."""
+    examples = trial.examples()
+    seen = frozenset[object]().union(*(example.played.acted for example in examples))
+    acted = sum(bool(example.played.acted) for example in examples)
+    if not trial.parameters.on:
+        return Finding(Verdict.NOT_VERIFIED, len(examples), 0, trial.unknown_switch())
+    idle = [choice for choice in trial.parameters.choices() if choice[0] == "on"]
+    idle = [choice for choice in idle if choice not in seen]
+    if not idle:
+        return Finding(Verdict.PASS, len(examples), acted)
+    entries = ", ".join(f"on[{index}] = {trial.parameters.on[index]}" for _, index in idle)
+    sentence = f"{entries} changed no row in {len(examples)} examples"
+    if trial.blocking():
+        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, trial.blocked())
+    if trial.parameters.declared:
+        return failed(sentence, len(examples))
+    return Finding(Verdict.NOT_VERIFIED, len(examples), acted, sentence)
+
+
+def live_list(trial: Trial) -> Finding:
+    """LB-10: an effect that depends on outputs follows the list, not a copy of it.
+
+    Two requests differ in nothing but the outputs they get.  Where fresh instances that are
+    handed those outputs tell them apart and instances that watched them grow do not,
+    the plugin looks at something that does not grow.
+    """
+    bench = trial.bench
+    examples = depends = 0
+    for choice in _on(bench):
+        for first, second in _output_pairs(bench.tokens):
+            examples += 1
+            grown, rebuilt = [], []
+            with limited():
+                for outputs in (first, second):
+                    rows = rows_alone(bench, choice, len(outputs) + 1, outputs)
+                    grown.append([_delta(before, after) for before, after in rows])
+                    rebuilt.append(
+                        [
+                            _delta(*_resumed(bench, choice, outputs[:length]))
+                            for length in range(len(outputs) + 1)
+                        ]
+                    )
+            # Rows are compared as changes to the logits, since the logits differ themselves.
+            told_apart = [
+                step
+                for step in range(len(rebuilt[0]))
+                if not _alike(rebuilt[0][step], rebuilt[1][step])
+            ]
+            if not told_apart:
+                continue
+            depends += 1
+            if all(_alike(grown[0][step], grown[1][step]) for step in told_apart):
+                return failed(
+                    f"with outputs {list(first)} and {list(second)} the rows of {_name(choice)} "
+                    f"differ in a fresh instance, and are the same in one that saw the outputs "
+                    f"grow: it keeps a copy of the output list",
+                    examples,
+                )
+    if not depends:
+        return Finding(
+            Verdict.NOT_APPLICABLE, examples, 0, "no effect of the plugin depends on outputs"
+        )
+    return Finding(Verdict.PASS, examples, depends)
+
+
+def claim_is_true(trial: Trial) -> Finding:
+    """LB-12: where invariance is claimed, the best token stays the best."""
+    bench = trial.bench
+    with limited():
+        if not bench.new().is_argmax_invariant():
+            return Finding(
+                Verdict.NOT_APPLICABLE, message="the plugin does not claim argmax invariance"
+            )
+        examples = acted = 0
+        for choice in _on(bench):
+            for before, after in _scaled_rows(bench, choice, trial.budget):
+                examples += 1
+                acted += not torch.equal(before, after)
+                best = int(before[0].argmax())
+                if after[0, best] < after[0].max():
+                    other = int(after[0].argmax())
+                    return failed(
+                        f"is_argmax_invariant() returns True, yet {_name(choice)} makes token "
+                        f"{other} the highest (logit {before[0, other]:.6g} -> "
+                        f"{after[0, other]:.6g}) instead of token {best} "
+                        f"({before[0, best]:.6g} -> {after[0, best]:.6g})",
+                        examples,
+                    )
+    return passed(examples, acted)
+
+
+def claim_is_stable(trial: Trial) -> Finding:
+    """LB-13: a bool, the same in every instance and state."""
+    bench = trial.bench
+    claims: list[tuple[str, object]] = []
+    with limited():
+        for name in ("a fresh instance", "another instance"):
+            instance = bench.new()
+            claims += [(name, instance.is_argmax_invariant()) for _ in range(3)]
+            for choice in bench.choices:
+                added = [(0, bench.params(choice), [bench.tokens[0]], list[int]())]
+                instance.update_state(BatchUpdate(1, [], added, []))
+                claims.append((f"with a request {_name(choice)}", instance.is_argmax_invariant()))
+                instance.apply(bench.table[:1].clone())
+                claims.append(("after apply", instance.is_argmax_invariant()))
+            instance.update_state(BatchUpdate(0, [0], [], []))
+            claims.append(("after its requests finished", instance.is_argmax_invariant()))
+    _, first = claims[0]
+    for where, claim in claims:
+        if not isinstance(claim, bool):
+            return failed(f"is_argmax_invariant() returns {claim!r}, not a bool", len(claims))
+        if claim != first:
+            return failed(
+                f"is_argmax_invariant() returned {first} first and {claim} {where}", len(claims)
+            )
+    return Finding(Verdict.PASS, len(claims), len(claims))
+
+
+def refuses(trial: Trial) -> Finding:
+    """LB-15: ``validate_params`` accepts what is good and refuses what is not."""
+    bench = trial.bench
+    validate = trial.plugin.validate_params
+    for choice in bench.parameters:
+        try:
+            with limited():
+                call("validate_params", validate, bench.params(choice))
+        except PluginRaised as error:
+            return failed(f"a request that is valid by the profile ({_name(choice)}): {error}")
+    invalid = trial.parameters.invalid
+    for index, keywords in enumerate(invalid):
+        name = f"invalid[{index}] = {keywords}"
+        try:
+            params = sampling_params(keywords, name)
+        except UsageError:
+            continue  # refused by vLLM itself, before the plugin is asked
+        try:
+            with limited():
+                call("validate_params", validate, params)
+        except PluginRaised as error:
+            if not isinstance(error.error, ValueError | VLLMValidationError):
+                return failed(
+                    f"{name} is refused with {type(error.error).__name__} ({error.error}): "
+                    "only ValueError and VLLMValidationError become HTTP 400"
+                )
+        else:
+            return failed(f"{name} is accepted by validate_params", index + 1)
+    if not invalid:
+        return Finding(
+            Verdict.NOT_APPLICABLE,
+            len(bench.parameters),
+            message="the profile names no invalid requests",
+        )
+    return Finding(Verdict.PASS, len(invalid), len(invalid))
+
+
+def deterministic(trial: Trial) -> Finding:
+    """LB-23: the same request alone gives the same rows again, and draws no global randomness."""
+    bench = trial.bench
+    examples = acted = 0
+    for choice in bench.parameters:
+        state = torch.random.get_rng_state()
+        with limited():
+            runs = [list(rows_alone(bench, choice, 6)) for _ in range(3)]
+        examples += 1
+        acted += any(not torch.equal(before, after) for before, after in runs[0])
+        for again in runs[1:]:
+            for step, ((_, first), (_, second)) in enumerate(zip(runs[0], again, strict=True)):
+                if not torch.equal(first, second) and not _alike(first, second):
+                    token, got, expected = differing(second[0], first[0])[0]
+                    return failed(
+                        f"{_name(choice)}, step {step}: token {token} got {expected:.6g} the "
+                        f"first time and {got:.6g} again, for the same request",
+                        examples,
+                    )
+        if not torch.equal(state, torch.random.get_rng_state()):
+            return failed(f"{_name(choice)} draws from torch's global random generator", examples)
+    return passed(examples, acted)
+
+
+def _on(bench: Bench) -> list[Choice]:
+    return [choice for choice in bench.parameters if choice[0] == "on"]
+
+
+def _name(choice: Choice) -> str:
+    return f"{choice[0]}[{choice[1]}]"
+
+
+def _output_pairs(tokens: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Pairs of outputs of equal length that differ in what history readers look at."""
+    a, b, c = tokens[0], tokens[1], tokens[2]
+    return [
+        ((a,) * 4, (b,) * 4),
+        ((a, b, a, b, a), (c, c, b, a, c)),
+        ((a, b, c, a, b), (b, a, c, c, b)),
+    ]
+
+
+def _resumed(
+    bench: Bench, choice: Choice, outputs: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits before and after for a request that is added with outputs."""
+    instance = bench.new()
+    prompt = [bench.tokens[0], bench.tokens[-1]]
+    added = [(0, bench.params(choice), prompt, list(outputs))]
+    instance.update_state(BatchUpdate(1, [], added, []))
+    before = bench.table[len(outputs) : len(outputs) + 1]
+    return before, instance.apply(before.clone())
+
+
+def _delta(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """Return where and how much a row was changed; unchanged and masked tokens give 0 and -inf."""
+    return torch.where(before == after, torch.zeros_like(after), after - before)
+
+
+def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return same(first.flatten(), second.flatten())
+
+
+def _scaled_rows(
+    bench: Bench, choice: Choice, budget: Budget
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield logits before and after, over ties, near ties, masked, negative and scaled rows."""
+    count = {Budget.QUICK: 1, Budget.STANDARD: 2, Budget.DEEP: 10}[budget]
+    instance = bench.new()
+    outputs: list[int] = []
+    added = [(0, bench.params(choice), [bench.tokens[0]], outputs)]
+    instance.update_state(BatchUpdate(1, [], added, []))
+    for round_ in range(count):
+        for scale, shift in ((1.0, 0.0), (0.01, 0.0), (30.0, 0.0), (1.0, -50.0), (1e-3, 0.0)):
+            for row in range(round_, len(bench.table), count):
+                before = bench.table[row : row + 1] * scale + shift
+                if row % 3 == 0:
+                    # A near tie: the runner-up is one rounding step below the best.
+                    best, second = before[0].topk(2).indices.tolist()
+                    before[0, second] = torch.nextafter(before[0, best], torch.tensor(-1e9))
+                yield before, instance.apply(before.clone())
+            outputs.append(bench.tokens[len(outputs) % len(bench.tokens)])
+            instance.update_state(None)

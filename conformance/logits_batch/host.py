@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of vLLM that a batch logits processor meets, without an engine.
+
+Rows, moves, swaps and ``BatchUpdate`` objects come from vLLM's own ``InputBatch`` and reorder
+function, in the order in which ``GPUModelRunner._update_states`` calls them;
+nothing of the host is modelled here, so the simulator cannot drift from it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.attention.backends.utils import reorder_batch_to_split_decodes_and_prefills
+from vllm.v1.sample.logits_processor import LogitsProcessor, LogitsProcessors
+from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from vllm.config import VllmConfig
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.sample.logits_processor import BatchUpdate
+
+MAX_REQUESTS = 8
+MAX_MODEL_LEN = 128
+BLOCK_SIZE = 16
+
+CPU = torch.device("cpu")
+
+
+@cache
+def vllm_config(model: str) -> VllmConfig:
+    """Return a complete engine configuration for a model, as a plugin's constructor gets it."""
+    return EngineArgs(
+        model=model,
+        enforce_eager=True,
+        max_model_len=MAX_MODEL_LEN,
+        max_num_seqs=MAX_REQUESTS,
+        dtype="float32",
+    ).create_engine_config()
+
+
+@attrs.frozen
+class Joining:
+    """A request that the scheduler hands to the model runner for the first time."""
+
+    name: str
+    prompt: list[int]
+    params: SamplingParams
+
+
+class _Recorder(LogitsProcessor):
+    """Sees each ``BatchUpdate`` before the plugin does."""
+
+    def __init__(self) -> None:
+        self.update: BatchUpdate | None = None
+
+    def is_argmax_invariant(self) -> bool:
+        return True  # this list is updated first
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        self.update = batch_update
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+
+@attrs.define
+class Host:
+    """One persistent batch with one plugin, advanced a step at a time."""
+
+    plugin: LogitsProcessor
+    vocabulary: int
+    reorder: bool = False
+    asynchronous: bool = False
+    requests: dict[str, CachedRequestState] = attrs.field(init=False, factory=dict)
+    #: Output tokens as the scheduler knows them: real ids, never placeholders.
+    outputs: dict[str, list[int]] = attrs.field(init=False, factory=dict)
+    batch: InputBatch = attrs.field(init=False)
+    #: Tokens computed in the current step, for each request in the batch.
+    scheduled: dict[str, int] = attrs.field(init=False, factory=dict)
+    _recorder: _Recorder = attrs.field(init=False, factory=_Recorder)
+
+    def __attrs_post_init__(self) -> None:
+        """Make an empty batch around the plugin."""
+        processors = LogitsProcessors()
+        processors.argmax_invariant.append(self._recorder)
+        processors.non_argmax_invariant.append(self.plugin)
+        self.batch = InputBatch(
+            max_num_reqs=MAX_REQUESTS,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_batched_tokens=MAX_REQUESTS * MAX_MODEL_LEN,
+            device=CPU,
+            vocab_size=self.vocabulary,
+            block_sizes=[BLOCK_SIZE],
+            max_num_blocks_per_req=[-(-MAX_MODEL_LEN // BLOCK_SIZE)],
+            logitsprocs=processors,
+            logitsprocs_need_output_token_ids=True,
+        )
+
+    @property
+    def update(self) -> BatchUpdate | None:
+        """The ``BatchUpdate`` of the current step."""
+        return self._recorder.update
+
+    def schedule(
+        self,
+        *,
+        finish: Sequence[str] = (),
+        join: Sequence[Joining] = (),
+        pause: Sequence[str] = (),
+        chunk: Mapping[str, int] | None = None,
+    ) -> None:
+        """Update the batch for a step, up to and including the plugin's ``update_state``.
+
+        Follows ``GPUModelRunner._update_states``: finished out, unscheduled out,
+        new then resumed in, condense, reorder, refresh.
+        """
+        batch = self.batch
+        for name in finish:
+            self.requests.pop(name, None)
+            self.outputs.pop(name, None)
+            batch.remove_request(name)
+        scheduled = self.scheduled = self._schedule(join, pause, chunk or {})
+        for name in [name for name in batch.req_id_to_index if name not in scheduled]:
+            batch.remove_request(name)
+            self.requests[name].num_computed_tokens = 0
+        adding: list[CachedRequestState] = []
+        for request in join:
+            state = _state(request)
+            self.requests[request.name] = state
+            self.outputs[request.name] = []
+            adding.append(state)
+        new = {request.name for request in join}
+        for name in scheduled:
+            state = self.requests[name]
+            if (row := batch.req_id_to_index.get(name)) is not None:
+                batch.num_computed_tokens_cpu[row] = state.num_computed_tokens
+            elif name not in new:
+                if self.asynchronous and self.outputs[name]:
+                    # The runner recovers real ids for a resumed request, in a fresh list.
+                    state.output_token_ids = list(self.outputs[name])
+                adding.append(state)
+        for state in adding:
+            batch.add_request(state)
+        batch.condense()
+        if self.reorder and scheduled:
+            reorder_batch_to_split_decodes_and_prefills(
+                batch, SimpleNamespace(num_scheduled_tokens=scheduled)
+            )
+        batch.refresh_metadata()
+
+    def samples(self, name: str) -> bool:
+        """Tell whether this step ends a request's prefill, so that its row is sampled from."""
+        state = self.requests[name]
+        return state.num_computed_tokens + self.scheduled[name] >= state.num_tokens
+
+    def complete(self, choose: Callable[[int], int]) -> list[str]:
+        """Finish a step: append the token that ``choose(row)`` gives for each finished prefill.
+
+        Follows ``GPUModelRunner._bookkeeping_sync``; the samples of unfinished prefills are
+        discarded.
+
+        Returns:
+            The requests that got a token.
+
+        """
+        batch = self.batch
+        sampled: list[str] = []
+        ids = torch.zeros((batch.num_reqs, 1), dtype=torch.int32)
+        for row, name in enumerate(batch.req_ids):
+            state = self.requests[name]
+            samples = self.samples(name)
+            state.num_computed_tokens += self.scheduled[name]
+            if not samples:
+                continue
+            token = choose(row)
+            ids[row, 0] = token
+            end = int(batch.num_tokens_no_spec[row])
+            batch.token_ids_cpu[row, end] = token
+            batch.is_token_ids[row, end] = True
+            batch.num_tokens_no_spec[row] = end + 1
+            state.output_token_ids.append(-1 if self.asynchronous else token)
+            self.outputs[name].append(token)
+            sampled.append(name)
+        if self.asynchronous:
+            batch.prev_req_id_to_index = {name: batch.req_id_to_index[name] for name in sampled}
+            batch.set_async_sampled_token_ids(ids, _ARRIVED)
+        return sampled
+
+    def _schedule(
+        self, join: Sequence[Joining], pause: Sequence[str], chunk: Mapping[str, int]
+    ) -> dict[str, int]:
+        scheduled: dict[str, int] = {}
+        for name, state in self.requests.items():
+            if name not in pause:
+                computed = state.num_computed_tokens if name in self.batch.req_id_to_index else 0
+                scheduled[name] = chunk.get(name, max(1, state.num_tokens - computed))
+        for request in join:
+            scheduled[request.name] = chunk.get(request.name, len(request.prompt))
+        return scheduled
+
+
+#: Stands for the event after which sampled ids have reached the CPU; here they always have.
+_ARRIVED: Any = SimpleNamespace(synchronize=lambda: None)
+
+
+def _state(request: Joining) -> CachedRequestState:
+    return CachedRequestState(
+        req_id=request.name,
+        prompt_token_ids=request.prompt,
+        mm_features=[],
+        sampling_params=request.params,
+        generator=None,
+        block_ids=(list(range(-(-MAX_MODEL_LEN // BLOCK_SIZE))),),
+        num_computed_tokens=0,
+        output_token_ids=[],
+    )

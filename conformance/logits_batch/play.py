@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Playing a history: the plugin in a batch, and beside it one twin for every request alone.
+
+The twin is a fresh instance that serves one request by itself, uninterrupted, from its first
+token on.  What a request gets in the batch must be what its twin gives.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import attrs
+import torch
+from vllm.v1.sample.logits_processor import BatchUpdate
+
+from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised, Watched, limited
+from conformance.logits_batch.host import Host, Joining
+
+if TYPE_CHECKING:
+    from vllm.sampling_params import SamplingParams
+
+    from conformance.history import Choice, History, Request, Shape
+
+#: Float tolerance between a batch and a request alone: reductions over other shapes may round
+#: differently; a leak from another request is far larger.
+TOLERANCE = 1e-4
+
+
+class Kind(StrEnum):
+    """What went wrong in a step."""
+
+    ROW = "row"  #: a row differs from the twin's
+    OPT_OUT = "opt-out"  #: the row of a request that did not opt in was changed
+    RAISED = "raised"  #: a call raised in the batch
+    ALONE = "raised-alone"  #: a call raised even for the request alone
+    NONE = "raised-on-none"  #: ``update_state(None)`` raised
+    SHAPE = "shape"  #: not a tensor, or of another shape, dtype or device
+    NAN = "nan"
+    NO_TOKEN = "no-token"
+    MUTATED = "mutated"
+    HUNG = "hung"
+    CLAIM = "claim"
+
+
+@attrs.frozen
+class Trouble:
+    """One thing that went wrong, as data for the message."""
+
+    kind: Kind
+    step: int  #: index of the engine step, counting repeats
+    message: str
+    request: str | None = None
+    row: int | None = None
+    tokens: tuple[tuple[int, float, float], ...] = ()  #: (token, got, expected)
+
+
+@attrs.frozen
+class Line:
+    """One engine step as a person reads it."""
+
+    step: int
+    events: str
+    update: str
+    rows: tuple[str, ...]  #: request in each row
+
+
+@attrs.frozen
+class Played:
+    """The outcome of one history."""
+
+    troubles: tuple[Trouble, ...]
+    acted: frozenset[Choice]  #: parameter sets whose rows were changed at least once
+    lines: tuple[Line, ...] = ()
+
+
+@attrs.define
+class _Twin:
+    """A request alone."""
+
+    instance: Watched
+    params: SamplingParams
+    prompt: list[int]
+    outputs: list[int]
+    started: bool = False
+
+    def row(self, logits: torch.Tensor) -> torch.Tensor:
+        """Advance one step and return the processed row for logits ``[vocabulary]``."""
+        if self.started:
+            self.instance.update_state(None)
+        else:
+            added = [(0, self.params, self.prompt, self.outputs)]
+            self.instance.update_state(BatchUpdate(1, [], added, []))
+            self.started = True
+        row: torch.Tensor = self.instance.apply(logits.clone().unsqueeze(0))
+        return row[0]
+
+
+@attrs.define
+class _Play:
+    """The state of one playing."""
+
+    bench: Bench
+    host: Host
+    invariant: bool
+    twins: dict[str, _Twin] = attrs.field(factory=dict)
+    requests: dict[str, Request] = attrs.field(factory=dict)
+    params: dict[str, SamplingParams] = attrs.field(factory=dict)
+    troubles: list[Trouble] = attrs.field(factory=list)
+    acted: set[Choice] = attrs.field(factory=set)
+    lines: list[Line] = attrs.field(factory=list)
+    clock: int = 0
+
+
+def play(bench: Bench, history: History, shape: Shape) -> Played:
+    """Play a history and stop at the first step in which something goes wrong."""
+    with limited():
+        try:
+            plugin = bench.new()
+            run = _Play(
+                bench,
+                Host(
+                    plugin,
+                    bench.vocabulary,
+                    reorder=shape.reorder,
+                    asynchronous=shape.asynchronous,
+                ),
+                invariant=bool(plugin.is_argmax_invariant()),
+            )
+        except PluginRaised as error:
+            return Played((Trouble(Kind.ALONE, 0, str(error)),), frozenset())
+        try:
+            _steps(run, history)
+        except PluginHung as error:
+            run.troubles.append(Trouble(Kind.HUNG, run.clock, str(error)))
+        if not run.troubles:
+            _retire(run, plugin)
+    return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines))
+
+
+def _steps(run: _Play, history: History) -> None:
+    for step in history:
+        for repetition in range(step.repeat):
+            first = repetition == 0
+            _step(
+                run,
+                finish=step.finish if first else (),
+                join=step.join if first else (),
+                pause=step.pause,
+                chunk=dict(step.chunk),
+            )
+            if run.troubles:
+                return
+            run.clock += 1
+
+
+def _step(
+    run: _Play,
+    *,
+    finish: tuple[str, ...],
+    join: tuple[Request, ...],
+    pause: tuple[str, ...],
+    chunk: dict[str, int],
+) -> None:
+    bench, host = run.bench, run.host
+    joining: list[Joining] = []
+    for request in join:
+        run.requests[request.name] = request
+        run.params[request.name] = bench.params(request.choice)
+        joining.append(Joining(request.name, list(request.prompt), run.params[request.name]))
+    for name in finish:
+        run.requests.pop(name)
+    try:
+        host.schedule(finish=finish, join=joining, pause=pause, chunk=chunk)
+    except PluginRaised as error:
+        _note(run, finish, join, pause, chunk)
+        run.troubles.append(_raised(run, error))
+        return
+    _note(run, finish, join, pause, chunk)
+    if not host.scheduled:
+        _check_mutation(run)
+        return
+    host.batch.update_async_output_token_ids()
+    names = list(host.batch.req_ids)
+    index = [bench.logits_row(run.requests[n].prompt, host.outputs[n]) for n in names]
+    logits = result = bench.table[index]
+    # An argmax-invariant processor is called only where some request samples at random.
+    if not (run.invariant and host.batch.all_greedy):
+        result = _apply(run, names, logits)
+    if run.troubles:
+        return
+    offered = result[:, bench.tokens].tolist()
+    likeliest = result.argmax(dim=-1).tolist()
+    sampled = host.complete(lambda row: _token(run, names[row], offered[row], likeliest[row]))
+    for name in sampled:
+        if name in run.twins:
+            run.twins[name].outputs.append(host.outputs[name][-1])
+
+
+def _apply(run: _Play, names: list[str], logits: torch.Tensor) -> torch.Tensor:
+    """Call ``apply`` for the batch and judge what it returns."""
+    try:
+        result = run.host.plugin.apply(logits.clone())
+    except PluginRaised as error:
+        run.troubles.append(_raised(run, error))
+        return logits
+    if problem := misshapen(result, logits):
+        run.troubles.append(Trouble(Kind.SHAPE, run.clock, problem))
+        return logits
+    _check_mutation(run)
+    if not run.troubles:
+        for row, name in enumerate(names):
+            if run.host.samples(name):
+                _judge_row(run, row, name, logits[row], result[row])
+    return result
+
+
+def _judge_row(
+    run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor
+) -> None:
+    """Judge the row of one request against itself and against its twin."""
+    choice = run.requests[name].choice
+    changed = not torch.equal(before, after)
+    if changed and choice[0] == "on":
+        run.acted.add(choice)
+    kind = message = None
+    expected = before
+    if changed and choice[0] == "off":
+        kind = Kind.OPT_OUT
+        message = "the row of a request that did not opt in was changed"
+    elif changed and torch.isnan(after).any():
+        kind, message = Kind.NAN, "the row holds NaN"
+    elif changed and torch.isneginf(after).all() and torch.isfinite(before).all():
+        kind, message = Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
+    else:
+        try:
+            expected = _twin(run, name).row(before)
+        except PluginRaised as error:
+            alone = Kind.NONE if "None" in error.call else Kind.ALONE
+            run.troubles.append(
+                Trouble(alone, run.clock, f"{error}, for request {name} alone", name, row)
+            )
+            return
+        if not same(after, expected):
+            kind = Kind.ROW
+            message = "the row is not the one that the request gets alone"
+    if kind and message:
+        run.troubles.append(
+            Trouble(kind, run.clock, message, name, row, differing(after, expected))
+        )
+
+
+def same(row: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Tell whether two rows are equal, but for rounding."""
+    if torch.equal(row, expected):
+        return True
+    return row.shape == expected.shape and torch.allclose(
+        row, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
+    )
+
+
+def differing(
+    got: torch.Tensor, expected: torch.Tensor, most: int = 4
+) -> tuple[tuple[int, float, float], ...]:
+    """Return the first tokens in which two rows differ: (token, got, expected)."""
+    where = (got != expected).nonzero().flatten().tolist()
+    return tuple(
+        (token, got[token].item(), expected[token].item()) for token in where[:most]
+    )
+
+
+def misshapen(result: object, logits: torch.Tensor) -> str | None:
+    """Say in what a value that ``apply`` returned differs from a ``[rows, vocabulary]`` tensor."""
+    if not isinstance(result, torch.Tensor):
+        return f"apply returned {type(result).__name__}, not a tensor"
+    for what in ("shape", "dtype", "device"):
+        got, wanted = getattr(result, what), getattr(logits, what)
+        if got != wanted:
+            if what == "shape":
+                got, wanted = list(got), list(wanted)
+            return f"apply returned a tensor of {what} {got}, the logits have {wanted}"
+    return None
+
+
+def _twin(run: _Play, name: str) -> _Twin:
+    if name not in run.twins:
+        request = run.requests[name]
+        run.twins[name] = _Twin(
+            run.bench.new(), run.bench.params(request.choice), list(request.prompt), []
+        )
+    return run.twins[name]
+
+
+def _token(run: _Play, name: str, offered: list[float], likeliest: int) -> int:
+    """Choose the token a request gets: one that the processed row allows, as sampling would."""
+    if run.params[name].temperature == 0:
+        return likeliest
+    outputs = run.host.outputs[name]
+    allowed = [
+        token
+        for token, logit in zip(run.bench.tokens, offered, strict=True)
+        if logit > -math.inf
+    ]
+    if not allowed:
+        return likeliest
+    return allowed[(sum(run.requests[name].prompt) + 5 * len(outputs)) % len(allowed)]
+
+
+def _check_mutation(run: _Play) -> None:
+    for name, request in run.requests.items():
+        state = run.host.requests[name]
+        outputs = run.host.outputs[name]
+        pending = len(outputs) - 1
+        seen = [
+            token if seen != -1 or index != pending else -1
+            for index, (token, seen) in enumerate(
+                zip(outputs, state.output_token_ids, strict=False)
+            )
+        ]
+        what = None
+        if not run.bench.unchanged(run.params[name], request.choice):
+            what = "its SamplingParams"
+        elif tuple(state.prompt_token_ids or ()) != request.prompt:
+            what = "its prompt token ids"
+        elif seen != state.output_token_ids:
+            what = "its output token ids"
+        if what:
+            run.troubles.append(
+                Trouble(Kind.MUTATED, run.clock, f"the plugin wrote to {what}", name)
+            )
+
+
+def _raised(run: _Play, error: PluginRaised) -> Trouble:
+    kind = Kind.NONE if error.call == "update_state(None)" else Kind.RAISED
+    return Trouble(kind, run.clock, str(error))
+
+
+def _retire(run: _Play, plugin: Watched) -> None:
+    try:
+        run.bench.retire(plugin, run.host.batch.num_reqs)
+        for twin in run.twins.values():
+            run.bench.retire(twin.instance, 1)
+    except PluginRaised as error:
+        run.troubles.append(_raised(run, error))
+
+
+def _note(
+    run: _Play,
+    finish: tuple[str, ...],
+    join: tuple[Request, ...],
+    pause: tuple[str, ...],
+    chunk: dict[str, int],
+) -> None:
+    """Write down the step for the table that a person reads."""
+    events = [f"{name} finishes" for name in finish]
+    for request in join:
+        label = f"{request.choice[0]}[{request.choice[1]}]"
+        events.append(f"{request.name} joins ({label}, {len(request.prompt)} tokens)")
+    events += [f"{name} is preempted" for name in pause]
+    events += [f"{name} computes {count} of its prefill" for name, count in chunk.items()]
+    run.lines.append(
+        Line(
+            run.clock,
+            ", ".join(events) or "advance",
+            describe_update(run.host.update),
+            tuple(name or "-" for name in run.host.batch.req_ids),
+        )
+    )
+
+
+def describe_update(update: BatchUpdate | None) -> str:
+    """Return a ``BatchUpdate`` in one line, as a person writes it."""
+    if update is None:
+        return "None"
+    parts = []
+    if update.removed:
+        parts.append(f"removed={list(update.removed)}")
+    if update.added:
+        parts.append(f"added={[index for index, *_ in update.added]}")
+    if update.moved:
+        moves = ", ".join(
+            f"{a}{'<->' if way.name == 'SWAP' else '->'}{b}" for a, b, way in update.moved
+        )
+        parts.append(f"moved=[{moves}]")
+    return " ".join(parts)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``simulator``: the rules of a batch logits processor, without an engine."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance import history
+from conformance.logits_batch import checks, strata
+from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised
+from conformance.logits_batch.parameters import Parameters, starter
+from conformance.logits_batch.play import Kind
+from conformance.rules import Evidence
+from conformance.verdict import RuleResult, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+
+    from conformance.history import Shape
+    from conformance.logits_batch.checks import Finding
+    from conformance.logits_batch.play import Trouble
+    from conformance.logits_batch.strata import Example
+    from conformance.settings import Budget
+
+CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
+    "LB-01": checks.loads,
+    "LB-02": checks.constructs,
+    "LB-05": checks.acts,
+    "LB-10": checks.live_list,
+    "LB-12": checks.claim_is_true,
+    "LB-13": checks.claim_is_stable,
+    "LB-15": checks.refuses,
+    "LB-23": checks.deterministic,
+}
+
+_SHAPE_OF_RULE = {
+    rule: shape for shape, rule in strata.RULE_OF_SHAPE.items() if shape is not strata.EVERYTHING
+} | {"LB-04": strata.PLAIN}
+
+#: Kinds of trouble after which nothing else can be told about an example.
+_BLOCKING = {Kind.SHAPE, Kind.NAN, Kind.NO_TOKEN, Kind.MUTATED, Kind.HUNG, Kind.NONE, Kind.ALONE}
+
+
+@attrs.define
+class Trial:
+    """One plugin in the simulator; strata are played when a rule first asks for them."""
+
+    plugin: type[LogitsProcessor]
+    fqcn: str
+    parameters: Parameters
+    bench: Bench
+    budget: Budget
+    _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule."""
+        started = time.perf_counter()
+        case = None
+        try:
+            if rule in CHECKS:
+                finding = CHECKS[rule](self)
+            else:
+                finding, case = self._judge(rule)
+        except PluginHung as error:
+            finding = self._elsewhere(rule, "LB-24", str(error))
+        except PluginRaised as error:
+            owner = "LB-09" if error.call == "update_state(None)" else "LB-16"
+            if error.call == "__init__":
+                owner = "LB-02"
+            finding = self._elsewhere(rule, owner, str(error))
+        return RuleResult(
+            rule=rule,
+            verdict=finding.verdict,
+            evidence=Evidence.SIMULATOR,
+            examples=finding.examples,
+            acted=finding.acted,
+            seconds=time.perf_counter() - started,
+            message=finding.message,
+            counterexample=case,
+        )
+
+    def context(self) -> dict[str, Any]:
+        """Return what a certificate says about this trial."""
+        return {"profile": self.parameters.document()}
+
+    def examples(self) -> list[Example]:
+        """All examples of the strata that isolate one thing."""
+        return [
+            example
+            for shape in strata.RULE_OF_SHAPE
+            if shape is not strata.EVERYTHING
+            for example in self._stratum(shape)
+        ]
+
+    def blocking(self) -> frozenset[str]:
+        """The rules about single calls that some example breaks."""
+        return frozenset(
+            rule
+            for example in self.examples()
+            for trouble in example.played.troubles
+            if trouble.kind in _BLOCKING
+            for rule in strata.broken(example.shape, trouble.kind)
+        )
+
+    def blocked(self) -> str:
+        """Say which rules must hold before this one can be judged."""
+        return f"cannot be judged before {', '.join(sorted(self.blocking()))} holds"
+
+    def unknown_switch(self) -> str:
+        """Say that nobody knows how to switch the plugin on, and what to write."""
+        keys = ", ".join(self.parameters.keys)
+        saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
+        return (
+            f"nothing switched the plugin on ({saw}); give a profile such as\n"
+            + starter(self.parameters.keys)
+        )
+
+    def _stratum(self, shape: Shape) -> list[Example]:
+        if shape not in self._played:
+            if any(self._hung(examples) for examples in self._played.values()):
+                return []  # one hang is enough to wait for
+            self._played[shape] = strata.sweep(self.bench, shape, self.budget)
+        return self._played[shape]
+
+    @staticmethod
+    def _hung(examples: list[Example]) -> bool:
+        return any(t.kind is Kind.HUNG for example in examples for t in example.played.troubles)
+
+    def _judge(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        shape = _SHAPE_OF_RULE.get(rule)
+        if rule == "LB-04" and (not self.parameters.off or not self.parameters.on):
+            why = "every request is treated alike: the plugin has no opt-in"
+            return checks.Finding(Verdict.NOT_APPLICABLE, message=why), None
+        examples = self._stratum(shape) if shape else self.examples()
+        if rule == "LB-09":
+            # The stratum is about neighbours; an exception on None shows anywhere.
+            examples = examples + [e for e in self.examples() if rule in e.rules()]
+        failing = [example for example in examples if rule in example.rules()]
+        if rule == "LB-03" and not failing and not self._anything_broken():
+            examples = examples + self._stratum(strata.EVERYTHING)
+            failing = [example for example in examples if rule in example.rules()]
+        acted = sum(bool(example.played.acted) for example in examples)
+        if failing:
+            smallest = min(failing, key=lambda example: history.size(example.history))
+            smallest = strata.minimise(self.bench, rule, smallest, self.budget)
+            trouble = next(
+                t for t in smallest.played.troubles if rule in strata.broken(smallest.shape, t.kind)
+            )
+            message = f"{trouble.message} ({smallest.shape.title})"
+            if shape is strata.ORDER and (simpler := self._simpler()):
+                message += f"; {simpler} fails in a simpler history, look there first"
+            case = _case(self, smallest, trouble)
+            return checks.failed(message, len(examples)), case
+        if any(t.kind in _BLOCKING for e in examples for t in e.played.troubles) or not examples:
+            return checks.Finding(
+                Verdict.NOT_VERIFIED, len(examples), acted, self.blocked()
+            ), None
+        if not self.parameters.on:
+            return checks.Finding(
+                Verdict.NOT_VERIFIED, len(examples), 0, self.unknown_switch()
+            ), None
+        return checks.passed(len(examples), acted), None
+
+    def _simpler(self) -> str:
+        """Return the rules whose own strata, which the mixed one is made of, have trouble."""
+        parts = (strata.REPLACED, strata.ONE_WAY, strata.SWAP, strata.CHUNK, strata.REMOVED)
+        return ", ".join(
+            strata.RULE_OF_SHAPE[shape]
+            for shape in parts
+            if any(strata.RULE_OF_SHAPE[shape] in e.rules() for e in self._stratum(shape))
+        )
+
+    def _anything_broken(self) -> bool:
+        return any(example.played.troubles for example in self.examples())
+
+    def _elsewhere(self, rule: str, owner: str, message: str) -> Finding:
+        if rule == owner:
+            return checks.failed(message)
+        return checks.Finding(
+            Verdict.NOT_VERIFIED, message=f"cannot be judged before {owner} holds: {message}"
+        )
+
+
+def _case(trial: Trial, example: Example, trouble: Trouble) -> dict[str, Any]:
+    """Return a counterexample as data: enough to print it and to play it again."""
+    used = {request.choice for step in example.history for request in step.join}
+    return {
+        "kind": "history",
+        "stratum": example.shape.name,
+        "seed": trial.bench.seed,
+        "history": history.to_json(example.history),
+        "parameters": [
+            {"choice": list(choice), "keywords": keywords}
+            for choice, keywords in trial.bench.parameters.items()
+        ],
+        "used": sorted(list(choice) for choice in used),
+        "lines": [attrs.asdict(line) for line in example.played.lines],
+        "trouble": attrs.asdict(trouble),
+    }

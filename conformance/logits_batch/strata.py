@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strata: families of histories, each of which isolates one thing that the host does.
+
+A stratum is generated once and judged by several rules.
+The rule that a stratum is about fails for whatever goes wrong in it;
+rules about single calls (shape, NaN, exceptions, ...) look at all strata.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from conformance import history
+from conformance.history import History, Shape
+from conformance.logits_batch.play import Kind, Played, play
+from conformance.settings import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.logits_batch.bench import Bench
+
+PLAIN = Shape(name="plain", title="requests join and advance")
+REPLACED = Shape(
+    name="replaced", title="requests finish and others take over their rows", finish="replaced"
+)
+ONE_WAY = Shape(
+    name="one-way", title="requests finish and the last rows move down", finish="alone", first=4
+)
+SWAP = Shape(
+    name="swap",
+    title="chunked prefills are sorted behind decodes",
+    chunk=True,
+    reorder=True,
+    first=4,
+    prompt=4,
+)
+CHURN = Shape(
+    name="churn", title="one request stays, others come and go", finish="stack", stays=True
+)
+RESUME = Shape(
+    name="resume", title="requests are preempted and resumed", pause=True, join_later=False, first=2
+)
+ASYNC = Shape(
+    name="async", title="requests join and advance, scheduled asynchronously", asynchronous=True
+)
+CHUNK = Shape(name="chunk", title="prompts are computed in chunks", chunk=True, prompt=6)
+REMOVED = Shape(name="removed", title="the latest requests finish", finish="stack")
+ORDER = Shape(
+    name="order",
+    title="joins, moves and swaps in the same step",
+    finish="free",
+    chunk=True,
+    reorder=True,
+    first=4,
+    prompt=4,
+)
+EVERYTHING = Shape(
+    name="everything",
+    title="everything at once",
+    finish="free",
+    pause=True,
+    chunk=True,
+    reorder=True,
+    asynchronous=True,
+    first=4,
+    prompt=5,
+)
+
+#: The rule that each stratum is about.
+RULE_OF_SHAPE = {
+    PLAIN: "LB-03",
+    REPLACED: "LB-06",
+    ONE_WAY: "LB-07",
+    SWAP: "LB-08",
+    CHURN: "LB-09",
+    RESUME: "LB-11",
+    ASYNC: "LB-17",
+    CHUNK: "LB-18",
+    REMOVED: "LB-19",
+    ORDER: "LB-20",
+    EVERYTHING: "LB-03",
+}
+SHAPES = {shape.name: shape for shape in RULE_OF_SHAPE}
+
+#: Rules about single calls, in whatever stratum they go wrong.
+RULE_OF_KIND = {
+    Kind.SHAPE: "LB-14",
+    Kind.NAN: "LB-22",
+    Kind.NO_TOKEN: "LB-22",
+    Kind.MUTATED: "LB-21",
+    Kind.HUNG: "LB-24",
+    Kind.NONE: "LB-09",
+    Kind.ALONE: "LB-16",
+    Kind.RAISED: "LB-16",
+}
+
+EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 36, Budget.DEEP: 400}
+
+#: Wall time for making one failing history smaller.
+SHRINK_SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 4.0, Budget.DEEP: 30.0}
+
+
+@attrs.frozen
+class Example:
+    """One history and what came of it."""
+
+    shape: Shape
+    history: History
+    played: Played
+
+    def rules(self) -> frozenset[str]:
+        """The rules that this example breaks."""
+        return frozenset(
+            rule for trouble in self.played.troubles for rule in broken(self.shape, trouble.kind)
+        )
+
+
+def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
+    """Return the rules that trouble of a kind breaks in a stratum."""
+    about = RULE_OF_SHAPE[shape]
+    if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape is PLAIN):
+        return (RULE_OF_KIND[kind],)
+    if kind is Kind.OPT_OUT and shape is PLAIN:
+        return ("LB-04",)
+    if kind is Kind.RAISED:
+        return (about, RULE_OF_KIND[kind])
+    return (about,)
+
+
+def sweep(bench: Bench, shape: Shape, budget: Budget) -> list[Example]:
+    """Play the histories of a stratum; a hang ends the sweep."""
+    examples: list[Example] = []
+
+    def body(drawn: History) -> None:
+        if not (examples and _hung(examples[-1])):
+            examples.append(Example(shape, drawn, play(bench, drawn, shape)))
+
+    _generate(bench, shape, budget, (Phase.generate,), body)
+    return examples
+
+
+def minimise(bench: Bench, rule: str, failing: Example, budget: Budget) -> Example:
+    """Return the smallest example found that breaks the rule in the same stratum."""
+    if _hung(failing):
+        return failing
+    best = failing
+    deadline = time.monotonic() + SHRINK_SECONDS[budget]
+
+    def body(drawn: History) -> None:
+        nonlocal best
+        if time.monotonic() > deadline:
+            return
+        example = Example(failing.shape, drawn, play(bench, drawn, failing.shape))
+        if rule in example.rules():
+            if history.size(drawn) < history.size(best.history):
+                best = example
+            raise _Broken
+
+    try:
+        _generate(bench, failing.shape, budget, (Phase.generate, Phase.shrink), body)
+    # Running out of time in the middle of shrinking looks flaky to Hypothesis; what it
+    # found so far has been played here and stands.
+    except (_Broken, hypothesis.errors.HypothesisException):
+        pass
+    return best
+
+
+class _Broken(Exception):
+    """The example breaks the rule."""
+
+
+def _generate(
+    bench: Bench,
+    shape: Shape,
+    budget: Budget,
+    phases: tuple[Phase, ...],
+    body: Callable[[History], None],
+) -> None:
+    """Run ``body`` on histories; the same seed gives the same ones, whatever the phases."""
+
+    @hypothesis.seed(bench.seed)
+    @hypothesis.settings(
+        max_examples=EXAMPLES[budget],
+        database=None,
+        phases=phases,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(history.strategy(shape, bench.choices, bench.tokens))
+    def run(drawn: History) -> None:
+        body(drawn)
+
+    run()
+
+
+def _hung(example: Example) -> bool:
+    return any(trouble.kind is Kind.HUNG for trouble in example.played.troubles)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker needs to know of ``logits/batch``: is a class one, and how is it judged."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+from conformance.logits_batch import parameters
+from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised
+from conformance.logits_batch.simulator import Trial
+from conformance.rules import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+BASE = "vllm.v1.sample.logits_processor.LogitsProcessor"
+
+#: Methods that only a batch logits processor has together.
+_METHODS = ("update_state", "apply", "is_argmax_invariant")
+
+
+def recognises(cls: type) -> bool:
+    """Tell whether a class is a batch logits processor."""
+    return issubclass(cls, LogitsProcessor) and cls is not LogitsProcessor
+
+
+def meant(cls: type) -> bool:
+    """Tell whether the author plainly meant a batch logits processor."""
+    methods = sum(callable(getattr(cls, name, None)) for name in _METHODS)
+    return methods >= 2 or cls.__name__.endswith("LogitsProcessor")
+
+
+def effective_parameters(
+    cls: type[LogitsProcessor],
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    seed: int,
+) -> parameters.Parameters:
+    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile."""
+    try:
+        return parameters.find(cls, section, origin=origin, model=model, seed=seed)
+    except (PluginRaised, PluginHung):
+        # The rules will say so; here it means only that nothing could be found out.
+        on, off = section.get("on", []), section.get("off", [{}])
+        return parameters.Parameters(
+            origin or "none", bool(on), tuple(on), tuple(off), tuple(section.get("invalid", ()))
+        )
+
+
+def open_trial(
+    evidence: Evidence,
+    cls: type[LogitsProcessor],
+    plugin: Plugin,
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    settings: Settings,
+    folder: str,
+) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
+    """Open the trial of a plugin on one kind of evidence."""
+    found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
+    bench = Bench(cls, model, found.choices(), settings.seed)
+    if evidence is Evidence.SIMULATOR:
+        return Trial(cls, plugin.fqcn, found, bench, settings.budget)
+    module = importlib.import_module(f"conformance.logits_batch.{evidence.value}")
+    return module.Trial(plugin, found, bench, model, settings, folder)

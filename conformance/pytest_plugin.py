@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pytest --plugin-path TARGET``: rules become pytest items.
+
+A thin adapter: what is run and how it is judged is decided in ``runner`` and ``verdict``.
+Loaded by every pytest of the environment, so it imports nothing heavy before it is asked to.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from conformance.runner import Certification, Check
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+    from conformance.verdict import RuleResult
+
+_DEFAULTS = {
+    "evidence": "simulator",
+    "budget": "standard",
+    "device": "auto",
+    "report": "reports/local",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the harness."""
+    group = parser.getgroup(
+        "vllm-conformance", "conformance of vLLM plugins (vllm-conformance --help teaches more)"
+    )
+    group.addoption(
+        "--plugin-path",
+        action="append",
+        default=[],
+        metavar="TARGET",
+        help="certify a vLLM plugin: package.module:Class, path/to/file.py[:Class], "
+        "package.module, entry-point:GROUP/NAME or dist:DISTRIBUTION; may be repeated. "
+        "With no test paths, nothing but the conformance rules is collected.",
+    )
+    group.addoption(
+        "--plugin-profile",
+        metavar="FILE_OR_OBJECT",
+        help="how to switch the plugin on and off: a TOML file, or module:object "
+        "(default: NAME.conformance.toml beside the plugin, or [tool.vllm-conformance] "
+        "of its pyproject.toml)",
+    )
+    group.addoption(
+        "--evidence",
+        default=_DEFAULTS["evidence"],
+        metavar="LIST",
+        help="any of simulator,offline,server, or all (default: simulator)",
+    )
+    group.addoption(
+        "--budget",
+        choices=("quick", "standard", "deep"),
+        default=_DEFAULTS["budget"],
+        help="examples per rule (default: standard)",
+    )
+    group.addoption(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default=_DEFAULTS["device"],
+        help="where offline engines and servers run (default: auto)",
+    )
+    group.addoption(
+        "--server-url",
+        metavar="URL",
+        help="use a running vLLM server for server evidence instead of starting one",
+    )
+    group.addoption(
+        "--conformance-report",
+        default=_DEFAULTS["report"],
+        metavar="DIR",
+        help="where certificates go (default: reports/local)",
+    )
+    group.addoption(
+        "--conformance-seed",
+        type=int,
+        metavar="N",
+        help="seed of every random choice (default: fixed)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Switch the harness on where a target is named."""
+    config.addinivalue_line("markers", "conformance: a rule of the vLLM plugin conformance harness")
+    if not config.getoption("plugin_path") or config.getoption("collectonly_help", False):
+        return
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        # Neither testpaths nor the folder pytest was started in: the rules only.
+        config.args = []
+    # With several workers, one target stays in one process: its engines are started once.
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
+    config.pluginmanager.register(_Session(config), "vllm-conformance-session")
+
+
+def _settings(config: pytest.Config) -> Settings:
+    from conformance.settings import (
+        DEFAULT_SEED,
+        Budget,
+        Device,
+        Settings,
+        UsageError,
+        parse_evidence,
+    )
+
+    try:
+        return Settings(
+            targets=tuple(config.getoption("plugin_path")),
+            profile=config.getoption("plugin_profile"),
+            evidence=parse_evidence(config.getoption("evidence")),
+            budget=Budget(config.getoption("budget")),
+            device=Device(config.getoption("device")),
+            server_url=config.getoption("server_url"),
+            report=Path(config.getoption("conformance_report")),
+            seed=(
+                DEFAULT_SEED
+                if config.getoption("conformance_seed") is None
+                else config.getoption("conformance_seed")
+            ),
+            directory=config.invocation_params.dir,
+            python_path=tuple(sys.path),
+        )
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+class _Session:
+    """One pytest session with at least one target."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        from conformance.runner import Certification
+        from conformance.settings import UsageError
+
+        self.config = config
+        self.settings = _settings(config)
+        self.started = time.monotonic()
+        self.plugins: tuple[Plugin, ...] = ()
+        self.results: dict[str, list[RuleResult]] = {}
+        self.contexts: dict[str, dict[str, Any]] = {}
+        self.documents: list[dict[str, Any]] = []
+        self.failure: str | None = None
+        self.interrupted = False
+        self.certification: Certification | None = None
+        # The process that hands items to xdist workers runs none itself.
+        self.controller = bool(config.getoption("tx", None)) and not hasattr(config, "workerinput")
+        if self.controller:
+            return
+        self.certification = Certification(self.settings, self._notify)
+        try:
+            self.certification.start()
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from None
+        config.add_cleanup(self.certification.close)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: list[pytest.Item]
+    ) -> None:
+        """Add an item for every rule, evidence and plugin."""
+        from conformance.runner import HarnessError
+        from conformance.settings import UsageError
+
+        if self.certification is None:
+            return
+        try:
+            self.plugins = self.certification.load()
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from None
+        except HarnessError as error:
+            self.failure = str(error)
+            pytest.exit(str(error), returncode=3)
+        collectors: dict[str, _Target] = {}
+        for check in self.certification.checks():
+            target = check.plugin.target
+            if target not in collectors:
+                collectors[target] = _Target.from_parent(session, name=target, nodeid=target)
+            items.append(RuleItem.from_parent(collectors[target], check=check, session_=self))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Start what the selected items need."""
+        if self.certification is not None and not session.config.option.collectonly:
+            self.certification.select(i.check for i in session.items if isinstance(i, RuleItem))
+
+    def run(self, check: Check) -> RuleResult:
+        """Run one check."""
+        from conformance.settings import UsageError
+
+        assert self.certification is not None
+        try:
+            result = self.certification.run(check)
+        except UsageError as error:
+            self.failure = str(error)
+            pytest.exit(str(error), returncode=4)
+        self.results.setdefault(check.plugin.target, []).append(result)
+        self.contexts |= self.certification.contexts
+        return result
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002 - xdist
+        """Take over what an xdist worker found."""
+        import pickle
+
+        output = getattr(node, "workeroutput", {}).get("vllm_conformance")
+        if output:
+            found = pickle.loads(bytes.fromhex(output))  # noqa: S301 - our own worker wrote it
+            self.plugins = tuple({p.target: p for p in (*self.plugins, *found["plugins"])}.values())
+            self.contexts |= found["contexts"]
+            self.interrupted |= found["interrupted"]
+            for target, results in found["results"].items():
+                self.results.setdefault(target, []).extend(results)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Remember that the run was stopped."""
+        self.interrupted = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the certificates, and turn their verdicts into the exit status."""
+        from conformance.session import status, write_reports
+
+        if self.certification is not None:
+            self.certification.close()
+        if hasattr(self.config, "workeroutput"):
+            import pickle
+
+            found = {
+                "plugins": self.plugins,
+                "results": self.results,
+                "contexts": self.contexts,
+                "interrupted": self.interrupted,
+            }
+            self.config.workeroutput["vllm_conformance"] = pickle.dumps(found).hex()
+            return
+        if session.config.option.collectonly or not self.plugins or exitstatus in (3, 4):
+            return
+        self.documents = write_reports(
+            self.settings,
+            self.plugins,
+            self.results,
+            self.contexts,
+            started=self.started,
+            interrupted=self.interrupted,
+        )
+        if exitstatus in (0, 1, 2, 5):
+            foreign = any(
+                not isinstance(item, RuleItem) for item in session.items
+            ) and exitstatus == 1
+            worst = status(self.documents)
+            session.exitstatus = exitstatus if foreign and worst == 0 else int(worst)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show every certificate."""
+        from conformance.reporting import summary
+        from conformance.session import report_folder
+
+        if not self.documents:
+            return
+        terminalreporter.section("vLLM plugin conformance")
+        width = min(terminalreporter._tw.fullwidth, 120)  # noqa: SLF001 - it has no public name
+        colour = bool(terminalreporter._tw.hasmarkup)  # noqa: SLF001 - it has no public name
+        for plugin, document in zip(self.plugins, self.documents, strict=True):
+            terminalreporter.write(summary.text(document, width=width, colour=colour))
+            folder = report_folder(self.settings, plugin)
+            terminalreporter.write_line(f"certificate: {_short(folder / 'certificate.json')}")
+            terminalreporter.write_line("")
+        run = self.documents[0]["run"]
+        terminalreporter.write_line(
+            f"seed {run['seed']}, budget {run['budget']}, {run['seconds']:.1f} s"
+        )
+
+    def _notify(self, sentence: str) -> None:
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and self.config.option.verbose >= 0:
+            reporter.ensure_newline()
+            reporter.write_line(f"conformance: {sentence}")
+
+
+class _Target(pytest.Collector):
+    """One plugin under test."""
+
+    def collect(self) -> list[pytest.Item]:
+        """Return nothing: the session makes the items, in the order of the evidence."""
+        return []
+
+
+class RuleItem(pytest.Item):
+    """One rule, on one kind of evidence, for one plugin."""
+
+    def __init__(self, *, check: Check, session_: _Session, **kwargs: Any) -> None:
+        super().__init__(name=check.name, **kwargs)
+        self.check = check
+        self._conformance = session_
+        self.add_marker(pytest.mark.conformance)
+        self.add_marker(pytest.mark.xdist_group(check.plugin.target))
+
+    @classmethod
+    def from_parent(cls, parent: Any, **kwargs: Any) -> RuleItem:  # noqa: ANN401 - pytest's own
+        """Make an item; see ``pytest.Item.from_parent``."""
+        return super().from_parent(parent=parent, **kwargs)  # type: ignore[no-any-return]
+
+    def runtest(self) -> None:
+        """Run the check and turn its verdict into pytest's terms."""
+        from conformance.verdict import Verdict
+
+        result = self._conformance.run(self.check)
+        self.user_properties += [("rule", result.rule), ("verdict", result.verdict.value)]
+        if result.verdict in (Verdict.FAIL, Verdict.ERROR):
+            raise _Broken(result)
+        if result.verdict is not Verdict.PASS:
+            pytest.skip(f"{result.verdict}: {result.message}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], **kwargs: Any) -> Any:  # noqa: ANN401
+        """Show a broken rule as the design has it, and anything else as pytest does."""
+        if not isinstance(excinfo.value, _Broken):
+            return super().repr_failure(excinfo, **kwargs)
+        from conformance.generations import named
+        from conformance.reporting.failure import render
+        from conformance.session import report_folder
+        from conformance.verdict import Verdict
+
+        result, plugin = excinfo.value.result, self.check.plugin
+        if result.verdict is Verdict.ERROR:
+            return f"the harness failed on {result.rule}: {result.message}; please report this."
+        case = report_folder(self._conformance.settings, plugin) / "cases" / f"{result.rule}.json"
+        return render(
+            named(plugin.generation).rule(result.rule),
+            message=result.message,
+            evidence=[result.evidence.value],
+            counterexample=result.counterexample,
+            case=_short(case) if result.counterexample else None,
+        )
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return where the item is, for the progress lines."""
+        return Path(self.check.plugin.path or self.check.plugin.target), None, self.name
+
+
+class _Broken(Exception):
+    """A rule failed, or the harness did."""
+
+    def __init__(self, result: RuleResult) -> None:
+        super().__init__(result.message)
+        self.result = result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_teststatus(
+    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config
+) -> Generator[None, Any, Any]:
+    """Name the verdicts that pytest has no word for."""
+    status = yield
+    verdict = dict(getattr(report, "user_properties", ())).get("verdict")
+    if report.when == "call" and verdict in ("not-applicable", "not-verified"):
+        letter = {"not-applicable": "-", "not-verified": "?"}[verdict]
+        return "skipped", letter, (verdict.upper().replace("-", " "), {"yellow": letter == "?"})
+    return status
+
+
+def _short(path: Path) -> str:
+    """Return a path relative to the current folder where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The certificate: the result for one plugin, as data.
+
+Everything a person sees is drawn from this document, and it holds no verdict
+that :func:`conformance.verdict.decide` did not give.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+
+from conformance import RULE_SET, __version__
+from conformance.generations import named
+from conformance.verdict import Conclusion, RuleResult, RuleVerdict, combine, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from conformance.rules import Generation
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+SCHEMA_VERSION = 1
+
+FILE_NAME = "certificate.json"
+
+
+def build(
+    plugin: Plugin,
+    results: Sequence[RuleResult],
+    *,
+    settings: Settings,
+    context: Mapping[str, Any],
+    seconds: float | None = None,
+    interrupted: bool = False,
+) -> dict[str, Any]:
+    """Build the certificate of one plugin.
+
+    Args:
+        plugin: the class under test.
+        results: what was found, in any order; rules that were asked for and have no result are
+            ``not-verified``.
+        settings: the options of the run.
+        context: versions and effective profile, as the plugin's trial told them.
+        seconds: wall time of the whole run.
+        interrupted: whether the run was stopped before its end.
+
+    """
+    generation = named(plugin.generation)
+    verdicts = _verdicts(generation, results, settings)
+    profile = context.get("profile")
+    return {
+        "schema": SCHEMA_VERSION,
+        "verdict": decide(verdicts).value,
+        "interrupted": interrupted,
+        "plugin": {
+            "target": plugin.target,
+            "interface": plugin.interface,
+            "generation": plugin.generation,
+            "version": plugin.version,
+            "digest": plugin.digest,
+        },
+        "environment": {
+            key: context.get(key)
+            for key in ("vllm", "torch", "python", "platform", "device", "runner", "model")
+        },
+        "harness": {"version": __version__, "rules": RULE_SET},
+        "run": {
+            "evidence": [evidence.value for evidence in settings.evidence],
+            "budget": settings.budget.value,
+            "seed": settings.seed,
+            "server_url": settings.server_url,
+            "seconds": seconds,
+        },
+        "profile": profile,
+        "rules": [_rule(verdict, generation, plugin) for verdict in verdicts],
+        "not_asked": [
+            rule.id
+            for rule in generation.rules
+            if not set(rule.evidence) & set(settings.evidence)
+        ],
+    }
+
+
+def conclusion(certificate: Mapping[str, Any]) -> Conclusion:
+    """Return the verdict of a certificate."""
+    return Conclusion(certificate["verdict"])
+
+
+def write(certificate: Mapping[str, Any], folder: Path) -> Path:
+    """Check a certificate against its schema and write it, whole or not at all.
+
+    Raises:
+        jsonschema.ValidationError: the harness built a certificate that its schema refuses.
+
+    """
+    jsonschema.validate(certificate, schema())
+    path = folder / FILE_NAME
+    write_whole(path, json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        # mkstemp makes files that only their owner can read.
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of certificates."""
+    text = resources.files(__package__).joinpath("certificate.schema.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def _verdicts(
+    generation: Generation, results: Sequence[RuleResult], settings: Settings
+) -> list[RuleVerdict]:
+    verdicts = []
+    for rule in generation.rules:
+        asked = [evidence for evidence in rule.evidence if evidence in settings.evidence]
+        if not asked:
+            continue
+        mine = [result for result in results if result.rule == rule.id]
+        missing = [e for e in asked if e not in {result.evidence for result in mine}]
+        # A rule that was shown in one place and not run in another was not wholly shown.
+        verdicts.append(combine(rule.id, rule.level, mine, missing=missing))
+    return verdicts
+
+
+def _rule(verdict: RuleVerdict, generation: Generation, plugin: Plugin) -> dict[str, Any]:
+    case = f"{verdict.rule}" if verdict.counterexample else None
+    return {
+        "id": verdict.rule,
+        "title": generation.rule(verdict.rule).title,
+        "level": verdict.level.value,
+        "verdict": verdict.verdict.value,
+        "evidence": [evidence.value for evidence in verdict.evidence],
+        "examples": verdict.examples,
+        "acted": verdict.acted,
+        "seconds": round(verdict.seconds, 3),
+        "message": verdict.message,
+        "case": case,
+        "counterexample": verdict.counterexample,
+    }

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A failure as a person reads it, always in the same order.
+
+Rule; what the plugin did; what was expected; the smallest history; what to check first;
+the historical defect it resembles; the command that replays it.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from conformance.rules import Rule
+
+WIDTH = 100
+
+
+def render(
+    rule: Rule,
+    *,
+    message: str | None,
+    evidence: Sequence[str],
+    counterexample: Mapping[str, Any] | None,
+    case: str | None = None,
+    width: int = WIDTH,
+) -> str:
+    """Return the whole failure as plain text.
+
+    Args:
+        rule: the rule that is broken.
+        message: what the plugin did.
+        evidence: where it was seen.
+        counterexample: the history that shows it, when there is one.
+        case: path of the case file, for the replay command.
+        width: columns of the terminal.
+
+    """
+    lines = [f"{rule.id} {rule.title} ({rule.level}, {', '.join(evidence)})", ""]
+    lines += _paragraph("Did", message or "broke the rule", width)
+    if counterexample and (detail := _detail(counterexample["trouble"])):
+        lines += _paragraph("", detail, width)
+    lines += _paragraph("Expected", rule.statement, width)
+    if counterexample:
+        lines += ["", *_history(counterexample, width)]
+    lines += ["", *_paragraph("Check", rule.hint, width)]
+    for source in rule.sources[:1]:
+        lines += _paragraph("Source", f"{source.where}: {source.says}", width)
+    if rule.resembles:
+        lines += _paragraph("Resembles", f"defect {', '.join(rule.resembles)}", width)
+    if case:
+        lines += _paragraph("Replay", f"vllm-conformance replay {shlex.quote(case)}", None)
+    return "\n".join(lines)
+
+
+def _detail(trouble: Mapping[str, Any]) -> str:
+    """Say which row differs, in which tokens."""
+    if trouble["request"] is None or trouble["row"] is None:
+        return f"in step {trouble['step']}"
+    tokens = "; ".join(
+        f"token {token} is {got:.5g}, expected {expected:.5g}"
+        for token, got, expected in trouble["tokens"]
+    )
+    where = f"in step {trouble['step']}, row {trouble['row']}, request {trouble['request']}"
+    return f"{where}: {tokens}" if tokens else where
+
+
+def _history(counterexample: Mapping[str, Any], width: int) -> list[str]:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("step", justify="right")
+    table.add_column("what happens")
+    table.add_column("BatchUpdate")
+    table.add_column("rows after")
+    trouble = counterexample["trouble"]
+    for line in counterexample["lines"]:
+        rows = " ".join(
+            f"[{name}]" if row == trouble["row"] and line["step"] == trouble["step"] else name
+            for row, name in enumerate(line["rows"])
+        )
+        cells = (str(line["step"]), line["events"], line["update"], rows or "-")
+        # Square brackets are rich's markup.
+        table.add_row(*(cell.replace("[", r"\[") for cell in cells))
+    lines = _text(table, width)
+    used = [tuple(choice) for choice in counterexample.get("used", [])]
+    for entry in counterexample["parameters"]:
+        if tuple(entry["choice"]) in used:
+            kind, index = entry["choice"]
+            lines.append(f"  {kind}[{index}] = SamplingParams(**{entry['keywords']!r})")
+    return lines
+
+
+def _paragraph(heading: str, text: str, width: int | None) -> list[str]:
+    """Return a paragraph with a hanging heading; ``width`` None leaves commands whole."""
+    head = f"{heading:<10}"
+    if width is None:
+        return [head + text]
+    import textwrap
+
+    lines: list[str] = []
+    for part in text.splitlines() or [""]:
+        lines += textwrap.wrap(part, max(40, width - len(head))) or [""]
+    return [(head if index == 0 else " " * len(head)) + line for index, line in enumerate(lines)]
+
+
+def _text(renderable: object, width: int) -> list[str]:
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None, legacy_windows=False).print(renderable)
+    return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closing summary of a run, for a terminal and for a CI step summary."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.reporting.certificate import conclusion
+from conformance.verdict import Conclusion, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STYLE = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.NOT_APPLICABLE: "dim",
+    Verdict.NOT_VERIFIED: "yellow",
+    Verdict.ERROR: "bold magenta",
+}
+_CONCLUSION_STYLE = {
+    Conclusion.CONFORMANT: "bold green",
+    Conclusion.NON_CONFORMANT: "bold red",
+    Conclusion.INCOMPLETE: "bold yellow",
+    Conclusion.ERROR: "bold magenta",
+}
+
+
+def table(certificate: Mapping[str, Any]) -> Table:
+    """Return the rules of a certificate with verdict, counts, evidence and time."""
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    result.add_column("rule", no_wrap=True)
+    result.add_column("", overflow="fold", ratio=1)
+    result.add_column("verdict", no_wrap=True)
+    result.add_column("acted/run", justify="right", no_wrap=True)
+    result.add_column("evidence", no_wrap=True)
+    result.add_column("time", justify="right", no_wrap=True)
+    for rule in certificate["rules"]:
+        verdict = Verdict(rule["verdict"])
+        what = Text(rule["title"])
+        if rule["message"] and verdict is not Verdict.PASS:
+            what.append("\n" + rule["message"].rstrip(), style=_STYLE[verdict])
+        result.add_row(
+            rule["id"],
+            what,
+            Text(verdict.value, style=_STYLE[verdict]),
+            f"{rule['acted']}/{rule['examples']}",
+            Text(" ".join(rule["evidence"])),
+            f"{rule['seconds']:.1f} s",
+        )
+    return result
+
+
+def headline(certificate: Mapping[str, Any]) -> Text:
+    """Return the verdict on one line: target, verdict, counts."""
+    verdict = conclusion(certificate)
+    counts = {
+        name: sum(rule["verdict"] == name.value for rule in certificate["rules"])
+        for name in Verdict
+    }
+    parts = [f"{count} {name.value}" for name, count in counts.items() if count]
+    text = Text.assemble(
+        (certificate["plugin"]["target"], "bold"),
+        "  ",
+        (verdict.value.upper(), _CONCLUSION_STYLE[verdict]),
+        "  ",
+        ", ".join(parts),
+    )
+    if certificate["interrupted"]:
+        text.append("  (interrupted)", style="yellow")
+    return text
+
+
+def text(certificate: Mapping[str, Any], *, width: int = 100, colour: bool = False) -> str:
+    """Return headline and table as text."""
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        highlight=False,
+    )
+    console.print(headline(certificate))
+    console.print(table(certificate))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def markdown(certificate: Mapping[str, Any]) -> str:
+    """Return a summary that fits a CI step summary."""
+    plugin = certificate["plugin"]
+    lines = [
+        f"### {plugin['target']}: {certificate['verdict']}",
+        "",
+        f"{plugin['generation']} · vLLM {certificate['environment']['vllm'] or 'unknown'} · "
+        f"{', '.join(certificate['run']['evidence'])} · seed {certificate['run']['seed']}",
+        "",
+        "| rule | title | verdict | acted/run | evidence |",
+        "|---|---|---|---|---|",
+    ]
+    for rule in certificate["rules"]:
+        note = ""
+        if rule["message"] and rule["verdict"] != Verdict.PASS.value:
+            note = "<br>" + rule["message"].strip().replace("|", "\\|").replace("\n", "<br>")
+        lines.append(
+            f"| {rule['id']} | {rule['title']}{note} | {rule['verdict']} | "
+            f"{rule['acted']}/{rule['examples']} | {' '.join(rule['evidence'])} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A certification: from targets to certificates, rule by rule.
+
+Knows neither pytest nor a terminal: both adapters ask for the checks, run them one by one
+in whatever order, and hand the results on to ``reporting``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+
+from conformance import target as targets
+from conformance.engine.environment import host_environment
+from conformance.engine.models import tiny_llama
+from conformance.generations import named
+from conformance.rules import Evidence
+from conformance.settings import Budget, Settings, UsageError
+from conformance.verdict import RuleResult, Verdict
+from conformance.worker import JobDied, JobHung, Zygote, ZygoteFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from conformance.target import Plugin
+    from conformance.worker import Job
+
+#: Imported once, before anything is known about the targets.
+PRELOAD = (
+    "hypothesis",
+    "vllm.v1.worker.gpu_input_batch",
+    "vllm.engine.arg_utils",
+    "conformance.jobs",
+    "conformance.logits_batch.suite",
+)
+
+#: Seconds that one rule may take before its process is given up, by evidence.
+LIMITS = {Evidence.SIMULATOR: 120.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
+DEEP_FACTOR = 10
+
+
+class HarnessError(Exception):
+    """The harness could not do its work: one sentence."""
+
+
+@attrs.frozen
+class Check:
+    """One rule on one kind of evidence for one plugin."""
+
+    plugin: Plugin
+    rule: str
+    evidence: Evidence
+
+    @property
+    def name(self) -> str:
+        """The name of the pytest item."""
+        return f"{self.rule}[{self.evidence.value}]"
+
+
+def folder_name(target: str) -> str:
+    """Return the name of a plugin's folder under the report directory."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)
+
+
+@attrs.define
+class Certification:
+    """One run over one or more targets."""
+
+    settings: Settings
+    notify: Callable[[str], None] = attrs.field(default=lambda _: None)
+    plugins: tuple[Plugin, ...] = attrs.field(init=False, default=())
+    results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
+    #: What each plugin's certificate says about its surroundings, by target.
+    contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
+    _zygote: Zygote | None = attrs.field(init=False, default=None)
+    _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
+    _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
+    _pending: list[Check] = attrs.field(init=False, factory=list)
+    _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(init=False, default=None)
+
+    def start(self) -> None:
+        """Begin to import vLLM in the background; returns at once.
+
+        Raises:
+            UsageError: a target cannot be parsed, or an option contradicts another.
+
+        """
+        settings = self.settings
+        if not settings.targets:
+            raise UsageError(f"name at least one target: --plugin-path {targets.FORMS}.")
+        if settings.server_url and Evidence.SERVER not in settings.evidence:
+            raise UsageError(
+                "--server-url is only for server evidence: add --evidence server (or all)."
+            )
+        for text in settings.targets:
+            targets.parse(text, settings.directory)
+        if settings.profile is not None and ":" not in settings.profile:
+            from conformance import profile
+
+            profile.load(settings.profile, settings.directory)
+        self._temporary = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
+        self._zygote = Zygote(
+            preload=PRELOAD,
+            environment=host_environment(
+                python_path=[str(Path(__file__).parents[1])],
+                extra={"VLLM_LOGGING_LEVEL": "WARNING"},
+            ),
+            log=Path(self._temporary.name) / "worker.log",
+        )
+
+    def load(self) -> tuple[Plugin, ...]:
+        """Import vLLM and find the plugins of all targets.
+
+        Raises:
+            UsageError: a target does not exist, or has no plugin.
+            HarnessError: vLLM could not be imported.
+
+        """
+        if self._zygote is None:
+            self.start()
+        zygote = self._live_zygote()
+        self.notify("importing vLLM")
+        try:
+            seconds = zygote.wait_ready()
+        except ZygoteFailed as error:
+            raise HarnessError(str(error)) from None
+        self.notify(f"imported vLLM in {seconds:.1f} s")
+        found: list[Plugin] = []
+        for text in self.settings.targets:
+            for place in targets.parse(text, self.settings.directory):
+                found += self._describe(place)
+        # The same class named twice is certified once.
+        self.plugins = tuple({plugin.target: plugin for plugin in found}.values())
+        return self.plugins
+
+    def checks(self) -> list[Check]:
+        """Return every check of this run, cheapest evidence first."""
+        return [
+            Check(plugin, rule.id, evidence)
+            for evidence in self.settings.evidence
+            for plugin in self.plugins
+            for rule in named(plugin.generation).rules
+            if evidence in rule.evidence
+        ]
+
+    def select(self, checks: Iterable[Check]) -> None:
+        """Say which checks will be run, so that engines and servers can start early."""
+        self._pending = list(checks)
+        # The slowest to start goes first.
+        for evidence in (Evidence.SERVER, Evidence.OFFLINE, Evidence.SIMULATOR):
+            self._open_next(evidence)
+
+    def run(self, check: Check) -> RuleResult:
+        """Run one check and keep its result."""
+        if not self._pending:
+            self.select([check])
+        result = self._run(check)
+        self.results[check] = result
+        self._pending = [pending for pending in self._pending if pending != check]
+        key = (check.plugin.target, check.evidence)
+        if not any((p.plugin.target, p.evidence) == key for p in self._pending):
+            self._close_job(key)
+            self._open_next(check.evidence)
+        return result
+
+    def close(self) -> None:
+        """End every process of this run."""
+        for key in list(self._jobs):
+            self._close_job(key)
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, check: Check) -> RuleResult:
+        plugin, evidence = check.plugin, check.evidence
+        generation = named(plugin.generation)
+        if plugin.broken:
+            if check.rule == generation.loading_rule:
+                return RuleResult(check.rule, Verdict.FAIL, evidence, 1, 0, 0.0, plugin.broken)
+            return _not_verified(check, f"cannot be judged before {generation.loading_rule} holds")
+        key = (plugin.target, evidence)
+        if key in self._ended:
+            return self._after_the_end(check, self._ended[key])
+        job = self._job(plugin, evidence)
+        limit = LIMITS[evidence]
+        if self.settings.budget is Budget.DEEP:
+            limit *= DEEP_FACTOR
+        try:
+            answer = job.ask(check.rule, limit=limit, progress=self.notify)
+            if isinstance(answer, UsageError):
+                raise answer
+            if plugin.target not in self.contexts:
+                self.contexts[plugin.target] = job.ask("context", limit=60)
+        except JobDied as error:
+            return self._lost(check, f"the plugin's process: {error}")
+        except JobHung as error:
+            return self._lost(check, f"the plugin {error}{_where(error.stack, plugin)}")
+        if not isinstance(answer, RuleResult):
+            return RuleResult(check.rule, Verdict.ERROR, evidence, message=repr(answer))
+        return answer
+
+    def _lost(self, check: Check, message: str) -> RuleResult:
+        """Judge a check whose process is gone, and remember it for those that follow."""
+        key = (check.plugin.target, check.evidence)
+        self._ended[key] = message
+        self._jobs.pop(key, None)
+        return self._after_the_end(check, message)
+
+    def _after_the_end(self, check: Check, message: str) -> RuleResult:
+        survival = named(check.plugin.generation).survival_rule
+        others = [p for p in self._pending if p != check and p.rule == survival]
+        if check.rule == survival or not any(p.plugin == check.plugin for p in others):
+            return RuleResult(check.rule, Verdict.FAIL, check.evidence, 1, 1, 0.0, message)
+        return _not_verified(check, f"cannot be judged before {survival} holds: {message}")
+
+    def _job(self, plugin: Plugin, evidence: Evidence) -> Job:
+        key = (plugin.target, evidence)
+        if key not in self._jobs:
+            folder = self._folder(plugin)
+            self._jobs[key] = self._live_zygote().fork(
+                "conformance.jobs:trial",
+                {
+                    "plugin": plugin,
+                    "evidence": evidence,
+                    "settings": self.settings,
+                    "model": str(tiny_llama()),
+                    "folder": str(folder),
+                },
+                log=folder / f"{evidence.value}.log",
+                directory=self.settings.directory,
+                python_path=self._python_path(),
+            )
+        return self._jobs[key]
+
+    def _open_next(self, evidence: Evidence) -> None:
+        """Start the next trial of a kind in the background: one of each kind at a time."""
+        if any(kind is evidence for _, kind in self._jobs):
+            return
+        for check in self._pending:
+            key = (check.plugin.target, evidence)
+            if check.evidence is evidence and key not in self._ended and not check.plugin.broken:
+                self._job(check.plugin, evidence)
+                return
+
+    def _close_job(self, key: tuple[str, Evidence]) -> None:
+        if (job := self._jobs.pop(key, None)) is not None:
+            job.close()
+
+    def _describe(self, place: targets.Target) -> Sequence[Plugin]:
+        zygote = self._live_zygote()
+        assert self._temporary is not None
+        job = zygote.fork(
+            "conformance.jobs:describe",
+            {"wanted": [place]},
+            log=Path(self._temporary.name) / "describe.log",
+            directory=self.settings.directory,
+            python_path=self._python_path(),
+        )
+        try:
+            answer = job.ask("describe", limit=LIMITS[Evidence.SIMULATOR])
+        except JobDied as error:
+            return [self._unimportable(place, f"importing {place.module}: {error}")]
+        except JobHung as error:
+            return [self._unimportable(place, f"importing {place.module} {error}")]
+        job.close()
+        if isinstance(answer, UsageError):
+            raise answer
+        found: Sequence[Plugin] = answer
+        return found
+
+    @staticmethod
+    def _unimportable(place: targets.Target, why: str) -> Plugin:
+        """Describe a target whose import ended the process."""
+        source = targets.find_source(place) if place.root else None
+        generation = named("logits/batch")
+        return targets.Plugin(
+            target=place.text,
+            interface=generation.interface,
+            generation=generation.name,
+            module=place.module,
+            qualname=place.qualname or "",
+            root=place.root,
+            path=source,
+            digest=targets.digest_of(source),
+            version=None,
+            broken=why,
+        )
+
+    def _folder(self, plugin: Plugin) -> Path:
+        folder = self.settings.directory / self.settings.report / folder_name(plugin.target)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _python_path(self) -> list[str]:
+        """Return ``sys.path`` for workers: the caller's, and the folder it was started in."""
+        paths = [str(self.settings.directory), *self.settings.python_path]
+        return list(dict.fromkeys(path for path in paths if path))
+
+    def _live_zygote(self) -> Zygote:
+        if self._zygote is None:
+            raise HarnessError("the run is closed")
+        return self._zygote
+
+
+def _not_verified(check: Check, message: str) -> RuleResult:
+    return RuleResult(check.rule, Verdict.NOT_VERIFIED, check.evidence, message=message)
+
+
+def _where(stack: str, plugin: Plugin) -> str:
+    """Name the line of the plugin in a stack that ``faulthandler`` wrote."""
+    with contextlib.suppress(StopIteration):
+        return next(
+            f" (at {Path(plugin.path or '').name}:{line.split('line ')[1].split(' ')[0]})"
+            for line in stack.splitlines()
+            if plugin.path and plugin.path in line and "line " in line
+        )
+    return ""

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--plugin-path TARGET``: from what the user typed to the classes under test.
+
+Parsing happens in the caller's process and touches no plugin code.
+Loading imports the plugin and therefore happens in a worker process only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from conformance.rules import nearest
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+#: Entry-point groups through which vLLM loads plugins that have a class to certify.
+ENTRY_POINT_GROUPS = ("vllm.logits_processors", "vllm.io_processor_plugins")
+
+FORMS = (
+    "package.module:Class, path/to/file.py:Class, path/to/file.py, package.module, "
+    "entry-point:GROUP/NAME or dist:DISTRIBUTION"
+)
+
+_FILE = re.compile(r"^(?P<path>.+\.py)(?::(?P<qualname>[\w.]+))?$")
+_MODULE = re.compile(r"^(?P<module>[A-Za-z_][\w.]*)(?::(?P<qualname>[\w.]+))?$")
+_PREFIXED = re.compile(r"^(?P<form>entry-point|dist):(?P<rest>.+)$")
+
+
+@attrs.frozen
+class Target:
+    """One importable place, parsed from a TARGET; ``qualname`` is None for a whole module."""
+
+    text: str  #: what the user typed, or would type for exactly this place
+    module: str
+    qualname: str | None = None
+    root: str | None = None  #: folder that must be on ``sys.path`` for ``module`` to import
+
+
+@attrs.frozen(kw_only=True)
+class Plugin:
+    """A class under test, as data that travels between processes."""
+
+    target: str
+    interface: str
+    generation: str
+    module: str
+    qualname: str
+    root: str | None
+    path: str | None  #: source file
+    digest: str | None  #: ``sha256:...`` of the source file
+    version: str | None
+    #: Why the class could not be loaded; such a plugin fails the loading rule of its generation.
+    broken: str | None = None
+
+    @property
+    def fqcn(self) -> str:
+        """The fully-qualified class name, in the form vLLM takes."""
+        return f"{self.module}:{self.qualname}"
+
+
+class LoadFailure(Exception):
+    """The target exists but importing it raised; the message names the exception and its line."""
+
+
+def parse(text: str, directory: Path) -> tuple[Target, ...]:
+    """Parse a TARGET; one that names a distribution gives a target per entry point.
+
+    Raises:
+        UsageError: the text has no known form, or names a file, entry point or distribution
+            that does not exist.
+
+    """
+    if match := _PREFIXED.match(text):
+        return _entry_points(text, match["form"], match["rest"])
+    if match := _FILE.match(text):
+        return (_file(text, match["path"], match["qualname"], directory),)
+    if match := _MODULE.match(text):
+        return (Target(text, match["module"], match["qualname"]),)
+    raise UsageError(f"--plugin-path {text!r} has no known form: give {FORMS}.")
+
+
+def _file(text: str, name: str, qualname: str | None, directory: Path) -> Target:
+    path = (directory / name).resolve()
+    if not path.is_file():
+        siblings = sorted(child.name for child in path.parent.glob("*.py"))
+        where = "" if path.parent.is_dir() else f" (there is no folder {Path(name).parent})"
+        raise UsageError(
+            f"--plugin-path {text!r}: there is no file {name}{where}."
+            + nearest(path.name, siblings)
+        )
+    # A file inside a package is imported by its dotted name, as vLLM would import it.
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    return Target(text, ".".join(parts), qualname, str(root))
+
+
+def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:
+    if form == "entry-point":
+        group, _, name = rest.partition("/")
+        installed = importlib.metadata.entry_points(group=group)
+        found = [entry for entry in installed if entry.name == name]
+        if not found:
+            known = sorted(f"{group}/{entry.name}" for entry in installed)
+            raise UsageError(
+                f"--plugin-path {text!r}: no installed package has that entry point"
+                + (f" (the group has {', '.join(known)})." if known else " (the group is empty).")
+            )
+    else:
+        try:
+            distribution = importlib.metadata.distribution(rest)
+        except importlib.metadata.PackageNotFoundError:
+            names = {entry.metadata["Name"] or "" for entry in importlib.metadata.distributions()}
+            raise UsageError(
+                f"--plugin-path {text!r}: no distribution {rest!r} is installed."
+                + nearest(rest, names)
+            ) from None
+        found = [entry for entry in distribution.entry_points if entry.group in ENTRY_POINT_GROUPS]
+        if not found:
+            raise UsageError(
+                f"--plugin-path {text!r}: the distribution has no entry point in "
+                + " or ".join(ENTRY_POINT_GROUPS)
+                + "; name the class as package.module:Class."
+            )
+    return tuple(
+        Target(f"entry-point:{entry.group}/{entry.name}", entry.module, entry.attr or None)
+        for entry in found
+    )
+
+
+def load_module(target: Target) -> ModuleType:
+    """Import the module of a target. Worker processes only.
+
+    Raises:
+        UsageError: there is no such module.
+        LoadFailure: the module exists and raised.
+
+    """
+    if target.root and target.root not in sys.path:
+        sys.path.insert(0, target.root)
+    try:
+        return importlib.import_module(target.module)
+    except ModuleNotFoundError as error:
+        if error.name and (target.module + ".").startswith(error.name + "."):
+            hint = ""
+            head, _, tail = target.module.rpartition(".")
+            if target.qualname is None and tail[:1].isupper():
+                hint = f" If {tail} is a class, write {head}:{tail}."
+            raise UsageError(
+                f"--plugin-path {target.text!r}: there is no module {error.name!r} on sys.path."
+                + hint
+            ) from None
+        raise LoadFailure(_one_line(target, error)) from error
+    except (Exception, SystemExit) as error:
+        raise LoadFailure(_one_line(target, error)) from error
+
+
+def load_class(target: Target) -> type:
+    """Import the class of a target. Worker processes only.
+
+    Raises:
+        UsageError: there is no such module, or no such class in it.
+        LoadFailure: the module exists and raised.
+
+    """
+    module = load_module(target)
+    found: object = module
+    for name in (target.qualname or "").split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            classes = [key for key, value in vars(module).items() if inspect.isclass(value)]
+            raise UsageError(
+                f"--plugin-path {target.text!r}: {module.__name__} has no {target.qualname!r}."
+                + nearest(name, classes)
+            ) from None
+    if not inspect.isclass(found):
+        raise UsageError(
+            f"--plugin-path {target.text!r}: {target.qualname} is not a class "
+            f"but a {type(found).__name__}; name the plugin class itself."
+        )
+    return found
+
+
+def classes_of(module: ModuleType) -> list[type]:
+    """Return the classes that a module defines itself, in the order of their definition."""
+    return [
+        value
+        for key, value in vars(module).items()
+        if inspect.isclass(value)
+        and (value.__module__ + ".").startswith(module.__name__ + ".")
+        and not key.startswith("_")
+    ]
+
+
+def version_of(module: str) -> str | None:
+    """Return the version of the package that a module belongs to, when it tells."""
+    top = sys.modules.get(module.partition(".")[0])
+    version = getattr(top, "__version__", None)
+    return version if isinstance(version, str) else None
+
+
+def digest_of(path: str | None) -> str | None:
+    """Return ``sha256:...`` of a source file."""
+    if path is None or not Path(path).is_file():
+        return None
+    return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def find_source(target: Target) -> str | None:
+    """Find the source file of a target without importing it."""
+    if target.root:
+        base = Path(target.root, *target.module.split("."))
+        for path in (base.with_suffix(".py"), base / "__init__.py"):
+            if path.is_file():
+                return str(path)
+    try:
+        spec = importlib.util.find_spec(target.module)
+    except (ImportError, ValueError):
+        return None
+    return spec.origin if spec else None
+
+
+def _one_line(target: Target, error: BaseException) -> str:
+    """Name the exception, and the line of the plugin's own file where it came up."""
+    source = find_source(target)
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source
+    ]
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({Path(error.filename).name}:{error.lineno})"
+    elif frames:
+        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+    else:
+        where = ""
+    return f"importing {target.module} raised {type(error).__name__}: {error}{where}"

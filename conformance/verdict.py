@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts of rules and of plugins, and the one function that decides.
+
+Terminal, JSON, JUnit, exit status and badge all draw from :func:`decide`;
+nothing else in this project turns rule results into a verdict.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.rules import Evidence, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Verdict(StrEnum):
+    """What is known about one rule and one plugin."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    NOT_APPLICABLE = "not-applicable"  #: the plugin does not claim what the rule is about
+    NOT_VERIFIED = "not-verified"  #: applies, but could not run, or the plugin never did anything
+    ERROR = "error"  #: the harness's fault
+
+
+class Conclusion(StrEnum):
+    """What is known about one plugin as a whole."""
+
+    CONFORMANT = "conformant"
+    NON_CONFORMANT = "non-conformant"
+    INCOMPLETE = "incomplete"
+    ERROR = "error"
+
+
+class ExitStatus(IntEnum):
+    """Exit status of ``pytest --plugin-path`` and of ``vllm-conformance certify``."""
+
+    CONFORMANT = 0
+    NON_CONFORMANT = 1
+    INCOMPLETE = 2
+    HARNESS_FAILED = 3
+    USAGE = 4
+
+
+@attrs.frozen
+class RuleResult:
+    """One rule, judged on one kind of evidence."""
+
+    rule: str
+    verdict: Verdict
+    evidence: Evidence
+    examples: int = 0  #: examples run
+    acted: int = 0  #: examples in which the plugin did something
+    seconds: float = 0.0
+    message: str | None = None  #: one sentence; None for a plain pass
+    #: For a failure: the counterexample, in the form that ``counterexample`` reads.
+    counterexample: dict[str, Any] | None = None
+
+
+@attrs.frozen
+class RuleVerdict:
+    """One rule, over all the evidence that was asked for."""
+
+    rule: str
+    level: Level
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]  #: where the verdict was shown
+    examples: int
+    acted: int
+    seconds: float
+    message: str | None
+    counterexample: dict[str, Any] | None
+
+
+#: The worst verdict of several pieces of evidence speaks for the rule.
+#: ``pass`` outranks ``not-applicable``: shown somewhere is shown.
+_SEVERITY = (
+    Verdict.FAIL,
+    Verdict.ERROR,
+    Verdict.NOT_VERIFIED,
+    Verdict.PASS,
+    Verdict.NOT_APPLICABLE,
+)
+
+
+def combine(
+    rule: str,
+    level: Level,
+    results: Sequence[RuleResult],
+    *,
+    missing: Sequence[Evidence] = (),
+) -> RuleVerdict:
+    """Combine the results of one rule.
+
+    Args:
+        rule: id of the rule.
+        level: its level.
+        results: one result for each kind of evidence that was gathered.
+        missing: evidence that was asked for and not gathered; a rule that was shown in one
+            place and not run in another is ``not-verified``, unless it failed.
+
+    """
+    results = [
+        *results,
+        *(
+            RuleResult(rule, Verdict.NOT_VERIFIED, evidence, message=f"{evidence} was not run")
+            for evidence in missing
+        ),
+    ]
+    worst = min((result.verdict for result in results), key=_SEVERITY.index)
+    speaking = [result for result in results if result.verdict is worst]
+    return RuleVerdict(
+        rule=rule,
+        level=level,
+        verdict=worst,
+        evidence=tuple(dict.fromkeys(result.evidence for result in speaking)),
+        examples=sum(result.examples for result in results),
+        acted=sum(result.acted for result in results),
+        seconds=sum(result.seconds for result in results),
+        message=next((result.message for result in speaking if result.message), None),
+        counterexample=next(
+            (result.counterexample for result in speaking if result.counterexample), None
+        ),
+    )
+
+
+def decide(verdicts: Iterable[RuleVerdict]) -> Conclusion:
+    """Decide on a plugin: conformant iff every applicable MUST is ``pass``.
+
+    A SHOULD never decides, save that an ``error`` anywhere is reported as such.
+    A certificate in which no MUST passed shows nothing and is ``incomplete``.
+    """
+    verdicts = list(verdicts)
+    musts = [verdict.verdict for verdict in verdicts if verdict.level is Level.MUST]
+    if Verdict.FAIL in musts:
+        return Conclusion.NON_CONFORMANT
+    if any(verdict.verdict is Verdict.ERROR for verdict in verdicts):
+        return Conclusion.ERROR
+    if Verdict.NOT_VERIFIED in musts or Verdict.PASS not in musts:
+        return Conclusion.INCOMPLETE
+    return Conclusion.CONFORMANT
+
+
+_EXIT_STATUS = {
+    Conclusion.NON_CONFORMANT: ExitStatus.NON_CONFORMANT,
+    Conclusion.ERROR: ExitStatus.HARNESS_FAILED,
+    Conclusion.INCOMPLETE: ExitStatus.INCOMPLETE,
+    Conclusion.CONFORMANT: ExitStatus.CONFORMANT,
+}
+
+
+def exit_status(conclusions: Iterable[Conclusion]) -> ExitStatus:
+    """Return the exit status for a run over several plugins: the worst one speaks."""
+    conclusions = set(conclusions)
+    for conclusion, status in _EXIT_STATUS.items():
+        if conclusion in conclusions:
+            return status
+    return ExitStatus.INCOMPLETE
