@@ -188,7 +188,8 @@ def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any ge
 
     return {
         "vllm": vllm.__version__,
-        "torch": torch.__version__,
+        # Its own type would make the reader import torch.
+        "torch": str(torch.__version__),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,

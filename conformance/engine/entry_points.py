@@ -35,16 +35,13 @@ def synthetic_distribution(
         ValueError: if a name, the group or a reference cannot be written as an entry point.
     """
     if not entries:
-        msg = f"a distribution with entry points in {group!r} needs at least one entry"
-        raise ValueError(msg)
+        raise ValueError(f"a distribution with entry points in {group!r} needs at least one entry")
     for text in (group, *entries, *entries.values()):
         # The file is INI-like: these would be read back as something else, or not at all.
         if not text or text != text.strip() or text[0] in "[#;" or set(text) & set("=\r\n"):
-            msg = f"{text!r} cannot stand in an entry point of group {group!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{text!r} cannot stand in an entry point of group {group!r}")
     if set(group) & set("[]"):
-        msg = f"{group!r} cannot be the name of an entry point group"
-        raise ValueError(msg)
+        raise ValueError(f"{group!r} cannot be the name of an entry point group")
     lines = [f"[{group}]", *(f"{key} = {value}" for key, value in entries.items())]
     return write_distribution(
         directory, name=name, version="0", files={"entry_points.txt": "\n".join(lines) + "\n"}
@@ -62,8 +59,7 @@ def write_distribution(
         ValueError: if *name* is no valid distribution name.
     """
     if not _NAME.fullmatch(name):
-        msg = f"{name!r} is no valid distribution name"
-        raise ValueError(msg)
+        raise ValueError(f"{name!r} is no valid distribution name")
     stem = f"{re.sub(r'[-_.]+', '_', name).lower()}-{version}.dist-info"
     folder = directory / stem
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,7 @@ class ServerFailed(Exception):
     """
 
 
+@final
 class ExternalServer:
     """A vLLM server that somebody else runs; make one with `external`."""
 
@@ -45,8 +46,7 @@ class ExternalServer:
             answer.raise_for_status()
             return str(answer.json()["data"][0]["id"])
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
-            msg = f"no model name could be read from {address}: {error}"
-            raise ServerFailed(msg) from error
+            raise ServerFailed(f"no model name could be read from {address}: {error}") from error
 
     def healthy(self) -> bool:
         """Whether the server answers that it is healthy, asked once."""
@@ -61,8 +61,9 @@ class ExternalServer:
         deadline = time.monotonic() + timeout
         while reason := self._trouble():
             if time.monotonic() > deadline:
-                msg = f"no healthy vLLM server at {self.url} within {timeout:g} s: {reason}"
-                raise ServerFailed(msg)
+                raise ServerFailed(
+                    f"no healthy vLLM server at {self.url} within {timeout:g} s: {reason}"
+                )
             time.sleep(_POLL)
 
     def failure(self, *, within: float = 0.0) -> str | None:
@@ -103,8 +104,15 @@ def open_client(headers: Mapping[str, str] | None = None, *, own: bool = False) 
     """Return a client for a server elsewhere, or for one of our own."""
     import httpx
 
-    # A proxy that is set for the world does not lead to our own loopback.
-    return httpx.Client(headers=headers, timeout=_PATIENCE, trust_env=not own, follow_redirects=True)
+    return httpx.Client(
+        headers=headers,
+        timeout=_PATIENCE,
+        follow_redirects=True,
+        # A proxy that is set for the world does not lead to our own loopback.
+        trust_env=not own,
+        # No connection is kept, so nobody has to close the client.
+        limits=httpx.Limits(max_keepalive_connections=0),
+    )
 
 
 def trouble(client: httpx.Client, address: str) -> str | None:

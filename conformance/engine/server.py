@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import host_environment, vllm_metadata_shim
@@ -55,6 +55,7 @@ _DEVICE_ARGUMENTS = {
 }
 
 
+@final
 class Server:
     """A ``vllm serve`` process of our own; make one with `Server.start`.
 
@@ -149,6 +150,7 @@ class Server:
             raise
 
     def _launch(self) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         self._reservation = _reserve(self._fixed_port or 0)
         self.port: int = self._reservation.getsockname()[1]
         if sys.platform != "linux":
@@ -169,10 +171,11 @@ class Server:
         assert self._process.stdout is not None
         word, _, number = self._process.stdout.readline().partition(" ")
         if word != "pid":
-            self._process.wait()
+            self._exit_status = self._process.wait()
             self._reservation.close()
-            msg = f"vLLM could not be started{self._evidence(cause(read_log(self.log)))}"
-            raise ServerFailed(msg)
+            raise ServerFailed(
+                f"vLLM could not be started{self._evidence(cause(read_log(self.log)))}"
+            )
         #: process id of vLLM's API server, and of its process group
         self.pid = int(number)
 
@@ -205,12 +208,14 @@ class Server:
                 if not self._start_elsewhere():
                     raise ServerFailed(failure)
             elif self._stopped:
-                msg = f"the vLLM server on port {self.port} was stopped before it was healthy"
-                raise ServerFailed(msg)
+                raise ServerFailed(
+                    f"the vLLM server on port {self.port} was stopped before it was healthy"
+                )
             elif time.monotonic() > deadline:
                 line = last_line(read_log(self.log))
-                msg = f"vLLM did not become healthy within {timeout:g} s{self._evidence(line)}"
-                raise ServerFailed(msg)
+                raise ServerFailed(
+                    f"vLLM did not become healthy within {timeout:g} s{self._evidence(line)}"
+                )
             time.sleep(_POLL)
         self._was_healthy = True
         self._reservation.close()
@@ -246,9 +251,8 @@ class Server:
             return
         with self._lock:
             self._stopped = True
-            self._reservation.close()
             assert self._process.stdin is not None
-            assert self._process.stdout is not None
+            # The supervisor's signal to end the server.
             self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2 * _GRACE)
@@ -258,10 +262,15 @@ class Server:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(group, signal.SIGKILL)
                 self._process.wait()
-            self._process.stdout.close()
-            self._client.close()
+            self._close()
             self._scratch.cleanup()
         atexit.unregister(self.stop)
+
+    def _close(self) -> None:
+        self._reservation.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
 
     def _start_elsewhere(self) -> bool:
         """Start again on another port, if the port was the trouble, and say whether."""
@@ -269,7 +278,7 @@ class Server:
             taken = port_was_taken(read_log(self.log))
             if self._stopped or self._fixed_port or self._starts == _STARTS or not taken:
                 return False
-            self._reservation.close()
+            self._close()
             self._exit_status = None
             self._launch()
             return True
@@ -313,6 +322,7 @@ def _reserve(port: int) -> socket.socket:
         reservation.bind((_HOST, port))
     except OSError as error:
         reservation.close()
-        msg = f"port {port} of {_HOST} cannot be used for the vLLM server: {error.strerror}"
-        raise ServerFailed(msg) from error
+        raise ServerFailed(
+            f"port {port} of {_HOST} cannot be used for the vLLM server: {error.strerror}"
+        ) from error
     return reservation

@@ -101,10 +101,10 @@ def _raised(log: str) -> list[_Raised]:
             inside.remove(process)
             if _LEAVING.match(text):
                 continue
-            if _PYDANTIC.match(text):
-                # Which field and what is wrong with it are on the next two lines.
-                text = " ".join([text, *(more.strip() for _, more in lines[number + 1 :][:2])])
-            last[process] = _Raised(process, text, roots.pop(process, None))
+            # Which field pydantic means, and what is wrong with it, are on the next two lines.
+            extent = 3 if _PYDANTIC.match(text) else 1
+            whole = " ".join(part.strip() for _, part in lines[number : number + extent])
+            last[process] = _Raised(process, whole, roots.pop(process, None))
             raised.append(last[process])
     return raised
 

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
         preexec_fn=_linux_ties(),  # noqa: PLW1509 - this process has one thread
     )
     try:
-        print("pid", child.pid, flush=True)
+        os.write(1, b"pid %d\n" % child.pid)
         while child.poll() is None:
             readable, _, _ = select.select([0], [], [], _POLL)
             # A fork of the parent may hold the pipe open after the parent's death.
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> None:
         _end(child, grace)
     # The reader may be gone.
     with contextlib.suppress(BrokenPipeError):
-        print("exit", child.returncode, flush=True)
+        os.write(1, b"exit %d\n" % child.returncode)
 
 
 def _end(child: subprocess.Popen[bytes], grace: float) -> None:

@@ -48,9 +48,9 @@ def passed(examples: int, acted: int) -> Finding:
     return Finding(Verdict.PASS, examples, acted)
 
 
-def failed(message: str, examples: int = 1) -> Finding:
+def failed(message: str, examples: int = 1, acted: int | None = None) -> Finding:
     """Return a failure."""
-    return Finding(Verdict.FAIL, examples, examples, message)
+    return Finding(Verdict.FAIL, examples, examples if acted is None else acted, message)
 
 
 def loads(trial: Trial) -> Finding:

@@ -115,18 +115,31 @@ class Host:
         join: Sequence[Joining] = (),
         pause: Sequence[str] = (),
         chunk: Mapping[str, int] | None = None,
+        scheduled: Mapping[str, int] | None = None,
+        computed: Mapping[str, int] | None = None,
     ) -> None:
         """Update the batch for a step, up to and including the plugin's ``update_state``.
 
         Follows ``GPUModelRunner._update_states``: finished out, unscheduled out,
         new then resumed in, condense, reorder, refresh.
+
+        Args:
+            finish: requests that are gone.
+            join: requests that are new.
+            pause: requests that are not scheduled in this step, and preempted.
+            chunk: tokens to compute, where fewer than the whole prefill.
+            scheduled: instead of ``pause`` and ``chunk``: tokens to compute for every request.
+            computed: tokens computed before, where a scheduler says so.
+
         """
         batch = self.batch
         for name in finish:
             self.requests.pop(name, None)
             self.outputs.pop(name, None)
             batch.remove_request(name)
-        scheduled = self.scheduled = self._schedule(join, pause, chunk or {})
+        scheduled = self.scheduled = (
+            self._schedule(join, pause, chunk or {}) if scheduled is None else dict(scheduled)
+        )
         for name in [name for name in batch.req_id_to_index if name not in scheduled]:
             batch.remove_request(name)
             self.requests[name].num_computed_tokens = 0
@@ -139,6 +152,8 @@ class Host:
         new = {request.name for request in join}
         for name in scheduled:
             state = self.requests[name]
+            if computed and name in computed:
+                state.num_computed_tokens = computed[name]
             if (row := batch.req_id_to_index.get(name)) is not None:
                 batch.num_computed_tokens_cpu[row] = state.num_computed_tokens
             elif name not in new:

@@ -155,7 +155,7 @@ class Trial:
             if shape is strata.ORDER and (simpler := self._simpler()):
                 message += f"; {simpler} fails in a simpler history, look there first"
             case = _case(self, smallest, trouble)
-            return checks.failed(message, len(examples)), case
+            return checks.failed(message, len(examples), acted), case
         if any(t.kind in _BLOCKING for e in examples for t in e.played.troubles) or not examples:
             return checks.Finding(
                 Verdict.NOT_VERIFIED, len(examples), acted, self.blocked()

@@ -100,7 +100,7 @@ RULE_OF_KIND = {
     Kind.RAISED: "LB-16",
 }
 
-EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 36, Budget.DEEP: 400}
+EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 32, Budget.DEEP: 400}
 
 #: Wall time for making one failing history smaller.
 SHRINK_SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 4.0, Budget.DEEP: 30.0}

@@ -34,13 +34,13 @@ _CONCLUSION_STYLE = {
 
 def table(certificate: Mapping[str, Any]) -> Table:
     """Return the rules of a certificate with verdict, counts, evidence and time."""
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     result.add_column("rule", no_wrap=True)
-    result.add_column("", overflow="fold", ratio=1)
     result.add_column("verdict", no_wrap=True)
     result.add_column("acted/run", justify="right", no_wrap=True)
     result.add_column("evidence", no_wrap=True)
     result.add_column("time", justify="right", no_wrap=True)
+    result.add_column("", overflow="fold", ratio=1)
     for rule in certificate["rules"]:
         verdict = Verdict(rule["verdict"])
         what = Text(rule["title"])
@@ -48,11 +48,11 @@ def table(certificate: Mapping[str, Any]) -> Table:
             what.append("\n" + rule["message"].rstrip(), style=_STYLE[verdict])
         result.add_row(
             rule["id"],
-            what,
             Text(verdict.value, style=_STYLE[verdict]),
             f"{rule['acted']}/{rule['examples']}",
             Text(" ".join(rule["evidence"])),
             f"{rule['seconds']:.1f} s",
+            what,
         )
     return result
 

@@ -60,6 +60,8 @@ def main() -> None:
             jobs.add(pid)
             _send(control, {"forked": pid})
     _end(jobs)
+    # As in a job: nothing is left to finalise.
+    os._exit(0)
 
 
 def _preload(modules: list[str]) -> str | None:

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``offline``: the plugin in a real ``vllm.LLM``.
+
+Three engines start in this process: with the class, with its fully-qualified name, and without
+the plugin.  The same requests run through each; what the first engine sent the plugin is
+recorded, judged row by row against twins, and played again in the simulator.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from vllm.v1.sample.logits_processor import BatchUpdate
+
+from conformance.engine.offline import OfflineEngine
+from conformance.logits_batch.bench import Watched, call, limited, sampling_params
+from conformance.logits_batch.play import describe_update, differing, misshapen, same
+from conformance.logits_batch.recording import Recording, Rows, replay
+from conformance.rules import Evidence
+from conformance.settings import Device, UsageError
+from conformance.verdict import RuleResult, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vllm.sampling_params import SamplingParams
+
+    from conformance.history import Choice
+    from conformance.logits_batch.bench import Bench
+    from conformance.logits_batch.parameters import Parameters
+    from conformance.logits_batch.recording import Recorded
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+#: An engine on a tiny model that has not finished its requests after this long hangs.
+LIMIT = 120.0
+
+#: What a row has just been through, and the rule that is about it.
+RULE_OF_EVENT = {"replaced": "LB-06", "moved": "LB-07", "resumed": "LB-11", "chunked": "LB-18"}
+
+#: Rules that are about every row or call, and hold when nothing went wrong.
+_GENERAL = ("LB-03", "LB-14", "LB-16", "LB-21", "LB-22", "LB-24")
+
+
+@attrs.frozen
+class Job:
+    """One request of the workload."""
+
+    prompt: tuple[int, ...]
+    choice: Choice
+
+
+@attrs.define
+class _Live:
+    """A request in the recording."""
+
+    job: Job
+    twin: Watched
+    outputs: list[int]
+    params: SamplingParams
+    event: str = "joined"
+    started: bool = False
+
+
+@attrs.define
+class Trial:
+    """The trial of one plugin in real engines; everything runs when it is opened."""
+
+    plugin: Plugin
+    parameters: Parameters
+    bench: Bench
+    model: str
+    settings: Settings
+    folder: str
+    troubles: dict[str, str] = attrs.field(init=False, factory=dict)  #: by rule
+    seen: Counter[str] = attrs.field(init=False, factory=Counter)  #: rows judged, by rule
+    acted: set[Choice] = attrs.field(init=False, factory=set)
+    blocked: str | None = attrs.field(init=False, default=None)
+    fault: str | None = attrs.field(init=False, default=None)  #: the harness's own
+    seconds: float = attrs.field(init=False, default=0.0)
+    runner: str = attrs.field(init=False, default="V1")
+
+    def __attrs_post_init__(self) -> None:
+        """Run the workload through the engines."""
+        started = time.perf_counter()
+        with limited(LIMIT):
+            self._run()
+        self.seconds = time.perf_counter() - started
+
+    def context(self) -> dict[str, Any]:
+        """Return what a certificate says about this trial."""
+        return {
+            "profile": self.parameters.document(),
+            "device": self.device,
+            "runner": self.runner,
+            "model": "tiny random Llama",
+        }
+
+    @property
+    def device(self) -> str:
+        """Where the engines run: ``cpu`` or ``cuda``."""
+        if self.settings.device is Device.AUTO:
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.settings.device.value
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule by what happened in the engines."""
+        verdict, message, examples, acted = self._finding(rule)
+        # One run of the engines serves all rules: its time is shown once, with the first.
+        seconds, self.seconds = self.seconds, 0.0
+        return RuleResult(rule, verdict, Evidence.OFFLINE, examples, acted, seconds, message)
+
+    def _finding(self, rule: str) -> tuple[Verdict, str | None, int, int]:
+        count = self.seen[rule]
+        if rule in self.troubles:
+            return Verdict.FAIL, f"in a live engine: {self.troubles[rule]}", max(1, count), count
+        if rule in ("LB-04", "LB-15") and not self._claimed(rule):
+            return Verdict.NOT_APPLICABLE, "the profile names no such request", 0, 0
+        if self.fault and rule == "LB-03":
+            return Verdict.ERROR, self.fault, count, count
+        if self.blocked and not count:
+            return Verdict.NOT_VERIFIED, self.blocked, 0, 0
+        if rule == "LB-05":
+            return self._finding_acts()
+        if not count:
+            return Verdict.NOT_VERIFIED, "no step of the engine showed it", 0, 0
+        return Verdict.PASS, None, count, count
+
+    def _claimed(self, rule: str) -> bool:
+        return bool(self.parameters.off if rule == "LB-04" else self.parameters.invalid)
+
+    def _finding_acts(self) -> tuple[Verdict, str | None, int, int]:
+        on = [choice for choice in self.bench.parameters if choice[0] == "on"]
+        idle = [f"on[{index}]" for kind, index in on if (kind, index) not in self.acted]
+        if not idle and on:
+            return Verdict.PASS, None, len(on), len(on)
+        verdict = Verdict.FAIL if self.parameters.declared else Verdict.NOT_VERIFIED
+        what = ", ".join(idle) or "no known parameter"
+        return verdict, f"{what} changed no row in a live engine", len(on), len(self.acted)
+
+    def _run(self) -> None:
+        jobs = workload(self.bench)
+        engine = self._attempt(
+            "LB-01", "with the class", lambda: self._start([self.bench.plugin])
+        )
+        if engine is None:
+            return
+        recording = Recording.insert(engine.runner, self.bench.plugin)
+        params = [self._params(job, recording.is_argmax_invariant()) for job in jobs]
+        prompts = [job.prompt for job in jobs]
+        tokens = self._attempt("LB-16", "", lambda: engine.generate(prompts, params))
+        self._judge(engine, recording, jobs)
+        if tokens is None:
+            return
+        for rule in _GENERAL:
+            self.seen[rule] += len(recording.steps)
+        self._check_ladder(engine, recording, jobs, tokens)
+        self._check_admission(engine, jobs[0])
+        comparable = [index for index, p in enumerate(params) if p.temperature == 0]
+        by_name = self._attempt(
+            "LB-01", f"with {self.plugin.fqcn}", lambda: self._start([self.plugin.fqcn])
+        )
+        if by_name is not None:
+            again = by_name.generate(prompts, params)
+            self.seen["LB-01"] += len(comparable)
+            self._compare("LB-01", tokens, again, jobs, comparable, "loaded by name")
+        without = self._start([])
+        invariant = recording.is_argmax_invariant()
+        plain = [self._params(Job(job.prompt, ("off", 0)), invariant) for job in jobs]
+        control = without.generate(prompts, plain)
+        off = [index for index in comparable if jobs[index].choice == ("off", 0)]
+        self.seen["LB-04"] += len(off)
+        self._compare("LB-04", control, tokens, jobs, off, "beside the plugin")
+
+    def _start(self, processors: list[Any]) -> OfflineEngine:
+        return OfflineEngine.start(self.model, processors, device=self.device)
+
+    def _attempt(self, rule: str, how: str, action: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Run an action; what it raises breaks ``rule``."""
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001 - whatever ends an engine
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            what = f"{type(cause).__name__}: {cause}"
+            self.troubles[rule] = f"{how} the engine did not start: {what}" if how else what
+            self.blocked = f"cannot be judged before {rule} holds: {what}"
+            return None
+
+    def _params(self, job: Job, invariant: bool) -> SamplingParams:  # noqa: FBT001 - private
+        """Return engine parameters: greedy, so that tokens can be compared, where that shows."""
+        keywords = dict(self.bench.parameters.get(job.choice, {}))
+        keywords.setdefault("max_tokens", 12 + 5 * (len(job.prompt) % 3))
+        keywords.setdefault("ignore_eos", True)
+        if not (invariant and job.choice[0] == "on"):
+            # The engine never shows an argmax-invariant plugin to an all-greedy batch.
+            keywords.setdefault("temperature", 0.0)
+        return sampling_params(keywords, str(job.choice))
+
+    def _judge(self, engine: OfflineEngine, recording: Recording, jobs: list[Job]) -> None:
+        """Judge every recorded row against the request's twin."""
+        by_prompt = {job.prompt: job for job in jobs}
+        known: dict[tuple[int, ...], _Live] = {}
+        rows: Rows[_Live] = Rows()
+
+        def enter(
+            index: int,  # noqa: ARG001 - the signature of Rows.update
+            params: SamplingParams,
+            prompt: list[int] | None,
+            outputs: list[int],
+            before: _Live | None,
+        ) -> _Live:
+            key = tuple(prompt or ())
+            if key not in known:
+                known[key] = _Live(by_prompt[key], self._twin(engine), [], params)
+            live = known[key]
+            resumed = live.started and bool(outputs)
+            live.event = "resumed" if resumed else "replaced" if before else "joined"
+            return live
+
+        def moved(live: _Live) -> None:
+            live.event = "moved"
+
+        for number, step in enumerate(recording.steps):
+            if step.update is None:
+                self.seen["LB-09"] += 1
+            else:
+                self.seen["LB-19"] += len(step.update.removed)
+                rows.update(_as_it_was(step), enter, moved)
+            if step.applied is not None and not self._judge_step(number, step, rows):
+                return
+        for live in known.values():
+            if live.job.prompt not in by_prompt:
+                self.troubles["LB-21"] = "the plugin wrote to the prompt of a request"
+
+    def _judge_step(self, number: int, step: Recorded, rows: Rows[_Live]) -> bool:
+        assert step.applied is not None
+        before, after = step.applied.before, step.applied.after
+        where = f"step {number} ({describe_update(step.update)})"
+        if problem := misshapen(after, before):
+            self.troubles["LB-14"] = f"{problem} in {where}"
+            return False
+        assert isinstance(after, torch.Tensor)
+        for row, live in sorted(rows.at.items()):
+            if row in step.applied.discarded:
+                live.event = "chunked" if live.event == "joined" else live.event
+                continue
+            live.outputs[:] = step.outputs[row]
+            changed = not torch.equal(before[row], after[row])
+            if changed and live.job.choice[0] == "on":
+                self.acted.add(live.job.choice)
+            if changed and live.job.choice[0] == "off":
+                self.troubles[RULE_OF_EVENT.get(live.event, "LB-04")] = (
+                    f"row {row} of a request that did not opt in was changed in {where}"
+                )
+                return False
+            if torch.isnan(after[row]).any() and not torch.isnan(before[row]).any():
+                self.troubles["LB-22"] = f"row {row} holds NaN in {where}"
+                return False
+            expected = self._expected(live, before[row])
+            if not same(after[row], expected):
+                token, got, wanted = differing(after[row], expected)[0]
+                self.troubles[RULE_OF_EVENT.get(live.event, "LB-03")] = (
+                    f"row {row} differs from the one the request gets alone in {where}: "
+                    f"token {token} is {got:.5g}, expected {wanted:.5g}"
+                )
+                return False
+            self.seen[RULE_OF_EVENT.get(live.event, "LB-03")] += 1
+            # A choice without effect shows nothing about rows that were left alone.
+            self.seen["LB-04"] += live.job.choice[0] == "off"
+        return True
+
+    def _twin(self, engine: OfflineEngine) -> Watched:
+        config = engine.llm.llm_engine.vllm_config
+        device = torch.device(self.device)
+        return Watched(call("__init__", self.bench.plugin, config, device, False))
+
+    def _expected(self, live: _Live, logits: torch.Tensor) -> torch.Tensor:
+        if live.started:
+            live.twin.update_state(None)
+        else:
+            params = self.bench.params(live.job.choice)
+            added = [(0, params, list(live.job.prompt), live.outputs)]
+            live.twin.update_state(BatchUpdate(1, [], added, []))
+            live.started = True
+        result: torch.Tensor = live.twin.apply(logits.clone().unsqueeze(0))
+        return result[0]
+
+    def _check_ladder(
+        self,
+        engine: OfflineEngine,
+        recording: Recording,
+        jobs: list[Job],
+        tokens: list[tuple[int, ...]],
+    ) -> None:
+        """Play the engine's orders in the simulator: the plugin must get the same calls."""
+        outputs = {job.prompt: token_ids for job, token_ids in zip(jobs, tokens, strict=True)}
+        names = {name: outputs[prompt] for order in engine.orders for name, prompt, _ in order.new}
+        threshold = getattr(engine.runner, "reorder_batch_threshold", None)
+        simulated = replay(
+            engine.orders,
+            names,
+            vocabulary=self.bench.vocabulary,
+            reorder=isinstance(threshold, int),
+            asynchronous=bool(getattr(engine.runner, "use_async_scheduling", False)),
+        )
+        live = [step.call for step in recording.steps]
+        # Idle steps at the very end may differ: the engine stops when nothing is left to do.
+        for number, (engines, ours) in enumerate(zip(live, simulated, strict=False)):
+            if engines != ours:
+                self.fault = (
+                    f"the simulator and the engine disagree in step {number}: the engine sent "
+                    f"{engines}, the simulator {ours}; please report this"
+                )
+                return
+        if abs(len(live) - len(simulated)) > 1:
+            self.fault = f"the engine made {len(live)} updates, the simulator {len(simulated)}"
+
+    def _check_admission(self, engine: OfflineEngine, job: Job) -> None:
+        """Refused requests raise at admission, and the engine serves the next one."""
+        for index, keywords in enumerate(self.parameters.invalid):
+            name = f"invalid[{index}] = {keywords}"
+            try:
+                params = sampling_params(keywords, name)
+            except UsageError:
+                continue
+            params.max_tokens = 2
+            try:
+                engine.generate([job.prompt], [params])
+            except ValueError:
+                pass
+            except Exception as error:  # noqa: BLE001 - anything else is the finding
+                if type(error).__name__ != "VLLMValidationError":
+                    self.troubles["LB-15"] = f"{name}: {type(error).__name__}: {error}"
+                    return
+            else:
+                self.troubles["LB-15"] = f"{name} was accepted by the engine"
+                return
+            self.seen["LB-15"] += 1
+        after = self._attempt(
+            "LB-15",
+            "",
+            lambda: engine.generate([job.prompt], [sampling_params({"max_tokens": 2}, "{}")]),
+        )
+        if after is None:
+            self.troubles["LB-15"] = "the engine serves nothing after a refused request"
+
+    def _compare(
+        self,
+        rule: str,
+        expected: list[tuple[int, ...]],
+        got: list[tuple[int, ...]],
+        jobs: list[Job],
+        indices: list[int],
+        how: str,
+    ) -> None:
+        for index in indices:
+            if expected[index] != got[index]:
+                position = next(
+                    i
+                    for i, (a, b) in enumerate(zip(expected[index], got[index], strict=False))
+                    if a != b
+                )
+                self.troubles.setdefault(
+                    rule,
+                    f"request {index} ({jobs[index].choice[0]}) got other tokens {how}: token "
+                    f"{position} is {got[index][position]}, expected {expected[index][position]}",
+                )
+                return
+
+
+def workload(bench: Bench) -> list[Job]:
+    """Return requests of both kinds, of many lengths, each with a prompt of its own."""
+    choices = bench.choices or (("off", 0),)
+    count = max(12, 2 * len(choices))
+    tokens = bench.tokens
+    jobs = []
+    for index in range(count):
+        length = (6, 40, 17, 60)[index % 4]
+        prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
+        # History readers meet the tokens they look for in prompts, too.
+        prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
+        prompt[0] = 3 + index
+        jobs.append(Job(tuple(prompt), choices[index % len(choices)]))
+    return jobs
+
+
+def _as_it_was(step: Recorded) -> BatchUpdate:
+    """Return a recorded update with the outputs of its time, not those of the end."""
+    assert step.update is not None
+    assert step.call is not None
+    added = [
+        (index, params, prompt, list(outputs))
+        for (index, params, prompt, _), (_, _, outputs) in zip(
+            step.update.added, step.call[1], strict=True
+        )
+    ]
+    return BatchUpdate(step.update.batch_size, step.update.removed, added, step.update.moved)
