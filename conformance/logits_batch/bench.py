@@ -30,6 +30,9 @@ CALL_LIMIT = 30.0
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02
 
+#: End-of-sequence token of the tiny model, which the front end adds to the stop tokens.
+END_OF_SEQUENCE = 1
+
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
 
 
@@ -144,6 +147,9 @@ class Bench:
             choice: sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
             for choice, keywords in self.parameters.items()
         }
+        for params in self._prototypes.values():
+            # As the engine's front end does before a plugin sees them.
+            params.update_from_generation_config({}, END_OF_SEQUENCE)
         self._containers = {
             choice: [
                 field

@@ -9,20 +9,19 @@ recorded, judged row by row against twins, and played again in the simulator.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate
+from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, BatchUpdate
 
 from conformance.engine.offline import OfflineEngine
+from conformance.logits_batch.ledger import Ledger
 from conformance.logits_batch.bench import Watched, call, limited, sampling_params
 from conformance.logits_batch.play import describe_update, differing, misshapen, same
 from conformance.logits_batch.recording import Recording, Rows, replay
 from conformance.rules import Evidence
 from conformance.settings import Device, UsageError
-from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from conformance.logits_batch.recording import Recorded
     from conformance.settings import Settings
     from conformance.target import Plugin
+    from conformance.verdict import RuleResult
+
+T = TypeVar("T")
 
 #: An engine on a tiny model that has not finished its requests after this long hangs.
 LIMIT = 120.0
@@ -76,16 +78,13 @@ class Trial:
     model: str
     settings: Settings
     folder: str
-    troubles: dict[str, str] = attrs.field(init=False, factory=dict)  #: by rule
-    seen: Counter[str] = attrs.field(init=False, factory=Counter)  #: rows judged, by rule
-    acted: set[Choice] = attrs.field(init=False, factory=set)
-    blocked: str | None = attrs.field(init=False, default=None)
-    fault: str | None = attrs.field(init=False, default=None)  #: the harness's own
+    ledger: Ledger = attrs.field(init=False)
     seconds: float = attrs.field(init=False, default=0.0)
     runner: str = attrs.field(init=False, default="V1")
 
     def __attrs_post_init__(self) -> None:
         """Run the workload through the engines."""
+        self.ledger = Ledger(Evidence.OFFLINE, self.parameters)
         started = time.perf_counter()
         with limited(LIMIT):
             self._run()
@@ -109,87 +108,72 @@ class Trial:
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened in the engines."""
-        verdict, message, examples, acted = self._finding(rule)
         # One run of the engines serves all rules: its time is shown once, with the first.
         seconds, self.seconds = self.seconds, 0.0
-        return RuleResult(rule, verdict, Evidence.OFFLINE, examples, acted, seconds, message)
-
-    def _finding(self, rule: str) -> tuple[Verdict, str | None, int, int]:
-        count = self.seen[rule]
-        if rule in self.troubles:
-            return Verdict.FAIL, f"in a live engine: {self.troubles[rule]}", max(1, count), count
-        if rule in ("LB-04", "LB-15") and not self._claimed(rule):
-            return Verdict.NOT_APPLICABLE, "the profile names no such request", 0, 0
-        if self.fault and rule == "LB-03":
-            return Verdict.ERROR, self.fault, count, count
-        if self.blocked and not count:
-            return Verdict.NOT_VERIFIED, self.blocked, 0, 0
-        if rule == "LB-05":
-            return self._finding_acts()
-        if not count:
-            return Verdict.NOT_VERIFIED, "no step of the engine showed it", 0, 0
-        return Verdict.PASS, None, count, count
-
-    def _claimed(self, rule: str) -> bool:
-        return bool(self.parameters.off if rule == "LB-04" else self.parameters.invalid)
-
-    def _finding_acts(self) -> tuple[Verdict, str | None, int, int]:
-        on = [choice for choice in self.bench.parameters if choice[0] == "on"]
-        idle = [f"on[{index}]" for kind, index in on if (kind, index) not in self.acted]
-        if not idle and on:
-            return Verdict.PASS, None, len(on), len(on)
-        verdict = Verdict.FAIL if self.parameters.declared else Verdict.NOT_VERIFIED
-        what = ", ".join(idle) or "no known parameter"
-        return verdict, f"{what} changed no row in a live engine", len(on), len(self.acted)
+        return self.ledger.result(rule, seconds)
 
     def _run(self) -> None:
         jobs = workload(self.bench)
+        builtin = self.bench.plugin in BUILTIN_LOGITS_PROCESSORS
+        # A built-in is in every engine already; a second one would act on the first one's rows.
         engine = self._attempt(
-            "LB-01", "with the class", lambda: self._start([self.bench.plugin])
+            "LB-01",
+            "with the class the engine did not start",
+            lambda: self._start([] if builtin else [self.bench.plugin]),
         )
         if engine is None:
             return
         recording = Recording.insert(engine.runner, self.bench.plugin)
-        params = [self._params(job, recording.is_argmax_invariant()) for job in jobs]
+        invariant = recording.is_argmax_invariant()
+        params = [self._params(job, invariant) for job in jobs]
         prompts = [job.prompt for job in jobs]
-        tokens = self._attempt("LB-16", "", lambda: engine.generate(prompts, params))
+        tokens = self._attempt(
+            "LB-16", "a request failed", lambda: engine.generate(prompts, params)
+        )
         self._judge(engine, recording, jobs)
         if tokens is None:
             return
         for rule in _GENERAL:
-            self.seen[rule] += len(recording.steps)
+            self.ledger.saw(rule, len(recording.steps))
         self._check_ladder(engine, recording, jobs, tokens)
         self._check_admission(engine, jobs[0])
-        comparable = [index for index, p in enumerate(params) if p.temperature == 0]
-        by_name = self._attempt(
-            "LB-01", f"with {self.plugin.fqcn}", lambda: self._start([self.plugin.fqcn])
-        )
-        if by_name is not None:
+        if self.ledger.blocked:
+            return
+        greedy = [index for index, p in enumerate(params) if p.temperature == 0]
+        if builtin:
+            self.ledger.saw("LB-01")
+            without = engine
+            recording.remove()
+        else:
+            by_name = self._attempt(
+                "LB-01",
+                f"with {self.plugin.fqcn} the engine did not start",
+                lambda: self._start([self.plugin.fqcn]),
+            )
+            if by_name is None:
+                return
             again = by_name.generate(prompts, params)
-            self.seen["LB-01"] += len(comparable)
-            self._compare("LB-01", tokens, again, jobs, comparable, "loaded by name")
-        without = self._start([])
-        invariant = recording.is_argmax_invariant()
-        plain = [self._params(Job(job.prompt, ("off", 0)), invariant) for job in jobs]
+            self.ledger.saw("LB-01", len(greedy))
+            self._compare("LB-01", tokens, again, jobs, greedy, "loaded by name")
+            without = self._start([])
+        plain = [self._params(attrs.evolve(job, choice=("off", 0)), invariant) for job in jobs]
         control = without.generate(prompts, plain)
-        off = [index for index in comparable if jobs[index].choice == ("off", 0)]
-        self.seen["LB-04"] += len(off)
-        self._compare("LB-04", control, tokens, jobs, off, "beside the plugin")
+        off = [index for index in greedy if jobs[index].choice == ("off", 0)]
+        self.ledger.saw("LB-04", len(off))
+        self._compare("LB-04", control, tokens, jobs, off, "than without the plugin")
 
     def _start(self, processors: list[Any]) -> OfflineEngine:
         return OfflineEngine.start(self.model, processors, device=self.device)
 
-    def _attempt(self, rule: str, how: str, action: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Run an action; what it raises breaks ``rule``."""
+    def _attempt(self, rule: str, what: str, action: Callable[[], T]) -> T | None:
+        """Run an action; whatever it raises breaks ``rule``."""
         try:
             return action()
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__
-            what = f"{type(cause).__name__}: {cause}"
-            self.troubles[rule] = f"{how} the engine did not start: {what}" if how else what
-            self.blocked = f"cannot be judged before {rule} holds: {what}"
+            self.ledger.fail(rule, f"{what}: {type(cause).__name__}: {cause}")
             return None
 
     def _params(self, job: Job, invariant: bool) -> SamplingParams:  # noqa: FBT001 - private
@@ -228,22 +212,25 @@ class Trial:
 
         for number, step in enumerate(recording.steps):
             if step.update is None:
-                self.seen["LB-09"] += 1
+                self.ledger.saw("LB-09", 1)
             else:
-                self.seen["LB-19"] += len(step.update.removed)
+                self.ledger.saw("LB-19", len(step.update.removed))
                 rows.update(_as_it_was(step), enter, moved)
             if step.applied is not None and not self._judge_step(number, step, rows):
                 return
-        for live in known.values():
-            if live.job.prompt not in by_prompt:
-                self.troubles["LB-21"] = "the plugin wrote to the prompt of a request"
+        for step in recording.steps:
+            for (_, params, _, _), kept in zip(
+                step.update.added if step.update else (), step.params, strict=True
+            ):
+                if params != kept:
+                    self.ledger.fail("LB-21", "the plugin wrote to the parameters of a request")
 
     def _judge_step(self, number: int, step: Recorded, rows: Rows[_Live]) -> bool:
         assert step.applied is not None
         before, after = step.applied.before, step.applied.after
         where = f"step {number} ({describe_update(step.update)})"
         if problem := misshapen(after, before):
-            self.troubles["LB-14"] = f"{problem} in {where}"
+            self.ledger.fail("LB-14", f"{problem} in {where}")
             return False
         assert isinstance(after, torch.Tensor)
         for row, live in sorted(rows.at.items()):
@@ -253,26 +240,28 @@ class Trial:
             live.outputs[:] = step.outputs[row]
             changed = not torch.equal(before[row], after[row])
             if changed and live.job.choice[0] == "on":
-                self.acted.add(live.job.choice)
+                self.ledger.acted.add(live.job.choice)
             if changed and live.job.choice[0] == "off":
-                self.troubles[RULE_OF_EVENT.get(live.event, "LB-04")] = (
+                self.ledger.fail(
+                    RULE_OF_EVENT.get(live.event, "LB-04"),
                     f"row {row} of a request that did not opt in was changed in {where}"
                 )
                 return False
             if torch.isnan(after[row]).any() and not torch.isnan(before[row]).any():
-                self.troubles["LB-22"] = f"row {row} holds NaN in {where}"
+                self.ledger.fail("LB-22", f"row {row} holds NaN in {where}")
                 return False
             expected = self._expected(live, before[row])
             if not same(after[row], expected):
                 token, got, wanted = differing(after[row], expected)[0]
-                self.troubles[RULE_OF_EVENT.get(live.event, "LB-03")] = (
+                self.ledger.fail(
+                    RULE_OF_EVENT.get(live.event, "LB-03"),
                     f"row {row} differs from the one the request gets alone in {where}: "
                     f"token {token} is {got:.5g}, expected {wanted:.5g}"
                 )
                 return False
-            self.seen[RULE_OF_EVENT.get(live.event, "LB-03")] += 1
+            self.ledger.saw(RULE_OF_EVENT.get(live.event, "LB-03"))
             # A choice without effect shows nothing about rows that were left alone.
-            self.seen["LB-04"] += live.job.choice[0] == "off"
+            self.ledger.saw("LB-04", int(live.job.choice[0] == "off"))
         return True
 
     def _twin(self, engine: OfflineEngine) -> Watched:
@@ -284,8 +273,8 @@ class Trial:
         if live.started:
             live.twin.update_state(None)
         else:
-            params = self.bench.params(live.job.choice)
-            added = [(0, params, list(live.job.prompt), live.outputs)]
+            # The engine's own parameters: its front end adds to them (end-of-sequence tokens).
+            added = [(0, live.params, list(live.job.prompt), live.outputs)]
             live.twin.update_state(BatchUpdate(1, [], added, []))
             live.started = True
         result: torch.Tensor = live.twin.apply(logits.clone().unsqueeze(0))
@@ -313,13 +302,13 @@ class Trial:
         # Idle steps at the very end may differ: the engine stops when nothing is left to do.
         for number, (engines, ours) in enumerate(zip(live, simulated, strict=False)):
             if engines != ours:
-                self.fault = (
+                self.ledger.fault = (
                     f"the simulator and the engine disagree in step {number}: the engine sent "
                     f"{engines}, the simulator {ours}; please report this"
                 )
                 return
         if abs(len(live) - len(simulated)) > 1:
-            self.fault = f"the engine made {len(live)} updates, the simulator {len(simulated)}"
+            self.ledger.fault = f"the engine made {len(live)} updates, the simulator {len(simulated)}"
 
     def _check_admission(self, engine: OfflineEngine, job: Job) -> None:
         """Refused requests raise at admission, and the engine serves the next one."""
@@ -336,19 +325,17 @@ class Trial:
                 pass
             except Exception as error:  # noqa: BLE001 - anything else is the finding
                 if type(error).__name__ != "VLLMValidationError":
-                    self.troubles["LB-15"] = f"{name}: {type(error).__name__}: {error}"
+                    self.ledger.fail("LB-15", f"{name}: {type(error).__name__}: {error}")
                     return
             else:
-                self.troubles["LB-15"] = f"{name} was accepted by the engine"
+                self.ledger.fail("LB-15", f"{name} was accepted by the engine")
                 return
-            self.seen["LB-15"] += 1
-        after = self._attempt(
+            self.ledger.saw("LB-15", 1)
+        self._attempt(
             "LB-15",
-            "",
+            "after a refused request the engine serves nothing",
             lambda: engine.generate([job.prompt], [sampling_params({"max_tokens": 2}, "{}")]),
         )
-        if after is None:
-            self.troubles["LB-15"] = "the engine serves nothing after a refused request"
 
     def _compare(
         self,
@@ -366,7 +353,7 @@ class Trial:
                     for i, (a, b) in enumerate(zip(expected[index], got[index], strict=False))
                     if a != b
                 )
-                self.troubles.setdefault(
+                self.ledger.fail(
                     rule,
                     f"request {index} ({jobs[index].choice[0]}) got other tokens {how}: token "
                     f"{position} is {got[index][position]}, expected {expected[index][position]}",
@@ -391,13 +378,11 @@ def workload(bench: Bench) -> list[Job]:
 
 
 def _as_it_was(step: Recorded) -> BatchUpdate:
-    """Return a recorded update with the outputs of its time, not those of the end."""
+    """Return a recorded update with the parameters and outputs of its time."""
     assert step.update is not None
     assert step.call is not None
     added = [
-        (index, params, prompt, list(outputs))
-        for (index, params, prompt, _), (_, _, outputs) in zip(
-            step.update.added, step.call[1], strict=True
-        )
+        (index, params, None if prompt is None else list(prompt), list(outputs))
+        for (index, prompt, outputs), params in zip(step.call[1], step.params, strict=True)
     ]
     return BatchUpdate(step.update.batch_size, step.update.removed, added, step.update.moved)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -77,6 +78,7 @@ class Recorded:
     #: Output tokens by row, as they were when ``apply`` was called.
     outputs: dict[int, tuple[int, ...]]
     applied: Applied | None
+    params: tuple[SamplingParams, ...] = ()  #: copies for ``added``, made before the plugin ran
 
 
 class Recording(LogitsProcessor):
@@ -105,13 +107,22 @@ class Recording(LogitsProcessor):
                     return recording
         raise LookupError(f"the engine holds no instance of {plugin.__name__}")
 
+    def remove(self) -> None:
+        """Take the plugin out of the engine: what follows runs without it."""
+        processors = self._runner.input_batch.logitsprocs
+        for group in (processors.argmax_invariant, processors.non_argmax_invariant):
+            if self in group:
+                group.remove(self)
+
     def is_argmax_invariant(self) -> bool:
         """Return the plugin's claim."""
         return self.plugin.is_argmax_invariant()
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Write the update down and pass it on."""
-        self.steps.append(Recorded(batch_update, call_of(batch_update), {}, None))
+        added = batch_update.added if batch_update is not None else ()
+        params = tuple(copy.deepcopy(params) for _, params, _, _ in added)
+        self.steps.append(Recorded(batch_update, call_of(batch_update), {}, None, params))
         if batch_update is not None:
             self._rows.update(batch_update, lambda _i, _p, _q, outputs, _o: outputs)
         self.plugin.update_state(batch_update)

@@ -75,10 +75,11 @@ def family() -> Iterator[Family]:
     family = Family()
     yield family
     family.process.kill()
-    family.process.communicate()
     for process in (family.leader, family.child):
         if process.is_running():
             process.kill()
+    # Only now, because they hold the pipe.
+    family.process.communicate()
 
 
 def alive(*processes: psutil.Process) -> list[psutil.Process]:

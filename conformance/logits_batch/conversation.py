@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Talking to a live server: the OpenAI SDK and plain REST, alone and at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+import httpx
+import openai
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from conformance.history import Choice
+
+#: Tokens per answer: enough for effects to show, few enough for a tiny model on two cores.
+TOKENS = 12
+
+#: A request to a tiny model that is not answered after this long hangs.
+LIMIT = 60.0
+
+Route = Literal["completions", "chat"]
+
+#: Fields of ``SamplingParams`` that the OpenAI routes take under the same name.
+BODY_FIELDS = frozenset(
+    (
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop_token_ids",
+        "min_tokens",
+        "max_tokens",
+        "ignore_eos",
+        "logit_bias",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "allowed_token_ids",
+    )
+)
+
+
+@attrs.frozen
+class Ask:
+    """One request: what is asked, how, and with which parameters."""
+
+    prompt: str
+    choice: Choice
+    route: Route
+    body: Mapping[str, Any]
+    stream: bool = False
+
+
+@attrs.frozen
+class Answer:
+    """What came back."""
+
+    status: int
+    tokens: tuple[int, ...] = ()
+    text: str = ""
+    error: str | None = None
+
+    @property
+    def same_as(self) -> tuple[tuple[int, ...], str]:
+        """What two answers to the same request have in common."""
+        return self.tokens, self.text
+
+
+def body_of(keywords: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return ``SamplingParams`` keywords as fields of a request body, or None if they do not fit.
+
+    ``extra_args`` travel as ``vllm_xargs``, which takes strings, numbers and flat lists of them.
+    """
+    body: dict[str, Any] = {}
+    for key, value in keywords.items():
+        if key == "extra_args":
+            if not all(_fits(item) for item in (value or {}).values()):
+                return None
+            body["vllm_xargs"] = value
+        elif key == "logit_bias":
+            body[key] = {str(token): bias for token, bias in value.items()}
+        elif key in BODY_FIELDS:
+            body[key] = value
+        else:
+            return None
+    return body
+
+
+def _fits(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, str | int | float) for item in value)
+    return isinstance(value, str | int | float)
+
+
+async def converse(
+    url: str, model: str, asks: Sequence[Ask], *, at_once: bool, api_key: str = "none"
+) -> list[Answer]:
+    """Put all questions through the OpenAI SDK, at the same time or one after the other."""
+    async with openai.AsyncOpenAI(
+        base_url=f"{url}/v1", api_key=api_key, timeout=LIMIT, max_retries=0
+    ) as client:
+        if at_once:
+            return list(await asyncio.gather(*(_put(client, model, ask) for ask in asks)))
+        return [await _put(client, model, ask) for ask in asks]
+
+
+async def _put(client: openai.AsyncOpenAI, model: str, ask: Ask) -> Answer:
+    """Put one question; an error status is an answer too."""
+    body = {"max_tokens": TOKENS, "return_token_ids": True, **ask.body}
+    named: dict[str, Any] = {"model": model, "stream": ask.stream, "extra_body": body}
+    try:
+        if ask.route == "completions":
+            answer: Any = await client.completions.create(prompt=ask.prompt, **named)
+        else:
+            messages: Any = [{"role": "user", "content": ask.prompt}]
+            answer = await client.chat.completions.create(messages=messages, **named)
+        tokens: list[int] = []
+        text: list[str] = []
+        if not ask.stream:
+            _collect(answer.choices[0], tokens, text)
+        else:
+            async for chunk in answer:
+                if chunk.choices:
+                    _collect(chunk.choices[0], tokens, text)
+        return Answer(200, tuple(tokens), "".join(text))
+    except openai.APIStatusError as error:
+        return Answer(error.status_code, error=str(error))
+    except openai.APIError as error:
+        # A refused stream has status 200 and an error in its first event.
+        code = (error.body or {}).get("code") if isinstance(error.body, dict) else None
+        return Answer(int(code or 0), error=f"{type(error).__name__}: {error}")
+
+
+def _collect(choice: Any, tokens: list[int], text: list[str]) -> None:  # noqa: ANN401 - SDK's own
+    """Take tokens and text out of a choice of any route, whole or a chunk."""
+    tokens += getattr(choice, "token_ids", None) or []
+    for holder in (choice, getattr(choice, "message", None), getattr(choice, "delta", None)):
+        for field in ("text", "content"):
+            value = getattr(holder, field, None)
+            if isinstance(value, str):
+                text.append(value)
+
+
+def post(url: str, model: str, ask: Ask, *, api_key: str = "none") -> Answer:
+    """Put one question over plain REST, as ``curl`` would."""
+    body = {"model": model, "max_tokens": TOKENS, "return_token_ids": True, **ask.body}
+    if ask.route == "completions":
+        path, body["prompt"] = "/v1/completions", ask.prompt
+    else:
+        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": ask.prompt}]
+    headers = {"Authorization": f"Bearer {api_key}"}
+    try:
+        response = httpx.post(url + path, json=body, headers=headers, timeout=LIMIT)
+    except httpx.HTTPError as error:
+        return Answer(0, error=f"{type(error).__name__}: {error}")
+    if response.status_code != httpx.codes.OK:
+        return Answer(response.status_code, error=response.text[:300])
+    choice = response.json()["choices"][0]
+    text = choice["text"] if ask.route == "completions" else choice["message"]["content"]
+    return Answer(200, tuple(choice.get("token_ids") or ()), text or "")
+
+
+def curl(url: str, model: str, ask: Ask) -> str:
+    """Return the command that puts a question by hand."""
+    import json
+    import shlex
+
+    body = {"model": model, "max_tokens": TOKENS, **ask.body}
+    if ask.route == "completions":
+        path, body["prompt"] = "/v1/completions", ask.prompt
+    else:
+        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": ask.prompt}]
+    document = shlex.quote(json.dumps(body))
+    return f"curl {url}{path} -H 'Content-Type: application/json' -d {document}"

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``server``: the plugin in a live ``vllm serve``.
+
+Two servers of our own start at once: one is given the plugin with ``--logits-processors``,
+the other finds it as an entry point.  With ``--server-url`` a running server is used instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, LOGITSPROCS_GROUP
+
+from conformance.engine.server import ExternalServer, Server, ServerFailed, external
+from conformance.logits_batch.bench import PluginRaised
+from conformance.logits_batch.conversation import Answer, Ask, body_of, converse, curl, post
+from conformance.logits_batch.ledger import Ledger
+from conformance.rules import Evidence
+from conformance.settings import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from conformance.history import Choice
+    from conformance.logits_batch.bench import Bench
+    from conformance.logits_batch.parameters import Parameters
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+    from conformance.verdict import RuleResult
+
+PROMPTS = ("the quick brown fox", "1 2 3 4", "Once upon a time there was a logit")
+
+START_LIMIT = 240.0
+
+#: A server whose engine died notices within a few seconds.
+DEATH_SECONDS = 3.0
+
+
+@attrs.define
+class Trial:
+    """The trial of one plugin in live servers, which start when the trial is opened."""
+
+    plugin: Plugin
+    parameters: Parameters
+    bench: Bench
+    model: str
+    settings: Settings
+    folder: str
+    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
+    ledger: Ledger = attrs.field(init=False)
+    server: Server | ExternalServer = attrs.field(init=False)
+    second: Server | None = attrs.field(init=False, default=None)
+    seconds: float = attrs.field(init=False, default=0.0)
+    _done: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Start the servers in the background."""
+        self.ledger = Ledger(Evidence.SERVER, self.parameters)
+        if self.settings.server_url:
+            self.server = external(self.settings.server_url)
+            return
+        builtin = self.bench.plugin in BUILTIN_LOGITS_PROCESSORS
+        names = () if builtin else (self.plugin.fqcn,)
+        self.server = self._start("server.log", logits_processors=names)
+        if not builtin:
+            group = {LOGITSPROCS_GROUP: {"conformance-target": self.plugin.fqcn}}
+            self.second = self._start("server-entry-point.log", entry_points=group)
+
+    def close(self) -> None:
+        """End the servers."""
+        self.server.stop()
+        if self.second is not None:
+            self.second.stop()
+
+    def context(self) -> dict[str, Any]:
+        """Return what a certificate says about this trial."""
+        ours = isinstance(self.server, Server)
+        return {
+            "profile": self.parameters.document(),
+            "device": self._device() if ours else "as the server's",
+            "runner": "V1" if ours else None,
+            "model": "tiny random Llama" if ours else self.server.model_name,
+        }
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule by what happened on the servers."""
+        if not self._done:
+            started = time.perf_counter()
+            self._run()
+            self._done = True
+            self.seconds = time.perf_counter() - started
+        seconds, self.seconds = self.seconds, 0.0
+        return self.ledger.result(rule, seconds)
+
+    def _device(self) -> str:
+        if self.settings.device is Device.AUTO:
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.settings.device.value
+
+    def _start(self, log: str, **loading: Any) -> Server:  # noqa: ANN401 - options of Server.start
+        root = self.plugin.root or str(self.settings.directory)
+        return Server.start(
+            self.model,
+            log=Path(self.folder) / log,
+            python_path=[root, *self.settings.python_path],
+            device=self._device(),
+            environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
+            **loading,
+        )
+
+    def _run(self) -> None:
+        self.progress("waiting for vllm serve to become healthy")
+        started = time.perf_counter()
+        try:
+            self.server.wait_healthy(START_LIMIT if isinstance(self.server, Server) else 10.0)
+        except ServerFailed as error:
+            if isinstance(self.server, ExternalServer):
+                self.ledger.blocked = str(error)
+            else:
+                self.ledger.fail("LB-01", f"with --logits-processors {self.plugin.fqcn}: {error}")
+            return
+        self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
+        bodies = self._bodies()
+        if not any(choice[0] == "on" for choice in bodies):
+            self.ledger.blocked = "no `on` request of the profile can be sent over HTTP"
+            return
+        alone_asks = [
+            Ask(prompt, choice, route, body)
+            for prompt in PROMPTS
+            for choice, body in bodies.items()
+            for route in ("completions", "chat")
+        ]
+        alone = self._put(self.server, alone_asks, at_once=False)
+        if alone is None:
+            return
+        self._judge_effect(alone_asks, alone)
+        self._judge_together(alone_asks, alone)
+        if self.ledger.blocked:
+            return
+        self._judge_rest(alone_asks, alone)
+        self._judge_refusals()
+        if not self.ledger.blocked and not self._dead():
+            self.ledger.saw("LB-24")
+            self._judge_entry_point(alone_asks, alone)
+
+    def _bodies(self) -> dict[Choice, dict[str, Any]]:
+        """Return request bodies for the parameter sets that HTTP can carry."""
+        try:
+            invariant = self.bench.new().is_argmax_invariant()
+        except PluginRaised:
+            invariant = False
+        bodies: dict[Choice, dict[str, Any]] = {}
+        for choice, keywords in self.bench.parameters.items():
+            body = body_of(keywords)
+            if body is not None:
+                # An argmax-invariant plugin shows only where tokens are drawn at random.
+                random = {"temperature": 1.0, "seed": 7} if invariant else {"temperature": 0.0}
+                bodies[choice] = {**random, **body}
+        return bodies
+
+    def _put(
+        self, server: Server | ExternalServer, asks: Sequence[Ask], *, at_once: bool
+    ) -> list[Answer] | None:
+        """Put valid questions; any other answer than 200 ends the trial."""
+        name = server.model_name
+        answers = asyncio.run(converse(server.url, name, asks, at_once=at_once))
+        for ask, answer in zip(asks, answers, strict=True):
+            if answer.status == 200:
+                continue
+            if death := self._dead():
+                self.ledger.fail("LB-16", f"a valid request ended the server: {death}")
+            else:
+                self.ledger.fail(
+                    "LB-15" if answer.status == 400 else "LB-16",
+                    f"a valid request got status {answer.status}: {answer.error}; "
+                    + curl(server.url, name, ask),
+                )
+            return None
+        self.ledger.saw("LB-16", len(asks))
+        return answers
+
+    def _dead(self) -> str | None:
+        return self.server.failure(within=DEATH_SECONDS)
+
+    def _judge_effect(self, asks: Sequence[Ask], answers: Sequence[Answer]) -> None:
+        """LB-05: with the same prompt, tokens differ from those of a request that opts out."""
+        plain = self._plain(asks, answers)
+        for ask, answer in zip(asks, answers, strict=True):
+            if ask.choice[0] == "on":
+                other = plain.get((ask.prompt, ask.route))
+                if other is not None and answer.same_as != other.same_as:
+                    self.ledger.acted.add(ask.choice)
+
+    def _plain(
+        self, asks: Sequence[Ask], answers: Sequence[Answer]
+    ) -> dict[tuple[str, str], Answer]:
+        """Return the answers to requests that opt out."""
+        found = {
+            (ask.prompt, ask.route): answer
+            for ask, answer in zip(asks, answers, strict=True)
+            if ask.choice[0] == "off"
+        }
+        if found or not self.parameters.on:
+            return found
+        # A plugin without an opt-in acts on these too: its effect shows offline only.
+        self.ledger.acted |= {ask.choice for ask in asks if ask.choice[0] == "on"}
+        return found
+
+    def _judge_together(self, asks: Sequence[Ask], alone: Sequence[Answer]) -> None:
+        """LB-03, LB-04: the same answers when everybody asks at once, streaming or not."""
+        many = [attrs.evolve(ask, stream=stream) for stream in (False, True) for ask in asks]
+        answers = self._put(self.server, many, at_once=True)
+        if answers is None:
+            return
+        for index, (ask, answer) in enumerate(zip(many, answers, strict=True)):
+            expected = alone[index % len(asks)]
+            rule = "LB-03" if ask.choice[0] == "on" else "LB-04"
+            if answer.same_as != expected.same_as:
+                how = "streaming" if ask.stream else "not streaming"
+                self.ledger.fail(
+                    rule,
+                    f"among {len(many)} requests at once ({how}) {ask.choice[0]}"
+                    f"[{ask.choice[1]}] got {answer.text!r}, alone {expected.text!r}; "
+                    + curl(self.server.url, self.server.model_name, ask),
+                )
+                return
+            self.ledger.saw(rule)
+
+    def _judge_rest(self, asks: Sequence[Ask], alone: Sequence[Answer]) -> None:
+        """LB-03: plain REST with ``vllm_xargs`` gives what the SDK gives."""
+        name = self.server.model_name
+        for ask, expected in zip(asks, alone, strict=True):
+            if ask.prompt != PROMPTS[0]:
+                continue
+            answer = post(self.server.url, name, ask)
+            if answer.same_as != expected.same_as:
+                self.ledger.fail(
+                    "LB-03",
+                    f"over REST {ask.choice[0]}[{ask.choice[1]}] got {answer.text!r} "
+                    f"({answer.error}), through the SDK {expected.text!r}; "
+                    + curl(self.server.url, name, ask),
+                )
+                return
+            self.ledger.saw("LB-03" if ask.choice[0] == "on" else "LB-04")
+
+    def _judge_refusals(self) -> None:
+        """LB-15: refused requests get 400, and the server stays healthy."""
+        name = self.server.model_name
+        for index, keywords in enumerate(self.parameters.invalid):
+            body = body_of(keywords)
+            if body is None:
+                continue
+            for route in ("completions", "chat"):
+                ask = Ask(PROMPTS[0], ("on", index), route, body)  # type: ignore[arg-type]
+                (sdk,) = asyncio.run(converse(self.server.url, name, [ask], at_once=False))
+                for answer in (sdk, post(self.server.url, name, ask)):
+                    if answer.status != 400:
+                        death = self._dead()
+                        self.ledger.fail(
+                            "LB-15",
+                            f"invalid[{index}] = {keywords} got status {answer.status}, not 400"
+                            + (f", and {death}" if death else "")
+                            + "; "
+                            + curl(self.server.url, name, ask),
+                        )
+                        return
+                self.ledger.saw("LB-15")
+        if self.parameters.invalid and not self.server.healthy():
+            self.ledger.fail("LB-15", "the server is not healthy after refused requests")
+
+    def _judge_entry_point(self, asks: Sequence[Ask], alone: Sequence[Answer]) -> None:
+        """LB-01: loaded as an entry point, the plugin gives the same answers."""
+        self.ledger.saw("LB-01")
+        if self.second is None:
+            return
+        self.progress("waiting for the server that loads the plugin as an entry point")
+        try:
+            self.second.wait_healthy(START_LIMIT)
+        except ServerFailed as error:
+            self.ledger.fail("LB-01", f"as a {LOGITSPROCS_GROUP} entry point: {error}")
+            return
+        answers = asyncio.run(
+            converse(self.second.url, self.second.model_name, asks, at_once=True)
+        )
+        for ask, answer, expected in zip(asks, answers, alone, strict=True):
+            if answer.same_as != expected.same_as:
+                self.ledger.fail(
+                    "LB-01",
+                    f"loaded as an entry point, {ask.choice[0]}[{ask.choice[1]}] got "
+                    f"{answer.text!r} ({answer.error}), by --logits-processors {expected.text!r}",
+                )
+                return
+            self.ledger.saw("LB-01")
