@@ -84,6 +84,14 @@ def trial(
             opened.close()
 
 
+def replay(connection: Connection, plugin: Plugin, case: dict[str, Any], model: str) -> None:
+    """Play a counterexample again; answer with the kinds of trouble and a message."""
+    connection.recv()
+    target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
+    suite = importlib.import_module(named(plugin.generation).suite)
+    connection.send(suite.replay(targets.load_class(target), case["counterexample"], model=model))
+
+
 def _check(opened: Any, rule: str, evidence: Evidence, connection: Connection) -> RuleResult:  # noqa: ANN401
     if hasattr(opened, "progress"):
         opened.progress = connection.send

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from conformance.settings import Settings
     from conformance.target import Plugin
     from conformance.verdict import RuleResult
+    from conformance.worker import Zygote
+
+#: The worker process, where it was started before there was a session.
+_ZYGOTE = pytest.StashKey["Zygote"]()
 
 _DEFAULTS = {
     "evidence": "simulator",
@@ -88,10 +92,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Begin to import vLLM before pytest has loaded anything else."""
+    known = early_config.known_args_namespace
+    if known.plugin_path and not getattr(known, "numprocesses", None) and not known.help:
+        from conformance.runner import start_zygote
+
+        early_config.stash[_ZYGOTE] = start_zygote()
+        early_config.add_cleanup(early_config.stash[_ZYGOTE].close)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Switch the harness on where a target is named."""
     config.addinivalue_line("markers", "conformance: a rule of the vLLM plugin conformance harness")
-    if not config.getoption("plugin_path") or config.getoption("collectonly_help", False):
+    if not config.getoption("plugin_path") or config.option.help:
         return
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         # Neither testpaths nor the folder pytest was started in: the rules only.
@@ -154,7 +169,9 @@ class _Session:
         self.controller = bool(config.getoption("tx", None)) and not hasattr(config, "workerinput")
         if self.controller:
             return
-        self.certification = Certification(self.settings, self._notify)
+        self.certification = Certification(
+            self.settings, self._notify, zygote=config.stash.get(_ZYGOTE, None)
+        )
         try:
             self.certification.start()
         except UsageError as error:
@@ -179,11 +196,18 @@ class _Session:
             self.failure = str(error)
             pytest.exit(str(error), returncode=3)
         collectors: dict[str, _Target] = {}
+        ours: dict[str, list[pytest.Item]] = {}
         for check in self.certification.checks():
             target = check.plugin.target
             if target not in collectors:
                 collectors[target] = _Target.from_parent(session, name=target, nodeid=target)
-            items.append(RuleItem.from_parent(collectors[target], check=check, session_=self))
+            item = RuleItem.from_parent(collectors[target], check=check, session_=self)
+            ours.setdefault(target, []).append(item)
+            items.append(item)
+        # The items were not collected from files; the terminal counts what is reported.
+        for target, found in ours.items():
+            report = pytest.CollectReport(target, "passed", None, found)
+            session.ihook.pytest_collectreport(report=report)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start what the selected items need."""

@@ -42,6 +42,8 @@ PRELOAD = (
 LIMITS = {Evidence.SIMULATOR: 120.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
 DEEP_FACTOR = 10
 
+_WAITING_FOR = {Evidence.OFFLINE: "a real offline engine", Evidence.SERVER: "vllm serve"}
+
 
 class HarnessError(Exception):
     """The harness could not do its work: one sentence."""
@@ -61,6 +63,20 @@ class Check:
         return f"{self.rule}[{self.evidence.value}]"
 
 
+def start_zygote() -> Zygote:
+    """Start the process that imports vLLM; returns at once."""
+    log = tempfile.NamedTemporaryFile(prefix="vllm-conformance-", suffix=".log", delete=False)
+    log.close()
+    return Zygote(
+        preload=PRELOAD,
+        environment=host_environment(
+            python_path=[str(Path(__file__).parents[1])],
+            extra={"VLLM_LOGGING_LEVEL": "WARNING"},
+        ),
+        log=Path(log.name),
+    )
+
+
 def folder_name(target: str) -> str:
     """Return the name of a plugin's folder under the report directory."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)
@@ -72,13 +88,14 @@ class Certification:
 
     settings: Settings
     notify: Callable[[str], None] = attrs.field(default=lambda _: None)
+    _zygote: Zygote | None = attrs.field(default=None, alias="zygote")
     plugins: tuple[Plugin, ...] = attrs.field(init=False, default=())
     results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
     #: What each plugin's certificate says about its surroundings, by target.
     contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
-    _zygote: Zygote | None = attrs.field(init=False, default=None)
     _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
     _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
+    _known: set[tuple[str, Evidence]] = attrs.field(init=False, factory=set)
     _pending: list[Check] = attrs.field(init=False, factory=list)
     _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(init=False, default=None)
 
@@ -103,14 +120,8 @@ class Certification:
 
             profile.load(settings.profile, settings.directory)
         self._temporary = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
-        self._zygote = Zygote(
-            preload=PRELOAD,
-            environment=host_environment(
-                python_path=[str(Path(__file__).parents[1])],
-                extra={"VLLM_LOGGING_LEVEL": "WARNING"},
-            ),
-            log=Path(self._temporary.name) / "worker.log",
-        )
+        if self._zygote is None:
+            self._zygote = start_zygote()
 
     def load(self) -> tuple[Plugin, ...]:
         """Import vLLM and find the plugins of all targets.
@@ -120,7 +131,7 @@ class Certification:
             HarnessError: vLLM could not be imported.
 
         """
-        if self._zygote is None:
+        if self._temporary is None:
             self.start()
         zygote = self._live_zygote()
         self.notify("importing vLLM")
@@ -167,6 +178,16 @@ class Certification:
             self._open_next(check.evidence)
         return result
 
+    def fork_replay(self, plugin: Plugin, case: dict[str, Any], folder: Path) -> Job:
+        """Fork a job that plays a counterexample again."""
+        return self._live_zygote().fork(
+            "conformance.jobs:replay",
+            {"plugin": plugin, "case": case, "model": str(tiny_llama())},
+            log=folder / "replay.log",
+            directory=self.settings.directory,
+            python_path=self._python_path(),
+        )
+
     def close(self) -> None:
         """End every process of this run."""
         for key in list(self._jobs):
@@ -194,6 +215,8 @@ class Certification:
         key = (plugin.target, evidence)
         if key in self._ended:
             return self._after_the_end(check, self._ended[key])
+        if key not in self._known and evidence is not Evidence.SIMULATOR:
+            self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
         job = self._job(plugin, evidence)
         limit = LIMITS[evidence]
         if self.settings.budget is Budget.DEEP:
@@ -202,8 +225,11 @@ class Certification:
             answer = job.ask(check.rule, limit=limit, progress=self.notify)
             if isinstance(answer, UsageError):
                 raise answer
-            if plugin.target not in self.contexts:
-                self.contexts[plugin.target] = job.ask("context", limit=60)
+            if key not in self._known:
+                told = job.ask("context", limit=60)
+                known = self.contexts.setdefault(plugin.target, {})
+                known |= {name: value for name, value in told.items() if value is not None}
+                self._known.add(key)
         except JobDied as error:
             return self._lost(check, f"the plugin's process: {error}")
         except JobHung as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import torch
 from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.models import registry
 from vllm.v1.attention.backends.utils import reorder_batch_to_split_decodes_and_prefills
 from vllm.v1.sample.logits_processor import LogitsProcessor, LogitsProcessors
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
@@ -36,6 +37,7 @@ CPU = torch.device("cpu")
 @cache
 def vllm_config(model: str) -> VllmConfig:
     """Return a complete engine configuration for a model, as a plugin's constructor gets it."""
+    _inspect_models_here()
     return EngineArgs(
         model=model,
         enforce_eager=True,
@@ -43,6 +45,17 @@ def vllm_config(model: str) -> VllmConfig:
         max_num_seqs=MAX_REQUESTS,
         dtype="float32",
     ).create_engine_config()
+
+
+def _inspect_models_here() -> None:
+    """Have vLLM look at model classes in this process.
+
+    It does so in a process of its own, where that cannot disturb CUDA, and keeps the result on
+    disk; the first time costs one more import of vLLM, which a worker that is forked and ends
+    soon can do without.
+    """
+    if hasattr(registry, "_run_in_subprocess"):
+        registry._run_in_subprocess = lambda inspect: inspect()  # noqa: SLF001 - see above
 
 
 @attrs.frozen

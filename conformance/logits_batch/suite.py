@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
-from conformance.logits_batch import parameters
+from conformance import history
+from conformance.logits_batch import parameters, strata
 from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised
+from conformance.logits_batch.play import play
 from conformance.logits_batch.simulator import Trial
 from conformance.rules import Evidence
 
@@ -73,3 +75,18 @@ def open_trial(
         return Trial(cls, plugin.fqcn, found, bench, settings.budget)
     module = importlib.import_module(f"conformance.logits_batch.{evidence.value}")
     return module.Trial(plugin, found, bench, model, settings, folder)
+
+
+def replay(
+    cls: type[LogitsProcessor], counterexample: Mapping[str, Any], *, model: str
+) -> tuple[list[str], str]:
+    """Play a counterexample again; return the kinds of trouble there are now, and a message."""
+    choices = {
+        (entry["choice"][0], entry["choice"][1]): entry["keywords"]
+        for entry in counterexample["parameters"]
+    }
+    bench = Bench(cls, model, choices, counterexample["seed"])
+    shape = strata.SHAPES[counterexample["stratum"]]
+    played = play(bench, history.from_json(counterexample["history"]), shape)
+    kinds = [trouble.kind.value for trouble in played.troubles]
+    return kinds, "; ".join(trouble.message for trouble in played.troubles)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -32,27 +31,38 @@ _CONCLUSION_STYLE = {
 }
 
 
-def table(certificate: Mapping[str, Any]) -> Table:
-    """Return the rules of a certificate with verdict, counts, evidence and time."""
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+#: Columns before the title: id, verdict, counts, evidence (sim off ser) and time.
+_FIXED_WIDTH = 6 + 16 + 11 + 13 + 7
+
+
+def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
+    """Return the rules of a certificate with verdict, counts, evidence and time.
+
+    A rule that holds takes one line; what a person must act on is spelled out.
+    """
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     result.add_column("rule", no_wrap=True)
     result.add_column("verdict", no_wrap=True)
     result.add_column("acted/run", justify="right", no_wrap=True)
     result.add_column("evidence", no_wrap=True)
     result.add_column("time", justify="right", no_wrap=True)
-    result.add_column("", overflow="fold", ratio=1)
+    result.add_column("title", overflow="fold", ratio=1)
+    room = max(20, width - _FIXED_WIDTH)
     for rule in certificate["rules"]:
         verdict = Verdict(rule["verdict"])
-        what = Text(rule["title"])
-        if rule["message"] and verdict is not Verdict.PASS:
-            what.append("\n" + rule["message"].rstrip(), style=_STYLE[verdict])
+        title = Text(rule["title"])
+        quiet = verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE)
+        if quiet:
+            title.truncate(room, overflow="ellipsis")
+        elif rule["message"]:
+            title.append("\n" + rule["message"].rstrip(), style=_STYLE[verdict])
         result.add_row(
             rule["id"],
             Text(verdict.value, style=_STYLE[verdict]),
-            f"{rule['acted']}/{rule['examples']}",
-            Text(" ".join(rule["evidence"])),
-            f"{rule['seconds']:.1f} s",
-            what,
+            f"{rule['acted']}/{rule['examples']}" if rule["examples"] else "",
+            " ".join(name[:3] for name in rule["evidence"]),
+            f"{rule['seconds']:.1f}s",
+            title,
         )
     return result
 
@@ -88,7 +98,7 @@ def text(certificate: Mapping[str, Any], *, width: int = 100, colour: bool = Fal
         highlight=False,
     )
     console.print(headline(certificate))
-    console.print(table(certificate))
+    console.print(table(certificate, width=width))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

@@ -137,6 +137,7 @@ class Zygote:
     def close(self) -> None:
         """End all jobs and the zygote, and wait for them."""
         self._control.close()
+        self._log.unlink(missing_ok=True)
         try:
             self._process.wait(15)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-conformance``: certify plugins, and read the rules they are certified by.
+
+Imports neither vLLM nor torch: ``--help`` and ``rules`` answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from conformance import __version__
+from conformance.generations import all_generations, find_rule, named
+from conformance.settings import (
+    DEFAULT_SEED,
+    Budget,
+    Device,
+    Settings,
+    UsageError,
+    parse_evidence,
+)
+from conformance.verdict import ExitStatus, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.target import Plugin
+    from conformance.verdict import RuleResult
+
+EPILOG = """\
+Exit status: 0 conformant, 1 non-conformant, 2 incomplete (something applicable could not be
+shown), 3 the harness itself failed, 4 usage.
+"""
+
+
+class _Group(click.Group):
+    """A group whose usage errors have the exit status of the design, and no traceback."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's own signature
+        kwargs["standalone_mode"] = False
+        try:
+            sys.exit(super().main(*args, **kwargs) or 0)
+        except click.exceptions.Exit as error:
+            sys.exit(error.exit_code)
+        except click.Abort:
+            _fail("interrupted.", ExitStatus.INCOMPLETE)
+        except click.ClickException as error:
+            _fail(error.format_message(), ExitStatus.USAGE)
+        except UsageError as error:
+            _fail(str(error), ExitStatus.USAGE)
+
+
+def _fail(message: str, status: ExitStatus) -> None:
+    click.echo(f"vllm-conformance: {message}", err=True)
+    sys.exit(int(status))
+
+
+@click.group(cls=_Group, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vllm-conformance")
+def main() -> None:
+    """Certify vLLM plugins against the contract of their interface.
+
+    \b
+    Start here:
+      vllm-conformance certify my_package.my_module:MyLogitsProcessor
+      vllm-conformance rules
+      vllm-conformance explain LB-06
+
+    The same rules run as pytest items:  pytest --plugin-path TARGET
+    """
+
+
+@main.command(epilog=EPILOG)
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option(
+    "--plugin-profile",
+    metavar="FILE_OR_OBJECT",
+    help="How to switch the plugin on and off: a TOML file, or module:object. "
+    "Found by itself in NAME.conformance.toml beside the plugin, or in "
+    "[tool.vllm-conformance] of its pyproject.toml.",
+)
+@click.option(
+    "--evidence",
+    default="simulator",
+    show_default=True,
+    metavar="LIST",
+    help="Any of simulator,offline,server (comma separated), or all.",
+)
+@click.option(
+    "--budget",
+    type=click.Choice([*Budget]),
+    default=Budget.STANDARD,
+    show_default=True,
+    help="Examples per rule.",
+)
+@click.option(
+    "--device",
+    type=click.Choice([*Device]),
+    default=Device.AUTO,
+    show_default=True,
+    help="Where offline engines and servers run.",
+)
+@click.option(
+    "--server-url", metavar="URL", help="Use a running vLLM server; server evidence only."
+)
+@click.option(
+    "--conformance-report",
+    "report",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports/local"),
+    show_default=True,
+    help="Where certificates go: one folder for each plugin.",
+)
+@click.option(
+    "--conformance-seed",
+    "seed",
+    type=int,
+    default=DEFAULT_SEED,
+    show_default=True,
+    help="Seed of every random choice.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="The verdict of each plugin, and nothing else.")
+def certify(  # noqa: PLR0913 - one parameter for each option
+    targets: tuple[str, ...],
+    plugin_profile: str | None,
+    evidence: str,
+    budget: str,
+    device: str,
+    server_url: str | None,
+    report: Path,
+    seed: int,
+    *,
+    quiet: bool,
+) -> int:
+    """Certify one or more plugins and write a certificate for each.
+
+    \b
+    TARGET is one of
+      package.module:Class          vLLM's own form
+      path/to/file.py:Class
+      path/to/file.py               every plugin in it
+      package.module                every plugin in it
+      entry-point:GROUP/NAME        for example entry-point:vllm.logits_processors/mine
+      dist:DISTRIBUTION             every vLLM entry point of an installed distribution
+
+    With the default evidence nothing but vLLM itself is needed: no GPU, no model, no server,
+    and an answer within seconds.  --evidence all also starts a real engine and real servers.
+    """
+    settings = Settings(
+        targets=targets,
+        profile=plugin_profile,
+        evidence=parse_evidence(evidence),
+        budget=Budget(budget),
+        device=Device(device),
+        server_url=server_url,
+        report=report,
+        seed=seed,
+        python_path=tuple(sys.path),
+    )
+    return _certify(settings, Console(highlight=False), quiet=quiet)
+
+
+def _certify(settings: Settings, console: Console, *, quiet: bool) -> int:
+    """Run every check, show progress, write and show the certificates."""
+    from conformance.runner import Certification, HarnessError
+    from conformance.session import status, write_reports
+
+    started = time.monotonic()
+    results: dict[str, list[RuleResult]] = {}
+    interrupted = False
+    plugins: tuple[Plugin, ...] = ()
+    with console.status("starting") as display:
+        say = (lambda _: None) if quiet else _speaker(console, display.update)
+        certification = Certification(settings, say)
+        try:
+            with certification:
+                certification.start()
+                plugins = certification.load()
+                checks = certification.checks()
+                certification.select(checks)
+                for number, check in enumerate(checks, 1):
+                    title = named(check.plugin.generation).rule(check.rule).title
+                    display.update(
+                        f"{check.name} ({number} of {len(checks)}) {check.plugin.target}: {title}"
+                    )
+                    result = certification.run(check)
+                    results.setdefault(check.plugin.target, []).append(result)
+                    if result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet:
+                        _show_failure(console, settings, check.plugin, result)
+        except KeyboardInterrupt:
+            interrupted = True
+        except HarnessError as error:
+            _fail(str(error), ExitStatus.HARNESS_FAILED)
+    documents = write_reports(
+        settings,
+        plugins,
+        results,
+        certification.contexts,
+        started=started,
+        interrupted=interrupted,
+    )
+    _show_certificates(console, settings, plugins, documents, quiet=quiet)
+    if interrupted and not documents:
+        return int(ExitStatus.INCOMPLETE)
+    return int(status(documents))
+
+
+def _speaker(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
+    def say(sentence: str) -> None:
+        update(sentence)
+        # A log file gets lines instead of a display.
+        if not console.is_terminal:
+            console.print(sentence, style="dim")
+
+    return say
+
+
+def _show_failure(
+    console: Console, settings: Settings, plugin: Plugin, result: RuleResult
+) -> None:
+    from conformance.reporting.failure import render
+    from conformance.session import report_folder
+
+    if result.verdict is Verdict.ERROR:
+        console.print(
+            f"the harness failed on {result.rule}: {result.message}; please report this.",
+            style="magenta",
+            markup=False,
+        )
+        return
+    case = report_folder(settings, plugin) / "cases" / f"{result.rule}.json"
+    console.print(
+        render(
+            named(plugin.generation).rule(result.rule),
+            message=result.message,
+            evidence=[result.evidence.value],
+            counterexample=result.counterexample,
+            case=str(case) if result.counterexample else None,
+            width=min(console.width, 100),
+        ),
+        markup=False,
+        soft_wrap=True,
+    )
+    console.print()
+
+
+def _show_certificates(
+    console: Console,
+    settings: Settings,
+    plugins: tuple[Plugin, ...],
+    documents: list[dict[str, Any]],
+    *,
+    quiet: bool,
+) -> None:
+    from conformance.reporting import summary
+    from conformance.session import report_folder
+
+    for plugin, document in zip(plugins, documents, strict=True):
+        console.print(summary.headline(document))
+        if quiet:
+            continue
+        console.print(summary.table(document, width=console.width))
+        console.print(f"certificate: {report_folder(settings, plugin)}", style="dim", markup=False)
+        console.print()
+    if documents and not quiet:
+        run = documents[0]["run"]
+        console.print(f"seed {run['seed']}, budget {run['budget']}, {run['seconds']:.1f} s")
+
+
+@main.command()
+@click.option("--interface", help="Only this interface or generation, for example logits/batch.")
+@click.option("--json", "as_json", is_flag=True, help="The catalogue as JSON.")
+def rules(interface: str | None, *, as_json: bool) -> None:
+    """List the rules of every interface."""
+    generations = [
+        generation
+        for generation in all_generations()
+        if interface in (None, generation.interface, generation.name)
+    ]
+    if not generations:
+        names = ", ".join(generation.name for generation in all_generations())
+        raise UsageError(f"there is no interface {interface!r}: there are {names}.")
+    if as_json:
+        import attrs
+
+        document = [attrs.asdict(generation) for generation in generations]
+        click.echo(json.dumps(document, indent=2))
+        return
+    for generation in generations:
+        click.echo(f"{generation.name}: {generation.title}\n")
+        for rule in generation.rules:
+            click.echo(f"  {rule.id}  {rule.level:<6}  {rule.title}")
+        click.echo()
+
+
+@main.command()
+@click.argument("rule_id", metavar="RULE")
+def explain(rule_id: str) -> None:
+    """Explain one rule: what it demands, where from, and what to check."""
+    generation, rule = find_rule(rule_id)
+    click.echo(f"{rule.id} {rule.title}\n")
+    click.echo(f"{rule.statement}\n")
+    click.echo(f"level      {rule.level}")
+    click.echo(f"interface  {generation.name}")
+    click.echo(f"evidence   {', '.join(rule.evidence)}")
+    for source in rule.sources:
+        since = f" (since vLLM {source.since})" if source.since else ""
+        click.echo(f"source     {source.where}: {source.says}{since}")
+    click.echo(f"check      {rule.hint}")
+    if rule.resembles:
+        click.echo(f"resembles  {', '.join(rule.resembles)}")
+
+
+@main.command()
+@click.argument("case", type=click.Path(path_type=Path, dir_okay=False))
+def replay(case: Path) -> int:
+    """Play a counterexample again on the plugin as it is now.
+
+    CASE is a file under cases/ of a report. Says FIXED (exit status 0), STILL FAILS (1)
+    or CHANGED (1: it fails in another way).
+    """
+    from conformance.replay import Outcome, replay_case
+
+    outcome, message = replay_case(case, python_path=tuple(sys.path))
+    click.echo(f"{outcome.value}: {message}")
+    return 0 if outcome is Outcome.FIXED else 1
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+def badge(directory: Path) -> None:
+    """Write badge.json and badge.svg from the certificates under DIRECTORY."""
+    from conformance.reporting import badge as badges
+
+    for path, document in _certificates(directory):
+        badges.write(document, path.parent)
+        click.echo(f"{path.parent}: {badges.label(document)} {badges.message(document)}")
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+def report(directory: Path) -> int:
+    """Show the certificates under DIRECTORY again."""
+    from conformance.reporting import summary
+    from conformance.session import status
+
+    console = Console(highlight=False)
+    documents = [document for _, document in _certificates(directory)]
+    for document in documents:
+        console.print(summary.headline(document))
+        console.print(summary.table(document, width=console.width))
+        console.print()
+    return int(status(documents))
+
+
+def _certificates(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Read every certificate under a folder.
+
+    Raises:
+        UsageError: there is none, or one is damaged.
+
+    """
+    import jsonschema
+
+    from conformance.reporting.certificate import FILE_NAME, schema
+
+    paths = sorted(directory.rglob(FILE_NAME))
+    if not paths:
+        raise UsageError(f"there is no {FILE_NAME} under {directory}.")
+    found = []
+    for path in paths:
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            jsonschema.validate(document, schema())
+        except (ValueError, jsonschema.ValidationError) as error:
+            reason = getattr(error, "message", str(error))
+            raise UsageError(f"{path} is no certificate: {reason}.") from None
+        found.append((path, document))
+    return found
+
+
+if __name__ == "__main__":
+    main()
