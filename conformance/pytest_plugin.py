@@ -384,8 +384,9 @@ def pytest_report_teststatus(
     status = yield
     verdict = dict(getattr(report, "user_properties", ())).get("verdict")
     if report.when == "call" and verdict in ("not-applicable", "not-verified"):
+        # Categories of their own: neither may be counted among passes or skips.
         letter = {"not-applicable": "-", "not-verified": "?"}[verdict]
-        return "skipped", letter, (verdict.upper().replace("-", " "), {"yellow": letter == "?"})
+        return verdict, letter, (verdict.upper().replace("-", " "), {"yellow": letter == "?"})
     return status
 
 

@@ -84,7 +84,10 @@ def folder_name(target: str) -> str:
 
 @attrs.define
 class Certification:
-    """One run over one or more targets."""
+    """One run over one or more targets.
+
+    A zygote that is handed in is left running for its owner.
+    """
 
     settings: Settings
     notify: Callable[[str], None] = attrs.field(default=lambda _: None)
@@ -95,6 +98,7 @@ class Certification:
     contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
     _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
     _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
+    _owns_zygote: bool = attrs.field(init=False, default=False)
     _known: set[tuple[str, Evidence]] = attrs.field(init=False, factory=set)
     _pending: list[Check] = attrs.field(init=False, factory=list)
     _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(init=False, default=None)
@@ -122,6 +126,7 @@ class Certification:
         self._temporary = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
         if self._zygote is None:
             self._zygote = start_zygote()
+            self._owns_zygote = True
 
     def load(self) -> tuple[Plugin, ...]:
         """Import vLLM and find the plugins of all targets.
@@ -192,9 +197,9 @@ class Certification:
         """End every process of this run."""
         for key in list(self._jobs):
             self._close_job(key)
-        if self._zygote is not None:
+        if self._zygote is not None and self._owns_zygote:
             self._zygote.close()
-            self._zygote = None
+        self._zygote = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
@@ -212,6 +217,13 @@ class Certification:
             if check.rule == generation.loading_rule:
                 return RuleResult(check.rule, Verdict.FAIL, evidence, 1, 0, 0.0, plugin.broken)
             return _not_verified(check, f"cannot be judged before {generation.loading_rule} holds")
+        if any(
+            found.verdict is Verdict.FAIL and earlier.rule == generation.survival_rule
+            for earlier, found in self.results.items()
+            if earlier.plugin == plugin and earlier.evidence is not evidence
+        ):
+            # Waiting for a hang in an engine, and then in a server, would teach nobody anything.
+            return _not_verified(check, f"cannot be judged before {generation.survival_rule} holds")
         key = (plugin.target, evidence)
         if key in self._ended:
             return self._after_the_end(check, self._ended[key])

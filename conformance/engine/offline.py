@@ -60,9 +60,9 @@ class OfflineEngine:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         from vllm import LLM
 
-        memory: dict[str, Any] = (
-            {"gpu_memory_utilization": 0.1} if device == "cuda" else {}
-        ) | {"kv_cache_memory_bytes": 32 << 20}
+        memory: dict[str, Any] = ({"gpu_memory_utilization": 0.1} if device == "cuda" else {}) | {
+            "kv_cache_memory_bytes": 32 << 20
+        }
         llm = LLM(
             model,
             logits_processors=list(logits_processors) or None,

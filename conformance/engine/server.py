@@ -173,9 +173,7 @@ class Server:
         if word != "pid":
             self._exit_status = self._process.wait()
             self._reservation.close()
-            raise ServerFailed(
-                f"vLLM could not be started{self._evidence(cause(read_log(self.log)))}"
-            )
+            raise ServerFailed(f"vLLM could not be started{self._evidence(of_death=True)}")
         #: process id of vLLM's API server, and of its process group
         self.pid = int(number)
 
@@ -212,10 +210,8 @@ class Server:
                     f"the vLLM server on port {self.port} was stopped before it was healthy"
                 )
             elif time.monotonic() > deadline:
-                line = last_line(read_log(self.log))
-                raise ServerFailed(
-                    f"vLLM did not become healthy within {timeout:g} s{self._evidence(line)}"
-                )
+                evidence = self._evidence(of_death=False)
+                raise ServerFailed(f"vLLM did not become healthy within {timeout:g} s{evidence}")
             time.sleep(_POLL)
         self._was_healthy = True
         self._reservation.close()
@@ -233,7 +229,6 @@ class Server:
         except subprocess.TimeoutExpired:
             return None
         status = self._status()
-        line = cause(read_log(self.log))
         if status is None:
             ending = "lost its supervisor"
         elif status < 0:
@@ -242,7 +237,7 @@ class Server:
             # An API server whose engine died ends with 0.
             ending = f"ended with exit status {status}"
         phase = "while it served" if self._was_healthy else "before it was healthy"
-        return f"vLLM {ending} {phase}{self._evidence(line)}"
+        return f"vLLM {ending} {phase}{self._evidence(of_death=True)}"
 
     def stop(self) -> None:
         """End the server and every process it started, and wait until they are gone."""
@@ -293,8 +288,15 @@ class Server:
                     self._exit_status = int(number)
         return self._exit_status
 
-    def _evidence(self, line: str | None) -> str:
-        return f"{f': {line}' if line else ', and its log is empty'} (log: {self.log})"
+    def _evidence(self, *, of_death: bool) -> str:
+        log = read_log(self.log)
+        if of_death and (reason := cause(log)):
+            text = f": {reason}"
+        elif line := last_line(log):
+            text = f", and its log ends with {line!r}"
+        else:
+            text = ", and its log is empty"
+        return f"{text} (log: {self.log})"
 
     def __enter__(self) -> Server:
         """Return the server itself, which may still be starting."""

@@ -57,7 +57,7 @@ def read_log(path: Path) -> str:
 
 
 def cause(log: str) -> str | None:
-    """Return why a server that died did so, in one line, or None if the log is empty."""
+    """Return why a server that died did so, in one line, or None if the log does not say."""
     raised = _raised(log)
     telling = [one for one in raised if not _ENGINE_FAILED.match(one.text)]
     if len(telling) < len(raised):
@@ -69,9 +69,8 @@ def cause(log: str) -> str | None:
     if telling:
         last = telling[-1]
         return _shortened(f"{last.text} (from {last.root})" if last.root else last.text)
-    if usage := _USAGE_ERROR.search(log):
-        return _shortened(usage[1])
-    return last_line(log)
+    usage = _USAGE_ERROR.search(log)
+    return _shortened(usage[1]) if usage else None
 
 
 def last_line(log: str) -> str | None:

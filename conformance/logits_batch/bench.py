@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs.
 #: Far above anything honest, a first ``torch.compile`` included.
-CALL_LIMIT = 30.0
+CALL_LIMIT = 20.0
 
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02
@@ -43,6 +43,10 @@ class PluginRaised(Exception):
         super().__init__(f"{call} raised {type(error).__name__}: {error}")
         self.call = call
         self.error = error
+
+
+class PluginMisshapen(Exception):
+    """``apply`` returned something that is no tensor like the logits it was given."""
 
 
 class PluginHung(BaseException):
@@ -115,8 +119,30 @@ class Watched(LogitsProcessor):
         call(name, self.plugin.update_state, batch_update)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Pass logits on; whatever comes back is judged by the caller."""
-        return call("apply(logits)", self.plugin.apply, logits)  # type: ignore[no-any-return]
+        """Pass logits ``[rows, vocabulary]`` on.
+
+        Raises:
+            PluginMisshapen: what came back has another shape, dtype or device.
+
+        """
+        shape = logits.shape  # the plugin may change the tensor that it was given
+        result = call("apply(logits)", self.plugin.apply, logits)
+        if problem := misshapen(result, logits, shape):
+            raise PluginMisshapen(problem)
+        return result  # type: ignore[no-any-return]
+
+
+def misshapen(result: object, logits: torch.Tensor, shape: torch.Size) -> str | None:
+    """Say in what a value that ``apply`` returned differs from the logits it was given."""
+    if not isinstance(result, torch.Tensor):
+        return f"apply returned {type(result).__name__}, not a tensor"
+    for what, wanted in (("shape", shape), ("dtype", logits.dtype), ("device", logits.device)):
+        got = getattr(result, what)
+        if got != wanted:
+            if what == "shape":
+                return f"apply returned a tensor of shape {list(got)}, not {list(shape)}"
+            return f"apply returned a tensor of {what} {got}, not {wanted}"
+    return None
 
 
 @attrs.define

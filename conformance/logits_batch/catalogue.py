@@ -421,4 +421,22 @@ RULES = (
         hint="Look for loops without a bound, locks, network calls, sys.exit and native code.",
         evidence=ALL,
     ),
+    Rule(
+        id="LB-25",
+        title="A request without prompt token ids is served",
+        statement=(
+            "The prompt of an added request may be None, where it was given as embeddings: "
+            "the plugin serves it, or leaves it alone, and does not raise."
+        ),
+        level=Level.SHOULD,
+        sources=(
+            _vllm(
+                "v1/sample/logits_processor/interface.py:AddedRequest",
+                "prompt_tok_ids is list[int] | None",
+                since="0.11.2",
+            ),
+        ),
+        hint="Treat None as an empty prompt. Only a SHOULD: vLLM's own adapter for request-level "
+        "callables of three arguments raises here, and prompt embeddings are off by default.",
+    ),
 )

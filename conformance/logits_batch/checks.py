@@ -7,7 +7,6 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING
 
 import attrs
@@ -53,11 +52,13 @@ def failed(message: str, examples: int = 1, acted: int | None = None) -> Finding
     return Finding(Verdict.FAIL, examples, examples if acted is None else acted, message)
 
 
+def undefined(plugin: type) -> str:
+    """Return the methods that the class leaves abstract, or an empty string."""
+    return ", ".join(sorted(getattr(plugin, "__abstractmethods__", ())))
+
+
 def loads(trial: Trial) -> Finding:
-    """LB-01: vLLM's own loader finds the class, and nothing abstract is left."""
-    missing = sorted(getattr(trial.plugin, "__abstractmethods__", ()))
-    if missing:
-        return failed(f"{trial.plugin.__name__} does not define {', '.join(missing)}")
+    """LB-01: vLLM's own loader finds the class."""
     try:
         (found,) = _load_logitsprocs_by_fqcns([trial.fqcn])
     except Exception as error:  # noqa: BLE001 - whatever vLLM's loader says is the finding
@@ -258,6 +259,21 @@ def deterministic(trial: Trial) -> Finding:
         if not torch.equal(state, torch.random.get_rng_state()):
             return failed(f"{_name(choice)} draws from torch's global random generator", examples)
     return passed(examples, acted)
+
+
+def does_without_prompt(trial: Trial) -> Finding:
+    """LB-25: requests whose prompt is given as embeddings have no prompt token ids."""
+    bench = trial.bench
+    for choice in bench.parameters:
+        instance = bench.new()
+        added = [(0, bench.params(choice), None, list[int]())]
+        try:
+            with limited():
+                instance.update_state(BatchUpdate(1, [], added, []))
+                instance.apply(bench.table[:1].clone())
+        except PluginRaised as error:
+            return failed(f"for a request without prompt token ids ({_name(choice)}): {error}")
+    return Finding(Verdict.PASS, len(bench.parameters), len(bench.parameters))
 
 
 def _on(bench: Bench) -> list[Choice]:

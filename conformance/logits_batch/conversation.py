@@ -92,8 +92,9 @@ def body_of(keywords: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _fits(value: object) -> bool:
     if isinstance(value, list | tuple):
-        return all(isinstance(item, str | int | float) for item in value)
-    return isinstance(value, str | int | float)
+        return all(_fits(item) and not isinstance(item, list | tuple) for item in value)
+    # vLLM's protocol turns true into 1 before a plugin can tell them apart.
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 async def converse(

@@ -17,8 +17,14 @@ from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, BatchUpda
 
 from conformance.engine.offline import OfflineEngine
 from conformance.logits_batch.ledger import Ledger
-from conformance.logits_batch.bench import Watched, call, limited, sampling_params
-from conformance.logits_batch.play import describe_update, differing, misshapen, same
+from conformance.logits_batch.bench import (
+    Watched,
+    call,
+    limited,
+    misshapen,
+    sampling_params,
+)
+from conformance.logits_batch.play import describe_update, differing, same
 from conformance.logits_batch.recording import Recording, Rows, replay
 from conformance.rules import Evidence
 from conformance.settings import Device, UsageError
@@ -229,7 +235,7 @@ class Trial:
         assert step.applied is not None
         before, after = step.applied.before, step.applied.after
         where = f"step {number} ({describe_update(step.update)})"
-        if problem := misshapen(after, before):
+        if problem := misshapen(after, before, before.shape):
             self.ledger.fail("LB-14", f"{problem} in {where}")
             return False
         assert isinstance(after, torch.Tensor)

@@ -15,7 +15,7 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised, Watched, limited
+from conformance.logits_batch.bench import Bench, PluginHung, PluginMisshapen, PluginRaised, Watched, limited
 from conformance.logits_batch.host import Host, Joining
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Kind(StrEnum):
     NO_TOKEN = "no-token"
     MUTATED = "mutated"
     HUNG = "hung"
-    CLAIM = "claim"
+    CONSTRUCTOR = "constructor"  #: making an instance raised
+    CLAIM = "claim"  #: asking for the claim of argmax invariance raised
 
 
 @attrs.frozen
@@ -129,7 +130,8 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
                 invariant=bool(plugin.is_argmax_invariant()),
             )
         except PluginRaised as error:
-            return Played((Trouble(Kind.ALONE, 0, str(error)),), frozenset())
+            kind = Kind.CLAIM if "invariant" in error.call else Kind.CONSTRUCTOR
+            return Played((Trouble(kind, 0, str(error)),), frozenset())
         try:
             _steps(run, history)
         except PluginHung as error:
@@ -205,8 +207,8 @@ def _apply(run: _Play, names: list[str], logits: torch.Tensor) -> torch.Tensor:
     except PluginRaised as error:
         run.troubles.append(_raised(run, error))
         return logits
-    if problem := misshapen(result, logits):
-        run.troubles.append(Trouble(Kind.SHAPE, run.clock, problem))
+    except PluginMisshapen as error:
+        run.troubles.append(Trouble(Kind.SHAPE, run.clock, str(error)))
         return logits
     _check_mutation(run)
     if not run.troubles:
@@ -242,6 +244,11 @@ def _judge_row(
                 Trouble(alone, run.clock, f"{error}, for request {name} alone", name, row)
             )
             return
+        except PluginMisshapen as error:
+            run.troubles.append(
+                Trouble(Kind.SHAPE, run.clock, f"{error}, for request {name} alone", name, row)
+            )
+            return
         if not same(after, expected):
             kind = Kind.ROW
             message = "the row is not the one that the request gets alone"
@@ -268,19 +275,6 @@ def differing(
     return tuple(
         (token, got[token].item(), expected[token].item()) for token in where[:most]
     )
-
-
-def misshapen(result: object, logits: torch.Tensor) -> str | None:
-    """Say in what a value that ``apply`` returned differs from a ``[rows, vocabulary]`` tensor."""
-    if not isinstance(result, torch.Tensor):
-        return f"apply returned {type(result).__name__}, not a tensor"
-    for what in ("shape", "dtype", "device"):
-        got, wanted = getattr(result, what), getattr(logits, what)
-        if got != wanted:
-            if what == "shape":
-                got, wanted = list(got), list(wanted)
-            return f"apply returned a tensor of {what} {got}, the logits have {wanted}"
-    return None
 
 
 def _twin(run: _Play, name: str) -> _Twin:

@@ -144,8 +144,11 @@ class Trial:
             return
         self._judge_rest(alone_asks, alone)
         self._judge_refusals()
-        if not self.ledger.blocked and not self._dead():
-            self.ledger.saw("LB-24")
+        if death := self._dead():
+            self.ledger.fail("LB-24", death)
+            return
+        self.ledger.saw("LB-24")
+        if not self.ledger.blocked:
             self._judge_entry_point(alone_asks, alone)
 
     def _bodies(self) -> dict[Choice, dict[str, Any]]:

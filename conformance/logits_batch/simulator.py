@@ -10,14 +10,14 @@ import attrs
 
 from conformance import history
 from conformance.logits_batch import checks, strata
-from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised
+from conformance.logits_batch.bench import Bench, PluginHung, PluginMisshapen, PluginRaised
 from conformance.logits_batch.parameters import Parameters, starter
 from conformance.logits_batch.play import Kind
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
@@ -36,6 +36,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-13": checks.claim_is_stable,
     "LB-15": checks.refuses,
     "LB-23": checks.deterministic,
+    "LB-25": checks.does_without_prompt,
 }
 
 _SHAPE_OF_RULE = {
@@ -43,7 +44,14 @@ _SHAPE_OF_RULE = {
 } | {"LB-04": strata.PLAIN}
 
 #: Kinds of trouble after which nothing else can be told about an example.
-_BLOCKING = {Kind.SHAPE, Kind.NAN, Kind.NO_TOKEN, Kind.MUTATED, Kind.HUNG, Kind.NONE, Kind.ALONE}
+_BLOCKING = set(strata.RULE_OF_KIND) - {Kind.RAISED}
+
+#: The rules about calls that a check may fail to get over.
+_RULE_OF_CALL = {
+    "__init__": "LB-02",
+    "is_argmax_invariant()": "LB-13",
+    "update_state(None)": "LB-09",
+}
 
 
 @attrs.define
@@ -56,23 +64,13 @@ class Trial:
     bench: Bench
     budget: Budget
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
+    #: A rule that no other can be judged before, and how it is broken.
+    _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
         started = time.perf_counter()
-        case = None
-        try:
-            if rule in CHECKS:
-                finding = CHECKS[rule](self)
-            else:
-                finding, case = self._judge(rule)
-        except PluginHung as error:
-            finding = self._elsewhere(rule, "LB-24", str(error))
-        except PluginRaised as error:
-            owner = "LB-09" if error.call == "update_state(None)" else "LB-16"
-            if error.call == "__init__":
-                owner = "LB-02"
-            finding = self._elsewhere(rule, owner, str(error))
+        finding, case = self._find(rule)
         return RuleResult(
             rule=rule,
             verdict=finding.verdict,
@@ -83,6 +81,26 @@ class Trial:
             message=finding.message,
             counterexample=case,
         )
+
+    def _find(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        """Judge one rule; what a check could not get over belongs to the rule that is about it."""
+        if self._obstacle is None and (missing := checks.undefined(self.plugin)):
+            self._obstacle = ("LB-01", f"{self.plugin.__name__} does not define {missing}")
+        if self._obstacle is not None:
+            return self._elsewhere(rule, *self._obstacle), None
+        try:
+            if rule in CHECKS:
+                return CHECKS[rule](self), None
+            return self._judge(rule)
+        except PluginHung as error:
+            # Once is enough to wait for.
+            self._obstacle = ("LB-24", str(error))
+            return self._elsewhere(rule, *self._obstacle), None
+        except PluginMisshapen as error:
+            return self._elsewhere(rule, "LB-14", str(error)), None
+        except PluginRaised as error:
+            owner = _RULE_OF_CALL.get(error.call, "LB-16")
+            return self._elsewhere(rule, owner, str(error)), None
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
@@ -122,14 +140,12 @@ class Trial:
 
     def _stratum(self, shape: Shape) -> list[Example]:
         if shape not in self._played:
-            if any(self._hung(examples) for examples in self._played.values()):
-                return []  # one hang is enough to wait for
-            self._played[shape] = strata.sweep(self.bench, shape, self.budget)
+            examples = self._played[shape] = strata.sweep(self.bench, shape, self.budget)
+            for example in examples:
+                for trouble in example.played.troubles:
+                    if trouble.kind is Kind.HUNG:
+                        raise PluginHung(trouble.message.partition(" did")[0])
         return self._played[shape]
-
-    @staticmethod
-    def _hung(examples: list[Example]) -> bool:
-        return any(t.kind is Kind.HUNG for example in examples for t in example.played.troubles)
 
     def _judge(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         shape = _SHAPE_OF_RULE.get(rule)
@@ -141,6 +157,10 @@ class Trial:
             # The stratum is about neighbours; an exception on None shows anywhere.
             examples = examples + [e for e in self.examples() if rule in e.rules()]
         failing = [example for example in examples if rule in example.rules()]
+        if failing and shape and (simpler := self._simpler(strata.BUILT_ON.get(shape, ()))):
+            acted = sum(bool(example.played.acted) for example in examples)
+            why = f"cannot be judged before {simpler} holds"
+            return checks.Finding(Verdict.NOT_VERIFIED, len(examples), acted, why), None
         if rule == "LB-03" and not failing and not self._anything_broken():
             examples = examples + self._stratum(strata.EVERYTHING)
             failing = [example for example in examples if rule in example.rules()]
@@ -152,7 +172,8 @@ class Trial:
                 t for t in smallest.played.troubles if rule in strata.broken(smallest.shape, t.kind)
             )
             message = f"{trouble.message} ({smallest.shape.title})"
-            if shape is strata.ORDER and (simpler := self._simpler()):
+            parts = (strata.REPLACED, strata.ONE_WAY, strata.SWAP, strata.CHUNK, strata.REMOVED)
+            if shape is strata.ORDER and (simpler := self._simpler(parts)):
                 message += f"; {simpler} fails in a simpler history, look there first"
             case = _case(self, smallest, trouble)
             return checks.failed(message, len(examples), acted), case
@@ -166,13 +187,16 @@ class Trial:
             ), None
         return checks.passed(len(examples), acted), None
 
-    def _simpler(self) -> str:
-        """Return the rules whose own strata, which the mixed one is made of, have trouble."""
-        parts = (strata.REPLACED, strata.ONE_WAY, strata.SWAP, strata.CHUNK, strata.REMOVED)
+    def _simpler(self, shapes: Iterable[Shape]) -> str:
+        """Return the rules that are broken in strata which another one is made of."""
         return ", ".join(
-            strata.RULE_OF_SHAPE[shape]
-            for shape in parts
-            if any(strata.RULE_OF_SHAPE[shape] in e.rules() for e in self._stratum(shape))
+            dict.fromkeys(
+                rule
+                for shape in shapes
+                for example in self._stratum(shape)
+                for rule in sorted(example.rules())
+                if rule in (strata.RULE_OF_SHAPE[shape], "LB-04", "LB-16")
+            )
         )
 
     def _anything_broken(self) -> bool:

@@ -88,6 +88,20 @@ RULE_OF_SHAPE = {
 }
 SHAPES = {shape.name: shape for shape in RULE_OF_SHAPE}
 
+#: Strata that must be clean before trouble in another one says anything about its own rule.
+#: The churning stratum depends on none: what is wrong with ``update_state(None)`` shows anywhere.
+#: The mixed one depends on the plain one only; what else it hints at is said in its message.
+BUILT_ON = {
+    REPLACED: (PLAIN,),
+    REMOVED: (PLAIN,),
+    CHUNK: (PLAIN,),
+    ASYNC: (PLAIN,),
+    ONE_WAY: (PLAIN, REMOVED),
+    SWAP: (PLAIN, CHUNK),
+    RESUME: (PLAIN, REMOVED, ONE_WAY),
+    ORDER: (PLAIN,),
+}
+
 #: Rules about single calls, in whatever stratum they go wrong.
 RULE_OF_KIND = {
     Kind.SHAPE: "LB-14",
@@ -96,6 +110,8 @@ RULE_OF_KIND = {
     Kind.MUTATED: "LB-21",
     Kind.HUNG: "LB-24",
     Kind.NONE: "LB-09",
+    Kind.CONSTRUCTOR: "LB-02",
+    Kind.CLAIM: "LB-13",
     Kind.ALONE: "LB-16",
     Kind.RAISED: "LB-16",
 }

@@ -79,12 +79,12 @@ def _history(counterexample: Mapping[str, Any], width: int) -> list[str]:
     table.add_column("BatchUpdate")
     table.add_column("rows after")
     trouble = counterexample["trouble"]
-    for line in counterexample["lines"]:
+    for line in _folded(counterexample["lines"], trouble["step"]):
         rows = " ".join(
             f"[{name}]" if row == trouble["row"] and line["step"] == trouble["step"] else name
             for row, name in enumerate(line["rows"])
         )
-        cells = (str(line["step"]), line["events"], line["update"], rows or "-")
+        cells = (line["number"], line["events"], line["update"], rows or "-")
         # Square brackets are rich's markup.
         table.add_row(*(cell.replace("[", r"\[") for cell in cells))
     lines = _text(table, width)
@@ -94,6 +94,19 @@ def _history(counterexample: Mapping[str, Any], width: int) -> list[str]:
             kind, index = entry["choice"]
             lines.append(f"  {kind}[{index}] = SamplingParams(**{entry['keywords']!r})")
     return lines
+
+
+def _folded(lines: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]]:
+    """Return the lines with uneventful steps in a row folded into one, but for the last."""
+    folded: list[dict[str, Any]] = []
+    for line in lines:
+        idle = line["events"] == "advance" and line["update"] == "None" and line["step"] != last
+        if idle and folded and folded[-1]["idle"]:
+            first = folded[-1]["number"].partition("-")[0]
+            folded[-1]["number"] = f"{first}-{line['step']}"
+        else:
+            folded.append({**line, "number": str(line["step"]), "idle": idle})
+    return folded
 
 
 def _paragraph(heading: str, text: str, width: int | None) -> list[str]:

@@ -32,7 +32,7 @@ _CONCLUSION_STYLE = {
 
 
 #: Columns before the title: id, verdict, counts, evidence (sim off ser) and time.
-_FIXED_WIDTH = 6 + 16 + 11 + 13 + 7
+_FIXED_WIDTH = 7 + 16 + 11 + 13 + 6 + 2
 
 
 def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:

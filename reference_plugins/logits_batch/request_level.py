@@ -29,9 +29,11 @@ def keep_target(token: int, output_ids: list[int], logits: torch.Tensor) -> torc
 
     ``output_ids`` is the live list of the request's outputs; nothing depends on it here.
     """
-    if token >= len(logits):  # a token that the model does not have
-        return logits
-    return _keep_only(torch.full((1,), token, device=logits.device), logits)
+    if token < len(logits):  # else the model does not have it, and nothing would be left to sample
+        kept = logits[token].clone()
+        logits.fill_(-torch.inf)
+        logits[token] = kept
+    return logits
 
 
 class KeepTargetAndPrompt:
@@ -52,16 +54,11 @@ class KeepTargetAndPrompt:
             # Placeholders of images and the like may lie outside the vocabulary.
             known = {token for token in (self._token, *prompt_ids) if 0 <= token < len(logits)}
             self._allowed = torch.tensor(sorted(known), device=logits.device, dtype=torch.long)
-        return _keep_only(self._allowed, logits)
-
-
-def _keep_only(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Mask all other tokens, unless each of these is masked already: one must stay to sample."""
-    kept = logits[tokens]
-    # Decided on the device: a branch in Python would wait for the logits.
-    logits += torch.where(kept.isneginf().all(), 0.0, -torch.inf)
-    logits[tokens] = kept
-    return logits
+        if len(self._allowed):
+            kept = logits[self._allowed]
+            logits.fill_(-torch.inf)
+            logits[self._allowed] = kept
+        return logits
 
 
 class TwoArgumentTargetToken(AdapterLogitsProcessor):

@@ -24,7 +24,7 @@ def target_token(params: SamplingParams) -> int | None:
     """Return the token that a request asks for, or None where it does not opt in.
 
     Raises:
-        ValueError: the argument is no token id of any vocabulary.
+        ValueError: the argument is no token id of any vocabulary, or one that the request forbids.
 
     """
     token = (params.extra_args or {}).get("target_token")
@@ -33,14 +33,16 @@ def target_token(params: SamplingParams) -> int | None:
     # bool is a subclass of int: without the first test True would mean token 1.
     if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= MAX_TOKEN_ID:
         raise ValueError(f"target_token must be a token id, an int of 0 or more (got {token!r})")
+    if params.allowed_token_ids and token not in params.allowed_token_ids:
+        raise ValueError(f"target_token {token} is not among the request's allowed_token_ids")
     return token
 
 
 class TargetTokenLogitsProcessor(LogitsProcessor):
     """Masks every token but ``target_token``, for the requests that name one.
 
-    A target that the model does not have, or that structured output has ruled out before,
-    leaves the row as it came: masking the rest as well would leave nothing to sample.
+    A target that the model does not have leaves the row as it came: masking all of it would leave
+    nothing to sample.
     """
 
     @classmethod
@@ -96,9 +98,7 @@ class TargetTokenLogitsProcessor(LogitsProcessor):
         if not self._targets:
             return logits
         kept = logits[self._rows, self._tokens]
-        # -inf masks a token; 0 leaves the rows alone whose target is masked already.
-        mask = torch.full_like(kept, -torch.inf).masked_fill_(kept.isneginf(), 0.0)
-        logits.index_add_(0, self._rows, mask.unsqueeze(1).expand(-1, logits.shape[-1]))
+        logits.index_fill_(0, self._rows, -torch.inf)
         logits[self._rows, self._tokens] = kept
         return logits
 

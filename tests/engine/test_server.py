@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from textwrap import dedent
 from threading import Thread
@@ -307,6 +306,18 @@ def test_stopped_while_starting(tmp_path: Path) -> None:
         server.wait_healthy()
 
 
+def test_killed_from_outside(tmp_path: Path) -> None:
+    """A server that was killed before it said anything is reported with the signal."""
+    with Server.start(tiny_llama(tmp_path), log=tmp_path / "server.log") as server:
+        psutil.Process(server.pid).kill()
+
+        sentence = server.failure(within=PATIENCE)
+
+    assert sentence is not None
+    assert sentence.startswith("vLLM was killed by SIGKILL before it was healthy, and its log ")
+    assert "\n" not in sentence
+
+
 def test_too_late(tmp_path: Path) -> None:
     """A server that is not healthy in time is reported with the last line of its log."""
     with (
@@ -330,7 +341,8 @@ def test_server_that_is_not_there() -> None:
         other.wait_healthy(timeout=0.2)
 
     assert str(failed.value) == (
-        f"no healthy vLLM server at {url} within 0.2 s: [Errno {errno.ECONNREFUSED}] Connection refused"
+        f"no healthy vLLM server at {url} within 0.2 s:"
+        f" [Errno {errno.ECONNREFUSED}] Connection refused"
     )
     assert not other.healthy()
 
@@ -345,7 +357,7 @@ def test_address_that_is_none(url: str) -> None:
 class Gateway(BaseHTTPRequestHandler):
     """A gateway that lets only the models route through, and only with the key."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_GET(self) -> None:
         """Answer one request."""
         if self.path == "/v1/models":
             allowed = self.headers["Authorization"] == "Bearer key"
@@ -362,8 +374,8 @@ class Gateway(BaseHTTPRequestHandler):
 @pytest.fixture
 def gateway() -> Iterator[str]:
     """Run the gateway and return its address."""
-    with closing(ThreadingHTTPServer(("127.0.0.1", 0), Gateway)) as gateway:
-        thread = Thread(target=gateway.serve_forever)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as gateway:
+        thread = Thread(target=gateway.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{gateway.server_port}"
         gateway.shutdown()
@@ -384,5 +396,5 @@ def test_gateway_that_refuses(gateway: str) -> None:
 
     with pytest.raises(ServerFailed, match="it answered with status 401"):
         other.wait_healthy(timeout=0)
-    with pytest.raises(ServerFailed, match="no model name could be read from .*401"):
+    with pytest.raises(ServerFailed, match=r"no model name could be read from .*401"):
         _ = other.model_name

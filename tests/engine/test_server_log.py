@@ -119,7 +119,7 @@ def test_exception_without_a_message() -> None:
 
 
 def test_no_exception_at_all() -> None:
-    """Without any exception the last line that says something is all there is."""
+    """Without any exception no cause is made up; the last line that says something is there."""
     log = dedent("""\
         (APIServer pid=81) INFO 11-21 07:03:57 [api_utils.py:10] starting
         Illegal instruction
@@ -128,7 +128,8 @@ def test_no_exception_at_all() -> None:
 
         """)
 
-    assert cause(log) == "Illegal instruction"
+    assert cause(log) is None
+    assert last_line(log) == "Illegal instruction"
 
 
 def test_last_line_loses_its_mark() -> None:

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several test modules share: the galleries, and one certification in a few words."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.rules import Evidence
+from conformance.runner import Certification
+from conformance.settings import DEFAULT_SEED, Budget, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from conformance.verdict import RuleResult
+    from conformance.worker import Zygote
+
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "fixtures"
+DEFECTIVE = FIXTURES / "defective" / "logits_batch"
+UNUSUAL = FIXTURES / "unusual" / "logits_batch"
+
+
+@attrs.frozen
+class Specimen:
+    """One plugin of a gallery."""
+
+    target: str
+    rule: str | None  #: the rule it must fail by; None for one that must pass
+    profile: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """A short name for test ids."""
+        return Path(self.target.partition(":")[0]).stem
+
+
+def gallery(folder: Path) -> list[Specimen]:
+    """Read the index of a gallery."""
+    index = tomllib.loads((folder / "index.toml").read_text(encoding="utf-8"))
+    specimens = []
+    for entry in index["plugin"]:
+        profile = entry.get("profile", {})
+        if isinstance(profile, str):
+            document = tomllib.loads((folder / profile).read_text(encoding="utf-8"))
+            profile = document["logits-processor"]
+        target = f"{folder / entry['file']}:{entry['class']}"
+        specimens.append(Specimen(target, entry.get("rule"), profile))
+    return specimens
+
+
+def certify(
+    zygote: Zygote,
+    specimen: Specimen,
+    folder: Path,
+    *,
+    seed: int = DEFAULT_SEED,
+    budget: Budget = Budget.STANDARD,
+    evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,),
+    rules: Collection[str] | None = None,
+) -> dict[str, RuleResult]:
+    """Certify one plugin and return its results by rule."""
+    profile = folder / "profile.toml"
+    profile.write_text(as_toml(specimen.profile), encoding="utf-8")
+    settings = Settings(
+        targets=(specimen.target,),
+        profile=str(profile),
+        evidence=evidence,
+        budget=budget,
+        seed=seed,
+        report=folder / "report",
+    )
+    with Certification(settings, zygote=zygote) as certification:
+        certification.load()
+        checks = [c for c in certification.checks() if rules is None or c.rule in rules]
+        certification.select(checks)
+        return {check.rule: certification.run(check) for check in checks}
+
+
+def as_toml(section: Mapping[str, Any]) -> str:
+    """Return a ``[logits-processor]`` section as TOML."""
+    lines = [f"{key} = {_value(value)}" for key, value in section.items()]
+    return "\n".join(["[logits-processor]", *lines]) + "\n"
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    if isinstance(value, dict):
+        items = ", ".join(f'"{key}" = {_value(item)}' for key, item in value.items())
+        return f"{{ {items} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)
