@@ -94,15 +94,15 @@ def main() -> None:
 )
 @click.option(
     "--budget",
-    type=click.Choice([*Budget]),
-    default=Budget.STANDARD,
+    type=click.Choice([budget.value for budget in Budget]),
+    default=Budget.STANDARD.value,
     show_default=True,
     help="Examples per rule.",
 )
 @click.option(
     "--device",
-    type=click.Choice([*Device]),
-    default=Device.AUTO,
+    type=click.Choice([device.value for device in Device]),
+    default=Device.AUTO.value,
     show_default=True,
     help="Where offline engines and servers run.",
 )

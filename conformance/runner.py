@@ -259,6 +259,9 @@ class Certification:
 
     def _after_the_end(self, check: Check, message: str) -> RuleResult:
         survival = named(check.plugin.generation).survival_rule
+        known = [c for c in self.results if c.plugin == check.plugin and c.rule == survival]
+        if any(self.results[c].verdict is Verdict.FAIL for c in known):
+            return _not_verified(check, f"cannot be judged before {survival} holds: {message}")
         others = [p for p in self._pending if p != check and p.rule == survival]
         if check.rule == survival or not any(p.plugin == check.plugin for p in others):
             return RuleResult(check.rule, Verdict.FAIL, check.evidence, 1, 1, 0.0, message)

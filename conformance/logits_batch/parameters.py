@@ -245,12 +245,18 @@ def _acts(
 
 
 def rows_alone(
-    bench: Bench, choice: Choice, steps: int, tokens: Sequence[int] = ()
+    bench: Bench,
+    choice: Choice,
+    steps: int,
+    tokens: Sequence[int] = (),
+    *,
+    quiet: BatchUpdate | None = None,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Run one request alone and yield its logits before and after, ``[1, vocabulary]`` each.
 
     The request gets the tokens in turn as its outputs (default: those of the bench);
     the logits depend on the step only, so that other tokens mean other outputs and no more.
+    ``quiet`` is what ``update_state`` gets after the first step; an engine sends None.
 
     Raises:
         PluginRaised: the plugin raised.
@@ -263,7 +269,7 @@ def rows_alone(
     instance.update_state(BatchUpdate(1, [], added, []))
     for step in range(steps):
         if step:
-            instance.update_state(None)
+            instance.update_state(quiet)
         before = bench.table[step : step + 1]
         yield before, instance.apply(before.clone())
         outputs.append(tokens[step % len(tokens)])

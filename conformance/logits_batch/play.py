@@ -281,7 +281,10 @@ def _twin(run: _Play, name: str) -> _Twin:
     if name not in run.twins:
         request = run.requests[name]
         run.twins[name] = _Twin(
-            run.bench.new(), run.bench.params(request.choice), list(request.prompt), []
+            run.bench.new(),
+            run.bench.params(request.choice),
+            list(request.prompt),
+            [],
         )
     return run.twins[name]
 

@@ -122,7 +122,7 @@ class Trial:
             for example in self.examples()
             for trouble in example.played.troubles
             if trouble.kind in _BLOCKING
-            for rule in strata.broken(example.shape, trouble.kind)
+            for rule in example.broken_by(trouble)
         )
 
     def blocked(self) -> str:
@@ -154,8 +154,10 @@ class Trial:
             return checks.Finding(Verdict.NOT_APPLICABLE, message=why), None
         examples = self._stratum(shape) if shape else self.examples()
         if rule == "LB-09":
-            # The stratum is about neighbours; an exception on None shows anywhere.
-            examples = examples + [e for e in self.examples() if rule in e.rules()]
+            # The stratum makes it likely; trouble with None shows anywhere.
+            examples = examples + [
+                e for e in self.examples() if e.shape is not shape and rule in e.rules()
+            ]
         failing = [example for example in examples if rule in example.rules()]
         if failing and shape and (simpler := self._simpler(strata.BUILT_ON.get(shape, ()))):
             acted = sum(bool(example.played.acted) for example in examples)
@@ -169,7 +171,7 @@ class Trial:
             smallest = min(failing, key=lambda example: history.size(example.history))
             smallest = strata.minimise(self.bench, rule, smallest, self.budget)
             trouble = next(
-                t for t in smallest.played.troubles if rule in strata.broken(smallest.shape, t.kind)
+                t for t in smallest.played.troubles if rule in smallest.broken_by(t)
             )
             message = f"{trouble.message} ({smallest.shape.title})"
             parts = (strata.REPLACED, strata.ONE_WAY, strata.SWAP, strata.CHUNK, strata.REMOVED)
@@ -177,10 +179,11 @@ class Trial:
                 message += f"; {simpler} fails in a simpler history, look there first"
             case = _case(self, smallest, trouble)
             return checks.failed(message, len(examples), acted), case
-        if any(t.kind in _BLOCKING for e in examples for t in e.played.troubles) or not examples:
-            return checks.Finding(
-                Verdict.NOT_VERIFIED, len(examples), acted, self.blocked()
-            ), None
+        if any(example.played.troubles for example in examples) or not examples:
+            # Not about this rule, yet nobody knows what would have come after.
+            owners = ", ".join(sorted({owner for e in examples for owner in e.rules()}))
+            why = f"cannot be judged before {owners} holds"
+            return checks.Finding(Verdict.NOT_VERIFIED, len(examples), acted, why), None
         if not self.parameters.on:
             return checks.Finding(
                 Verdict.NOT_VERIFIED, len(examples), 0, self.unknown_switch()
@@ -195,7 +198,7 @@ class Trial:
                 for shape in shapes
                 for example in self._stratum(shape)
                 for rule in sorted(example.rules())
-                if rule in (strata.RULE_OF_SHAPE[shape], "LB-04", "LB-16")
+                if rule in (strata.RULE_OF_SHAPE[shape], "LB-04", "LB-09", "LB-16")
             )
         )
 

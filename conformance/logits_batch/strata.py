@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING
 
 import attrs
 import hypothesis
+import torch
 from hypothesis import HealthCheck, Phase
+from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance import history
 from conformance.history import History, Shape
+from conformance.logits_batch.bench import limited
+from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import Kind, Played, play
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from conformance.history import Choice
     from conformance.logits_batch.bench import Bench
+    from conformance.logits_batch.play import Trouble
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 REPLACED = Shape(
@@ -116,6 +122,8 @@ RULE_OF_KIND = {
     Kind.RAISED: "LB-16",
 }
 
+_ROWS = (Kind.ROW, Kind.OPT_OUT)
+
 EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 32, Budget.DEEP: 400}
 
 #: Wall time for making one failing history smaller.
@@ -130,11 +138,55 @@ class Example:
     history: History
     played: Played
 
+    about_none: bool = False  #: the plugin treats None unlike an update without a change
+
     def rules(self) -> frozenset[str]:
         """The rules that this example breaks."""
         return frozenset(
-            rule for trouble in self.played.troubles for rule in broken(self.shape, trouble.kind)
+            rule for trouble in self.played.troubles for rule in self.broken_by(trouble)
         )
+
+    def broken_by(self, trouble: Trouble) -> tuple[str, ...]:
+        """The rules that one trouble of this example breaks."""
+        if trouble.kind in _ROWS and self.shape in (PLAIN, CHURN):
+            if self.about_none:
+                return ("LB-09",)
+            # Neighbours that come and go are what the plain stratum is about, too.
+            return broken(PLAIN, trouble.kind)
+        if trouble.kind is Kind.RAISED and self.shape is CHURN:
+            return (RULE_OF_KIND[trouble.kind],)
+        return broken(self.shape, trouble.kind)
+
+
+def run(bench: Bench, shape: Shape, drawn: History) -> Example:
+    """Play one history, and where rows differ find out whether None is what makes them."""
+    played = play(bench, drawn, shape)
+    choices = {request.name: request.choice for step in drawn for request in step.join}
+    about_none = any(
+        trouble.kind in _ROWS
+        and trouble.request is not None
+        and _minds_none(bench, choices[trouble.request])
+        for trouble in played.troubles
+    )
+    return Example(shape, drawn, played, about_none)
+
+
+def _minds_none(bench: Bench, choice: Choice) -> bool:
+    """Tell whether a request alone gets other rows when None is replaced by an empty update.
+
+    No engine sends empty updates.  This decides only which rule a difference that was found in
+    a real history belongs to.
+    """
+    with limited():
+        rows = [
+            [after for _, after in rows_alone(bench, choice, 8, quiet=quiet)]
+            for quiet in (None, None, BatchUpdate(1, [], [], []))
+        ]
+    again, other = (
+        all(torch.equal(row, first) for row, first in zip(run, rows[0], strict=True))
+        for run in rows[1:]
+    )
+    return again and not other
 
 
 def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
@@ -155,7 +207,7 @@ def sweep(bench: Bench, shape: Shape, budget: Budget) -> list[Example]:
 
     def body(drawn: History) -> None:
         if not (examples and _hung(examples[-1])):
-            examples.append(Example(shape, drawn, play(bench, drawn, shape)))
+            examples.append(run(bench, shape, drawn))
 
     _generate(bench, shape, budget, (Phase.generate,), body)
     return examples
@@ -172,7 +224,7 @@ def minimise(bench: Bench, rule: str, failing: Example, budget: Budget) -> Examp
         nonlocal best
         if time.monotonic() > deadline:
             return
-        example = Example(failing.shape, drawn, play(bench, drawn, failing.shape))
+        example = run(bench, failing.shape, drawn)
         if rule in example.rules():
             if history.size(drawn) < history.size(best.history):
                 best = example
@@ -211,10 +263,10 @@ def _generate(
         verbosity=hypothesis.Verbosity.quiet,
     )
     @hypothesis.given(history.strategy(shape, bench.choices, bench.tokens))
-    def run(drawn: History) -> None:
+    def generated(drawn: History) -> None:
         body(drawn)
 
-    run()
+    generated()
 
 
 def _hung(example: Example) -> bool:
