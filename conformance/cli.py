@@ -126,7 +126,8 @@ def main() -> None:
     help="Seed of every random choice.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="The verdict of each plugin, and nothing else.")
-def certify(  # noqa: PLR0913 - one parameter for each option
+def certify(
+    *,
     targets: tuple[str, ...],
     plugin_profile: str | None,
     evidence: str,
@@ -135,7 +136,6 @@ def certify(  # noqa: PLR0913 - one parameter for each option
     server_url: str | None,
     report: Path,
     seed: int,
-    *,
     quiet: bool,
 ) -> int:
     """Certify one or more plugins and write a certificate for each.
@@ -221,9 +221,7 @@ def _speaker(console: Console, update: Callable[[str], None]) -> Callable[[str],
     return say
 
 
-def _show_failure(
-    console: Console, settings: Settings, plugin: Plugin, result: RuleResult
-) -> None:
+def _show_failure(console: Console, settings: Settings, plugin: Plugin, result: RuleResult) -> None:
     from conformance.reporting.failure import render
     from conformance.session import report_folder
 

@@ -148,8 +148,8 @@ def _draw_joins(draw: DrawFn, shape: Shape, index: int, live: int, finished: int
 
 
 def _name(index: int) -> str:
-    letter = ascii_uppercase[index % 26]
-    return letter if index < 26 else f"{letter}{index // 26}"
+    round_, letter = divmod(index, len(ascii_uppercase))
+    return ascii_uppercase[letter] + (str(round_) if round_ else "")
 
 
 def strategy(

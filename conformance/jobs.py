@@ -40,6 +40,7 @@ def describe(connection: Connection, wanted: Sequence[Target]) -> None:
 
 def trial(
     connection: Connection,
+    *,
     plugin: Plugin,
     evidence: Evidence,
     settings: Settings,

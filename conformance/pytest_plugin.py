@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 #: The worker process, where it was started before there was a session.
-_ZYGOTE = pytest.StashKey["Zygote"]()
+_ZYGOTE: pytest.StashKey[Zygote] = pytest.StashKey()
 
 _DEFAULTS = {
     "evidence": "simulator",
@@ -196,7 +196,7 @@ class _Session:
             self.failure = str(error)
             pytest.exit(str(error), returncode=3)
         collectors: dict[str, _Target] = {}
-        ours: dict[str, list[pytest.Item]] = {}
+        ours: dict[str, list[pytest.Item | pytest.Collector]] = {}
         for check in self.certification.checks():
             target = check.plugin.target
             if target not in collectors:
@@ -275,9 +275,9 @@ class _Session:
             interrupted=self.interrupted,
         )
         if exitstatus in (0, 1, 2, 5):
-            foreign = any(
-                not isinstance(item, RuleItem) for item in session.items
-            ) and exitstatus == 1
+            foreign = (
+                any(not isinstance(item, RuleItem) for item in session.items) and exitstatus == 1
+            )
             worst = status(self.documents)
             session.exitstatus = exitstatus if foreign and worst == 0 else int(worst)
 
@@ -319,17 +319,12 @@ class _Target(pytest.Collector):
 class RuleItem(pytest.Item):
     """One rule, on one kind of evidence, for one plugin."""
 
-    def __init__(self, *, check: Check, session_: _Session, **kwargs: Any) -> None:
+    def __init__(self, *, check: Check, session_: _Session, **kwargs: Any) -> None:  # noqa: ANN401 - pytest's own
         super().__init__(name=check.name, **kwargs)
         self.check = check
         self._conformance = session_
         self.add_marker(pytest.mark.conformance)
         self.add_marker(pytest.mark.xdist_group(check.plugin.target))
-
-    @classmethod
-    def from_parent(cls, parent: Any, **kwargs: Any) -> RuleItem:  # noqa: ANN401 - pytest's own
-        """Make an item; see ``pytest.Item.from_parent``."""
-        return super().from_parent(parent=parent, **kwargs)  # type: ignore[no-any-return]
 
     def runtest(self) -> None:
         """Run the check and turn its verdict into pytest's terms."""
@@ -342,10 +337,14 @@ class RuleItem(pytest.Item):
         if result.verdict is not Verdict.PASS:
             pytest.skip(f"{result.verdict}: {result.message}")
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], **kwargs: Any) -> Any:  # noqa: ANN401
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        style: Any = None,  # noqa: ANN401 - pytest's types have no public names
+    ) -> Any:  # noqa: ANN401 - pytest's types have no public names
         """Show a broken rule as the design has it, and anything else as pytest does."""
         if not isinstance(excinfo.value, _Broken):
-            return super().repr_failure(excinfo, **kwargs)
+            return super().repr_failure(excinfo, style)
         from conformance.generations import named
         from conformance.reporting.failure import render
         from conformance.session import report_folder
@@ -378,7 +377,7 @@ class _Broken(Exception):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_teststatus(
-    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config
+    report: pytest.TestReport | pytest.CollectReport,
 ) -> Generator[None, Any, Any]:
     """Name the verdicts that pytest has no word for."""
     status = yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rule is.
 
-A rule is data: the pytest ids, the reference pages, the certificate and ``vllm-conformance explain``
-are all drawn from it.
+A rule is data: the pytest ids, the reference pages, the certificate
+and ``vllm-conformance explain`` are all drawn from it.
 The check that decides a rule lives in the folder of its generation and is found by the rule's id.
 """
 

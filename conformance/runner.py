@@ -8,6 +8,7 @@ in whatever order, and hand the results on to ``reporting``.
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -65,15 +66,15 @@ class Check:
 
 def start_zygote() -> Zygote:
     """Start the process that imports vLLM; returns at once."""
-    log = tempfile.NamedTemporaryFile(prefix="vllm-conformance-", suffix=".log", delete=False)
-    log.close()
+    descriptor, log = tempfile.mkstemp(prefix="vllm-conformance-", suffix=".log")
+    os.close(descriptor)
     return Zygote(
         preload=PRELOAD,
         environment=host_environment(
             python_path=[str(Path(__file__).parents[1])],
             extra={"VLLM_LOGGING_LEVEL": "WARNING"},
         ),
-        log=Path(log.name),
+        log=Path(log),
     )
 
 
@@ -210,7 +211,8 @@ class Certification:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, check: Check) -> RuleResult:
+    def _foregone(self, check: Check) -> RuleResult | None:
+        """Judge a check for which the plugin need not, or cannot, be asked any more."""
         plugin, evidence = check.plugin, check.evidence
         generation = named(plugin.generation)
         if plugin.broken:
@@ -224,9 +226,15 @@ class Certification:
         ):
             # Waiting for a hang in an engine, and then in a server, would teach nobody anything.
             return _not_verified(check, f"cannot be judged before {generation.survival_rule} holds")
-        key = (plugin.target, evidence)
-        if key in self._ended:
+        if (key := (plugin.target, evidence)) in self._ended:
             return self._after_the_end(check, self._ended[key])
+        return None
+
+    def _run(self, check: Check) -> RuleResult:
+        if (foregone := self._foregone(check)) is not None:
+            return foregone
+        plugin, evidence = check.plugin, check.evidence
+        key = (plugin.target, evidence)
         if key not in self._known and evidence is not Evidence.SIMULATOR:
             self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
         job = self._job(plugin, evidence)

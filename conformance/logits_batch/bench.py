@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin is tried out on: its class, its parameters, the logits, and calls that are watched."""
+"""What a plugin is tried out on: its class, its parameters, the logits, and watched calls."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ SLOW_CONSTRUCTOR = 0.02
 
 #: End-of-sequence token of the tiny model, which the front end adds to the stop tokens.
 END_OF_SEQUENCE = 1
+
+#: The last of the token ids that stand for no text in the tiny model.
+LAST_SPECIAL = 2
 
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
 
@@ -129,7 +132,7 @@ class Watched(LogitsProcessor):
         result = call("apply(logits)", self.plugin.apply, logits)
         if problem := misshapen(result, logits, shape):
             raise PluginMisshapen(problem)
-        return result  # type: ignore[no-any-return]
+        return result
 
 
 def misshapen(result: object, logits: torch.Tensor, shape: torch.Size) -> str | None:
@@ -166,7 +169,9 @@ class Bench:
         self.vocabulary = host.vllm_config(self.model).model_config.get_vocab_size()
         # Few different tokens, those of the parameters among them, so that history readers
         # (n-gram bans, stop words) meet what they look for within a few steps.
-        named = [value for value in _integers(self.parameters) if 2 < value < self.vocabulary]
+        named = [
+            value for value in _integers(self.parameters) if LAST_SPECIAL < value < self.vocabulary
+        ]
         self.tokens = tuple(dict.fromkeys([*named[:3], 7, 11, 13]))
         self.table = logits_table(self.vocabulary, self.tokens, self.seed)
         self._prototypes = {
@@ -193,9 +198,7 @@ class Bench:
         if not on or not off:
             return tuple(on or off)
         longer = max(len(on), len(off))
-        return tuple(
-            side[index % len(side)] for index in range(longer) for side in (on, off)
-        )
+        return tuple(side[index % len(side)] for index in range(longer) for side in (on, off))
 
     def params(self, choice: Choice) -> SamplingParams:
         """Return a fresh ``SamplingParams``: no two requests share one, or a container in it."""
@@ -221,7 +224,7 @@ class Bench:
 
     def construct(self) -> LogitsProcessor:
         """Make an instance as ``build_logitsprocs`` does."""
-        return self.plugin(host.vllm_config(self.model), host.CPU, False)
+        return self.plugin(host.vllm_config(self.model), host.CPU, False)  # noqa: FBT003 - as vLLM calls it
 
     def retire(self, instance: Watched, rows: int) -> None:
         """Take back an instance after an example, with all of its requests finished."""
@@ -281,7 +284,7 @@ def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
         values["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
     try:
         return SamplingParams(**copy.deepcopy(values))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - any refusal is the profile's
         raise UsageError(f"profile: {where} is refused by SamplingParams: {error}") from None
 
 

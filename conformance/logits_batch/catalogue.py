@@ -247,7 +247,7 @@ RULES = (
     Rule(
         id="LB-14",
         title="apply returns a tensor of the shape, dtype and device it was given",
-        statement="apply returns float logits [num_requests, vocab_size], in place or a new tensor.",
+        statement="apply returns float logits [num_requests, vocab_size], in place or new ones.",
         level=Level.MUST,
         sources=(
             _document("return a transformed (num_requests) x (vocab_size) logits tensor"),
@@ -415,9 +415,7 @@ RULES = (
             "for all requests."
         ),
         level=Level.MUST,
-        sources=(
-            _document("vLLM will invoke update_state() and apply() in every engine step"),
-        ),
+        sources=(_document("vLLM will invoke update_state() and apply() in every engine step"),),
         hint="Look for loops without a bound, locks, network calls, sys.exit and native code.",
         evidence=ALL,
     ),

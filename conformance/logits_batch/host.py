@@ -156,12 +156,7 @@ class Host:
         for name in [name for name in batch.req_id_to_index if name not in scheduled]:
             batch.remove_request(name)
             self.requests[name].num_computed_tokens = 0
-        adding: list[CachedRequestState] = []
-        for request in join:
-            state = _state(request)
-            self.requests[request.name] = state
-            self.outputs[request.name] = []
-            adding.append(state)
+        adding = [self._new(request) for request in join]
         new = {request.name for request in join}
         for name in scheduled:
             state = self.requests[name]
@@ -186,7 +181,7 @@ class Host:
     def samples(self, name: str) -> bool:
         """Tell whether this step ends a request's prefill, so that its row is sampled from."""
         state = self.requests[name]
-        return state.num_computed_tokens + self.scheduled[name] >= state.num_tokens
+        return bool(state.num_computed_tokens + self.scheduled[name] >= state.num_tokens)
 
     def complete(self, choose: Callable[[int], int]) -> list[str]:
         """Finish a step: append the token that ``choose(row)`` gives for each finished prefill.
@@ -220,6 +215,11 @@ class Host:
             batch.prev_req_id_to_index = {name: batch.req_id_to_index[name] for name in sampled}
             batch.set_async_sampled_token_ids(ids, _ARRIVED)
         return sampled
+
+    def _new(self, request: Joining) -> CachedRequestState:
+        state = self.requests[request.name] = _state(request)
+        self.outputs[request.name] = []
+        return state
 
     def _schedule(
         self, join: Sequence[Joining], pause: Sequence[str], chunk: Mapping[str, int]

@@ -45,7 +45,7 @@ class Ledger:
         examples = max(self.seen[rule], acted, int(verdict is Verdict.FAIL))
         return RuleResult(rule, verdict, self.evidence, examples, acted, seconds, message)
 
-    def _judge(self, rule: str) -> tuple[Verdict, str | None, int]:
+    def _judge(self, rule: str) -> tuple[Verdict, str | None, int]:  # noqa: PLR0911 - a table of cases
         count = self.seen[rule]
         if rule in self.troubles:
             return Verdict.FAIL, f"{self.evidence}: {self.troubles[rule]}", count

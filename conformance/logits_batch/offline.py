@@ -16,7 +16,6 @@ import torch
 from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, BatchUpdate
 
 from conformance.engine.offline import OfflineEngine
-from conformance.logits_batch.ledger import Ledger
 from conformance.logits_batch.bench import (
     Watched,
     call,
@@ -24,6 +23,7 @@ from conformance.logits_batch.bench import (
     misshapen,
     sampling_params,
 )
+from conformance.logits_batch.ledger import Ledger
 from conformance.logits_batch.play import describe_update, differing, same
 from conformance.logits_batch.recording import Recording, Rows, replay
 from conformance.rules import Evidence
@@ -160,13 +160,13 @@ class Trial:
                 return
             again = by_name.generate(prompts, params)
             self.ledger.saw("LB-01", len(greedy))
-            self._compare("LB-01", tokens, again, jobs, greedy, "loaded by name")
+            self._compare("LB-01", tokens, again, jobs, greedy, how="loaded by name")
             without = self._start([])
         plain = [self._params(attrs.evolve(job, choice=("off", 0)), invariant) for job in jobs]
         control = without.generate(prompts, plain)
         off = [index for index in greedy if jobs[index].choice == ("off", 0)]
         self.ledger.saw("LB-04", len(off))
-        self._compare("LB-04", control, tokens, jobs, off, "than without the plugin")
+        self._compare("LB-04", control, tokens, jobs, off, how="than without the plugin")
 
     def _start(self, processors: list[Any]) -> OfflineEngine:
         return OfflineEngine.start(self.model, processors, device=self.device)
@@ -250,7 +250,7 @@ class Trial:
             if changed and live.job.choice[0] == "off":
                 self.ledger.fail(
                     RULE_OF_EVENT.get(live.event, "LB-04"),
-                    f"row {row} of a request that did not opt in was changed in {where}"
+                    f"row {row} of a request that did not opt in was changed in {where}",
                 )
                 return False
             if torch.isnan(after[row]).any() and not torch.isnan(before[row]).any():
@@ -262,7 +262,7 @@ class Trial:
                 self.ledger.fail(
                     RULE_OF_EVENT.get(live.event, "LB-03"),
                     f"row {row} differs from the one the request gets alone in {where}: "
-                    f"token {token} is {got:.5g}, expected {wanted:.5g}"
+                    f"token {token} is {got:.5g}, expected {wanted:.5g}",
                 )
                 return False
             self.ledger.saw(RULE_OF_EVENT.get(live.event, "LB-03"))
@@ -273,7 +273,7 @@ class Trial:
     def _twin(self, engine: OfflineEngine) -> Watched:
         config = engine.llm.llm_engine.vllm_config
         device = torch.device(self.device)
-        return Watched(call("__init__", self.bench.plugin, config, device, False))
+        return Watched(call("__init__", self.bench.plugin, config, device, False))  # noqa: FBT003 - vLLM's own call
 
     def _expected(self, live: _Live, logits: torch.Tensor) -> torch.Tensor:
         if live.started:
@@ -314,7 +314,9 @@ class Trial:
                 )
                 return
         if abs(len(live) - len(simulated)) > 1:
-            self.ledger.fault = f"the engine made {len(live)} updates, the simulator {len(simulated)}"
+            self.ledger.fault = (
+                f"the engine made {len(live)} updates, the simulator {len(simulated)}"
+            )
 
     def _check_admission(self, engine: OfflineEngine, job: Job) -> None:
         """Refused requests raise at admission, and the engine serves the next one."""
@@ -350,6 +352,7 @@ class Trial:
         got: list[tuple[int, ...]],
         jobs: list[Job],
         indices: list[int],
+        *,
         how: str,
     ) -> None:
         for index in indices:
@@ -375,7 +378,9 @@ def workload(bench: Bench) -> list[Job]:
     jobs = []
     for index in range(count):
         length = (6, 40, 17, 60)[index % 4]
-        prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
+        prompt = [
+            3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)
+        ]
         # History readers meet the tokens they look for in prompts, too.
         prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
         prompt[0] = 3 + index

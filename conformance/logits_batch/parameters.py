@@ -8,6 +8,7 @@ and then values of likely types for what it read; those that change a row switch
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -37,6 +38,9 @@ Keywords = dict[str, Any]
 
 #: Steps for which a request runs alone while it is watched for an effect.
 WATCHED_STEPS = 10
+
+#: Parameter sets that are enough, when they have to be found out.
+MOST_FOUND = 3
 
 #: How many parameter sets a strategy of a Python profile contributes.
 DRAWN = 12
@@ -197,7 +201,7 @@ def _discover(
     for keywords in candidates:
         if _acts(plugin, keywords, model, seed):
             found.append(keywords)
-            if len(found) == 3:
+            if len(found) == MOST_FOUND:
                 break
     return keys, found
 
@@ -216,10 +220,8 @@ def _watch(
         with limited():
             instance = bench.new()
             _fields_read = seen
-            try:
+            with suppress(PluginRaised):
                 call("validate_params", plugin.validate_params, params)
-            except PluginRaised:
-                pass
             instance.update_state(BatchUpdate(1, [], [(0, params, [7, 11], [])], []))
     except (PluginRaised, PluginHung):
         pass
@@ -228,9 +230,7 @@ def _watch(
     return tuple(sorted(keys)), tuple(field for field in LIKELY_FIELDS if field in seen)
 
 
-def _acts(
-    plugin: type[LogitsProcessor], keywords: Keywords, model: str, seed: int
-) -> bool:
+def _acts(plugin: type[LogitsProcessor], keywords: Keywords, model: str, seed: int) -> bool:
     """Tell whether a request with these parameters, alone, ever gets a changed row."""
     try:
         bench = Bench(plugin, model, {("on", 0): keywords}, seed)

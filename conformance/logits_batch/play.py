@@ -15,7 +15,14 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.logits_batch.bench import Bench, PluginHung, PluginMisshapen, PluginRaised, Watched, limited
+from conformance.logits_batch.bench import (
+    Bench,
+    PluginHung,
+    PluginMisshapen,
+    PluginRaised,
+    Watched,
+    limited,
+)
 from conformance.logits_batch.host import Host, Joining
 
 if TYPE_CHECKING:
@@ -218,9 +225,7 @@ def _apply(run: _Play, names: list[str], logits: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _judge_row(
-    run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor
-) -> None:
+def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
     """Judge the row of one request against itself and against its twin."""
     choice = run.requests[name].choice
     changed = not torch.equal(before, after)
@@ -262,9 +267,10 @@ def same(row: torch.Tensor, expected: torch.Tensor) -> bool:
     """Tell whether two rows are equal, but for rounding."""
     if torch.equal(row, expected):
         return True
-    return row.shape == expected.shape and torch.allclose(
-        row, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
-    )
+    if row.shape != expected.shape:
+        return False
+    near = torch.allclose(row, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+    return bool(near)
 
 
 def differing(
@@ -272,9 +278,7 @@ def differing(
 ) -> tuple[tuple[int, float, float], ...]:
     """Return the first tokens in which two rows differ: (token, got, expected)."""
     where = (got != expected).nonzero().flatten().tolist()
-    return tuple(
-        (token, got[token].item(), expected[token].item()) for token in where[:most]
-    )
+    return tuple((token, got[token].item(), expected[token].item()) for token in where[:most])
 
 
 def _twin(run: _Play, name: str) -> _Twin:
@@ -295,9 +299,7 @@ def _token(run: _Play, name: str, offered: list[float], likeliest: int) -> int:
         return likeliest
     outputs = run.host.outputs[name]
     allowed = [
-        token
-        for token, logit in zip(run.bench.tokens, offered, strict=True)
-        if logit > -math.inf
+        token for token, logit in zip(run.bench.tokens, offered, strict=True) if logit > -math.inf
     ]
     if not allowed:
         return likeliest

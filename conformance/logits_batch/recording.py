@@ -116,7 +116,8 @@ class Recording(LogitsProcessor):
 
     def is_argmax_invariant(self) -> bool:
         """Return the plugin's claim."""
-        return self.plugin.is_argmax_invariant()
+        claim: bool = self.plugin.is_argmax_invariant()
+        return claim
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Write the update down and pass it on."""

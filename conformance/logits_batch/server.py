@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from conformance.history import Choice
     from conformance.logits_batch.bench import Bench
+    from conformance.logits_batch.conversation import Route
     from conformance.logits_batch.parameters import Parameters
     from conformance.settings import Settings
     from conformance.target import Plugin
@@ -173,13 +175,13 @@ class Trial:
         name = server.model_name
         answers = asyncio.run(converse(server.url, name, asks, at_once=at_once))
         for ask, answer in zip(asks, answers, strict=True):
-            if answer.status == 200:
+            if answer.status == HTTPStatus.OK:
                 continue
             if death := self._dead():
                 self.ledger.fail("LB-16", f"a valid request ended the server: {death}")
             else:
                 self.ledger.fail(
-                    "LB-15" if answer.status == 400 else "LB-16",
+                    "LB-15" if answer.status == HTTPStatus.BAD_REQUEST else "LB-16",
                     f"a valid request got status {answer.status}: {answer.error}; "
                     + curl(server.url, name, ask),
                 )
@@ -201,7 +203,7 @@ class Trial:
 
     def _plain(
         self, asks: Sequence[Ask], answers: Sequence[Answer]
-    ) -> dict[tuple[str, str], Answer]:
+    ) -> dict[tuple[str, Route], Answer]:
         """Return the answers to requests that opt out."""
         found = {
             (ask.prompt, ask.route): answer
@@ -259,10 +261,10 @@ class Trial:
             if body is None:
                 continue
             for route in ("completions", "chat"):
-                ask = Ask(PROMPTS[0], ("on", index), route, body)  # type: ignore[arg-type]
+                ask = Ask(PROMPTS[0], ("on", index), route, body)
                 (sdk,) = asyncio.run(converse(self.server.url, name, [ask], at_once=False))
                 for answer in (sdk, post(self.server.url, name, ask)):
-                    if answer.status != 400:
+                    if answer.status != HTTPStatus.BAD_REQUEST:
                         death = self._dead()
                         self.ledger.fail(
                             "LB-15",
@@ -287,9 +289,7 @@ class Trial:
         except ServerFailed as error:
             self.ledger.fail("LB-01", f"as a {LOGITSPROCS_GROUP} entry point: {error}")
             return
-        answers = asyncio.run(
-            converse(self.second.url, self.second.model_name, asks, at_once=True)
-        )
+        answers = asyncio.run(converse(self.second.url, self.second.model_name, asks, at_once=True))
         for ask, answer, expected in zip(asks, answers, alone, strict=True):
             if answer.same_as != expected.same_as:
                 self.ledger.fail(

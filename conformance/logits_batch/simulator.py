@@ -133,9 +133,8 @@ class Trial:
         """Say that nobody knows how to switch the plugin on, and what to write."""
         keys = ", ".join(self.parameters.keys)
         saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
-        return (
-            f"nothing switched the plugin on ({saw}); give a profile such as\n"
-            + starter(self.parameters.keys)
+        return f"nothing switched the plugin on ({saw}); give a profile such as\n" + starter(
+            self.parameters.keys
         )
 
     def _stratum(self, shape: Shape) -> list[Example]:
@@ -170,16 +169,17 @@ class Trial:
         if failing:
             smallest = min(failing, key=lambda example: history.size(example.history))
             smallest = strata.minimise(self.bench, rule, smallest, self.budget)
-            trouble = next(
-                t for t in smallest.played.troubles if rule in smallest.broken_by(t)
-            )
+            trouble = next(t for t in smallest.played.troubles if rule in smallest.broken_by(t))
             message = f"{trouble.message} ({smallest.shape.title})"
             parts = (strata.REPLACED, strata.ONE_WAY, strata.SWAP, strata.CHUNK, strata.REMOVED)
             if shape is strata.ORDER and (simpler := self._simpler(parts)):
                 message += f"; {simpler} fails in a simpler history, look there first"
             case = _case(self, smallest, trouble)
             return checks.failed(message, len(examples), acted), case
-        if any(example.played.troubles for example in examples) or not examples:
+        # In its own stratum any trouble stands in a rule's way; a rule about single calls looks
+        # at what was called, and is only stopped by what nothing can be seen behind.
+        obstacles = {trouble.kind for example in examples for trouble in example.played.troubles}
+        if (obstacles if shape else obstacles & _BLOCKING) or not examples:
             # Not about this rule, yet nobody knows what would have come after.
             owners = ", ".join(sorted({owner for e in examples for owner in e.rules()}))
             why = f"cannot be judged before {owners} holds"

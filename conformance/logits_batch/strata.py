@@ -9,6 +9,7 @@ rules about single calls (shape, NaN, exceptions, ...) look at all strata.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -63,8 +64,9 @@ ORDER = Shape(
     finish="free",
     chunk=True,
     reorder=True,
-    first=4,
-    prompt=4,
+    first=5,
+    live=7,
+    prompt=5,
 )
 EVERYTHING = Shape(
     name="everything",
@@ -124,6 +126,7 @@ RULE_OF_KIND = {
 
 _ROWS = (Kind.ROW, Kind.OPT_OUT)
 
+#: Examples in each stratum; three times as many in the mixed one, where chains of moves are rare.
 EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 32, Budget.DEEP: 400}
 
 #: Wall time for making one failing history smaller.
@@ -230,12 +233,10 @@ def minimise(bench: Bench, rule: str, failing: Example, budget: Budget) -> Examp
                 best = example
             raise _Broken
 
-    try:
-        _generate(bench, failing.shape, budget, (Phase.generate, Phase.shrink), body)
     # Running out of time in the middle of shrinking looks flaky to Hypothesis; what it
     # found so far has been played here and stands.
-    except (_Broken, hypothesis.errors.HypothesisException):
-        pass
+    with suppress(_Broken, hypothesis.errors.HypothesisException):
+        _generate(bench, failing.shape, budget, (Phase.generate, Phase.shrink), body)
     return best
 
 
@@ -254,7 +255,7 @@ def _generate(
 
     @hypothesis.seed(bench.seed)
     @hypothesis.settings(
-        max_examples=EXAMPLES[budget],
+        max_examples=EXAMPLES[budget] * (3 if shape is ORDER else 1),
         database=None,
         phases=phases,
         deadline=None,

@@ -25,6 +25,7 @@ BASE = "vllm.v1.sample.logits_processor.LogitsProcessor"
 
 #: Methods that only a batch logits processor has together.
 _METHODS = ("update_state", "apply", "is_argmax_invariant")
+_ENOUGH_METHODS = 2
 
 
 def recognises(cls: type) -> bool:
@@ -35,7 +36,7 @@ def recognises(cls: type) -> bool:
 def meant(cls: type) -> bool:
     """Tell whether the author plainly meant a batch logits processor."""
     methods = sum(callable(getattr(cls, name, None)) for name in _METHODS)
-    return methods >= 2 or cls.__name__.endswith("LogitsProcessor")
+    return methods >= _ENOUGH_METHODS or cls.__name__.endswith("LogitsProcessor")
 
 
 def effective_parameters(

@@ -70,6 +70,7 @@ def svg(certificate: Mapping[str, Any]) -> str:
     first = round(len(left) * _CHARACTER + 2 * _PADDING)
     second = round(len(right) * _CHARACTER + 2 * _PADDING)
     total = first + second
+    middles = first / 2, first + second / 2
     title = escape(f"{left}: {right}")
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="20" role="img" aria-label="{title}">
@@ -80,8 +81,8 @@ def svg(certificate: Mapping[str, Any]) -> str:
     <rect x="{first}" width="{second}" height="20" fill="{colour}"/>
   </g>
   <g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
-    <text x="{first / 2}" y="14" textLength="{first - 2 * _PADDING}">{escape(left)}</text>
-    <text x="{first + second / 2}" y="14" textLength="{second - 2 * _PADDING}">{escape(right)}</text>
+    <text x="{middles[0]}" y="14" textLength="{first - 2 * _PADDING}">{escape(left)}</text>
+    <text x="{middles[1]}" y="14" textLength="{second - 2 * _PADDING}">{escape(right)}</text>
   </g>
 </svg>
 """

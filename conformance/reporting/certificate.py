@@ -81,11 +81,9 @@ def build(
             "seconds": seconds,
         },
         "profile": profile,
-        "rules": [_rule(verdict, generation, plugin) for verdict in verdicts],
+        "rules": [_rule(verdict, generation) for verdict in verdicts],
         "not_asked": [
-            rule.id
-            for rule in generation.rules
-            if not set(rule.evidence) & set(settings.evidence)
+            rule.id for rule in generation.rules if not set(rule.evidence) & set(settings.evidence)
         ],
     }
 
@@ -146,8 +144,8 @@ def _verdicts(
     return verdicts
 
 
-def _rule(verdict: RuleVerdict, generation: Generation, plugin: Plugin) -> dict[str, Any]:
-    case = f"{verdict.rule}" if verdict.counterexample else None
+def _rule(verdict: RuleVerdict, generation: Generation) -> dict[str, Any]:
+    case = verdict.rule if verdict.counterexample else None
     return {
         "id": verdict.rule,
         "title": generation.rule(verdict.rule).title,

@@ -108,8 +108,10 @@ def markdown(certificate: Mapping[str, Any]) -> str:
     lines = [
         f"### {plugin['target']}: {certificate['verdict']}",
         "",
-        f"{plugin['generation']} · vLLM {certificate['environment']['vllm'] or 'unknown'} · "
-        f"{', '.join(certificate['run']['evidence'])} · seed {certificate['run']['seed']}",
+        (
+            f"{plugin['generation']} · vLLM {certificate['environment']['vllm'] or 'unknown'} · "
+            f"{', '.join(certificate['run']['evidence'])} · seed {certificate['run']['seed']}"
+        ),
         "",
         "| rule | title | verdict | acted/run | evidence |",
         "|---|---|---|---|---|",

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 ZYGOTE = "conformance.worker.zygote"
 
@@ -50,13 +50,15 @@ class JobHung(Exception):
 class Zygote:
     """A process that has imported vLLM and forks jobs."""
 
-    def __init__(self, *, preload: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, *, preload: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> None:
         """Start the process and return at once; importing goes on in the background."""
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, log.open("wb") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            self._process = subprocess.Popen(
                 # -P: nothing in the caller's folder may shadow a module of ours.
                 [sys.executable, "-P", "-m", ZYGOTE, str(theirs.fileno()), *preload],
                 pass_fds=[theirs.fileno()],
@@ -197,14 +199,10 @@ class Job:
                     if progress:
                         progress(answer)
                 elif time.monotonic() > deadline:
-                    raise JobHung(
-                        f"did not answer within {limit:.0f} s", stack=self._give_up()
-                    )
+                    raise JobHung(f"did not answer within {limit:.0f} s", stack=self._give_up())
         except (EOFError, ConnectionResetError, BrokenPipeError):
             status = self._zygote.exit_status(self.pid)
-            raise JobDied(
-                f"the process {_describe(status)}", exit_status=status
-            ) from None
+            raise JobDied(f"the process {_describe(status)}", exit_status=status) from None
 
     def close(self) -> None:
         """Tell the job that no more questions come, and wait for its end."""

@@ -37,12 +37,13 @@ def main() -> None:
     started = time.perf_counter()
     _send(control, {"ready": _preload(sys.argv[2:]), "seconds": time.perf_counter() - started})
     wake_read, wake_write = os.pipe()
+    watched: list[socket.socket | int] = [control, wake_read]
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     jobs: set[int] = set()
     while True:
-        readable, _, _ = select.select([control, wake_read], [], [])
+        readable, _, _ = select.select(watched, [], [])
         if wake_read in readable:
             os.read(wake_read, 4096)
             _report_ended(control, jobs)
@@ -69,6 +70,7 @@ def _preload(modules: list[str]) -> str | None:
     # Nothing that is imported here is ever garbage: collecting while importing costs a fifth
     # of the import, and frozen objects are not touched (and copied) by the jobs' collections.
     gc.disable()
+    module = "nothing"
     try:
         for module in modules:
             importlib.import_module(module)
@@ -94,7 +96,8 @@ def _run_job(request: dict[str, Any], descriptors: list[int]) -> None:
         os.dup2(log_fd, 2)
         # SIGUSR1 writes the Python stack to the log: how a hang is explained.
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-        sys.path[:] = request["python_path"] or sys.path
+        # The caller's order first; what only this process knows stays reachable behind it.
+        sys.path[:] = dict.fromkeys([*request["python_path"], *sys.path])
         os.chdir(request["directory"])
         module, _, name = request["function"].partition(":")
         function = getattr(importlib.import_module(module), name)

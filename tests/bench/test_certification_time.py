@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a certification costs, against what nobody can avoid: paired runs, ratios, medians.
+
+Run with ``./run bench``.
+Absolute times mean nothing on a shared machine; the ratio of two runs in turn does.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from support import FIXTURES, ROOT
+
+from conformance.engine.models import tiny_llama
+from conformance.engine.server import Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+TARGET = f"{FIXTURES / 'documented_example.py'}:DummyLogitsProcessor"
+REFERENCE = ROOT / "reference_plugins" / "logits_batch" / "target_token.py"
+MOST = 2.0
+
+
+def _timed(command: list[str], folder: Path) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)  # noqa: S603 - ours
+    return time.perf_counter() - started
+
+
+def _certify(target: str, evidence: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "--plugin-path", target, "--evidence", evidence]
+
+
+@pytest.mark.timeout(600)
+def test_simulator_against_a_bare_import(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """A whole simulator certification takes at most twice a bare ``import vllm``."""
+    baselines: list[float] = []
+    ratios: list[float] = []
+    _timed(_certify(TARGET, "simulator"), tmp_path)  # warms the caches of vLLM
+
+    def pair() -> None:
+        baselines.append(_timed([sys.executable, "-c", "import vllm"], tmp_path))
+
+    def certify() -> None:
+        ratios.append(_timed(_certify(TARGET, "simulator"), tmp_path) / baselines[-1])
+
+    benchmark.pedantic(certify, setup=pair, rounds=5)
+    benchmark.extra_info["ratio"] = statistics.median(ratios)
+    benchmark.extra_info["import_seconds"] = statistics.median(baselines)
+
+    assert statistics.median(ratios) <= MOST
+
+
+@pytest.mark.server
+@pytest.mark.timeout(900)
+def test_all_evidence_against_a_server_alone(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """All evidence takes at most twice the time in which a server alone becomes healthy."""
+    baselines: list[float] = []
+    ratios: list[float] = []
+
+    def pair() -> None:
+        started = time.perf_counter()
+        with Server.start(tiny_llama(), log=tmp_path / "alone.log") as server:
+            server.wait_healthy()
+            baselines.append(time.perf_counter() - started)
+
+    def certify() -> None:
+        ratios.append(_timed(_certify(str(REFERENCE), "all"), tmp_path) / baselines[-1])
+
+    benchmark.pedantic(certify, setup=pair, rounds=3)
+    benchmark.extra_info["ratio"] = statistics.median(ratios)
+    benchmark.extra_info["healthy_seconds"] = statistics.median(baselines)
+
+    assert statistics.median(ratios) <= MOST

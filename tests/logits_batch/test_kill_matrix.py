@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every defective plugin fails by the rule that is about its fault, in a short history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import DEFECTIVE, certify, gallery
+
+from conformance.logits_batch.catalogue import RULES
+from conformance.reporting.failure import folded
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+MOST_STEPS = 6
+
+
+@pytest.mark.parametrize("specimen", gallery(DEFECTIVE), ids=lambda specimen: specimen.name)
+def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A defective plugin fails by its rule's id, and the history shown has at most six steps."""
+    assert specimen.rule is not None
+    result = certify(zygote, specimen, tmp_path, rules={specimen.rule})[specimen.rule]
+
+    assert result.verdict is Verdict.FAIL, result.message
+    assert result.message
+    if result.counterexample:
+        lines = folded(result.counterexample["lines"], result.counterexample["trouble"]["step"])
+        assert len(lines) <= MOST_STEPS
+
+
+def test_every_rule_has_a_defective_plugin() -> None:
+    """No rule is without a plugin that it catches."""
+    caught = {specimen.rule for specimen in gallery(DEFECTIVE)}
+
+    assert {rule.id for rule in RULES} == caught

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins in real engines and servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import DEFECTIVE, FIXTURES, ROOT, Specimen, certify, gallery
+
+from conformance.engine.models import tiny_llama
+from conformance.engine.server import Server
+from conformance.rules import Evidence
+from conformance.runner import Certification
+from conformance.settings import Settings
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.verdict import RuleResult
+    from conformance.worker import Zygote
+
+REFERENCE = ROOT / "reference_plugins" / "logits_batch" / "target_token.py"
+TARGET = {
+    "on": [{"extra_args": {"target_token": 67}}, {"extra_args": {"target_token": 5}}],
+    "off": [{}, {"extra_args": {"unrelated": 1}}],
+    "invalid": [{"extra_args": {"target_token": "x"}}, {"extra_args": {"target_token": True}}],
+}
+GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+
+def _broken(results: dict[str, RuleResult]) -> dict[str, str | None]:
+    return {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+
+
+def _defective(name: str) -> Specimen:
+    return next(specimen for specimen in gallery(DEFECTIVE) if specimen.name == name)
+
+
+@pytest.mark.engine
+def test_reference_passes_in_an_engine(zygote: Zygote, tmp_path: Path) -> None:
+    """The reference plugin passes every rule that an engine shows, with rows of every kind."""
+    specimen = Specimen(f"{REFERENCE}:TargetTokenLogitsProcessor", None, TARGET)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert not _broken(results)
+    assert all(results[rule].acted for rule in ("LB-06", "LB-07", "LB-09", "LB-11", "LB-18"))
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["MinP", "LogitBias", "MinTokens"])
+def test_built_ins_pass_in_an_engine(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """A built-in is judged where the engine holds it, with the stop tokens the engine adds."""
+    target = f"vllm.v1.sample.logits_processor:{name}LogitsProcessor"
+    results = certify(zygote, Specimen(target, None, {}), tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert not _broken(results)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("keeps_replaced_occupant", "LB-06"),
+        ("asserts_no_outputs", "LB-16"),
+        ("counts_apply_calls", "LB-18"),
+        ("forgets_to_return", "LB-16"),
+        ("exits_process", "LB-24"),
+    ],
+)
+def test_defects_show_in_an_engine(zygote: Zygote, name: str, rule: str, tmp_path: Path) -> None:
+    """What the simulator finds, the live engine's own rows show too."""
+    results = certify(zygote, _defective(name), tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert results[rule].verdict is Verdict.FAIL
+
+
+@pytest.mark.server
+def test_reference_passes_on_servers(zygote: Zygote, tmp_path: Path) -> None:
+    """The reference plugin passes on a server that names it and one that finds its entry point."""
+    specimen = Specimen(f"{REFERENCE}:TargetTokenLogitsProcessor", None, TARGET)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.SERVER,))
+
+    assert not _broken(results)
+    assert {"LB-01", "LB-05", "LB-15"} <= set(results)
+    logs = {path.name for path in (tmp_path / "report").rglob("server*.log")}
+    assert {"server.log", "server-entry-point.log"} <= logs
+
+
+@pytest.mark.server
+def test_a_plugin_that_ends_the_server_is_found(zygote: Zygote, tmp_path: Path) -> None:
+    """A plugin that raises for valid requests ends the server, and one sentence says so."""
+    specimen = _defective("callable_returns_nothing")
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.SERVER,))
+
+    assert results["LB-16"].verdict is Verdict.FAIL
+    assert "ended the server" in str(results["LB-16"].message)
+
+
+@pytest.mark.server
+def test_a_running_server_is_used(zygote: Zygote, tmp_path: Path) -> None:
+    """With a URL nothing is started: the rules run against the server that is there."""
+    server = Server.start(
+        tiny_llama(),
+        log=tmp_path / "server.log",
+        logits_processors=["documented_example:DummyLogitsProcessor"],
+        python_path=[FIXTURES],
+    )
+    with server:
+        server.wait_healthy()
+        settings = Settings(
+            targets=(f"{FIXTURES / 'documented_example.py'}:DummyLogitsProcessor",),
+            evidence=(Evidence.SERVER,),
+            server_url=server.url,
+            report=tmp_path / "report",
+        )
+        with Certification(settings, zygote=zygote) as certification:
+            certification.load()
+            checks = certification.checks()
+            certification.select(checks)
+            results = {check.rule: certification.run(check) for check in checks}
+        assert server.healthy()
+
+    assert not _broken(results)
