@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import platform
 import sys
 import traceback
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from conformance import profile as profiles
 from conformance import target as targets
@@ -103,7 +108,23 @@ def _check(opened: Any, rule: str, evidence: Evidence, connection: Connection) -
         return RuleResult(rule, Verdict.ERROR, evidence, message=_named(error))
     if not isinstance(result, RuleResult):
         return RuleResult(rule, Verdict.ERROR, evidence, message=f"the check gave {result!r}")
-    return result
+    return attrs.evolve(result, counterexample=_plain(result.counterexample))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value that a counterexample holds
+    """Return a value as JSON has it; what JSON cannot say becomes a string.
+
+    A type of vLLM, torch or a generation would make the caller import it, and so would an enum.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no infinity, and float() reads it back
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
 class _Unopened:

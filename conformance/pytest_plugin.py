@@ -7,89 +7,29 @@ Loaded by every pytest of the environment, so it imports nothing heavy before it
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+
+from conformance import pytest_options
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from conformance.runner import Certification, Check
-    from conformance.settings import Settings
     from conformance.target import Plugin
-    from conformance.verdict import RuleResult
+    from conformance.verdict import ExitStatus, RuleResult
     from conformance.worker import Zygote
 
 #: The worker process, where it was started before there was a session.
 _ZYGOTE: pytest.StashKey[Zygote] = pytest.StashKey()
 
-_DEFAULTS = {
-    "evidence": "simulator",
-    "budget": "standard",
-    "device": "auto",
-    "report": "reports/local",
-}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the harness."""
-    group = parser.getgroup(
-        "vllm-conformance", "conformance of vLLM plugins (vllm-conformance --help teaches more)"
-    )
-    group.addoption(
-        "--plugin-path",
-        action="append",
-        default=[],
-        metavar="TARGET",
-        help="certify a vLLM plugin: package.module:Class, path/to/file.py[:Class], "
-        "package.module, entry-point:GROUP/NAME or dist:DISTRIBUTION; may be repeated. "
-        "With no test paths, nothing but the conformance rules is collected.",
-    )
-    group.addoption(
-        "--plugin-profile",
-        metavar="FILE_OR_OBJECT",
-        help="how to switch the plugin on and off: a TOML file, or module:object "
-        "(default: NAME.conformance.toml beside the plugin, or [tool.vllm-conformance] "
-        "of its pyproject.toml)",
-    )
-    group.addoption(
-        "--evidence",
-        default=_DEFAULTS["evidence"],
-        metavar="LIST",
-        help="any of simulator,offline,server, or all (default: simulator)",
-    )
-    group.addoption(
-        "--budget",
-        choices=("quick", "standard", "deep"),
-        default=_DEFAULTS["budget"],
-        help="examples per rule (default: standard)",
-    )
-    group.addoption(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default=_DEFAULTS["device"],
-        help="where offline engines and servers run (default: auto)",
-    )
-    group.addoption(
-        "--server-url",
-        metavar="URL",
-        help="use a running vLLM server for server evidence instead of starting one",
-    )
-    group.addoption(
-        "--conformance-report",
-        default=_DEFAULTS["report"],
-        metavar="DIR",
-        help="where certificates go (default: reports/local)",
-    )
-    group.addoption(
-        "--conformance-seed",
-        type=int,
-        metavar="N",
-        help="seed of every random choice (default: fixed)",
-    )
+    pytest_options.add(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -117,62 +57,32 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Session(config), "vllm-conformance-session")
 
 
-def _settings(config: pytest.Config) -> Settings:
-    from conformance.settings import (
-        DEFAULT_SEED,
-        Budget,
-        Device,
-        Settings,
-        UsageError,
-        parse_evidence,
-    )
-
-    try:
-        return Settings(
-            targets=tuple(config.getoption("plugin_path")),
-            profile=config.getoption("plugin_profile"),
-            evidence=parse_evidence(config.getoption("evidence")),
-            budget=Budget(config.getoption("budget")),
-            device=Device(config.getoption("device")),
-            server_url=config.getoption("server_url"),
-            report=Path(config.getoption("conformance_report")),
-            seed=(
-                DEFAULT_SEED
-                if config.getoption("conformance_seed") is None
-                else config.getoption("conformance_seed")
-            ),
-            directory=config.invocation_params.dir,
-            python_path=tuple(sys.path),
-        )
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
 class _Session:
     """One pytest session with at least one target."""
 
     def __init__(self, config: pytest.Config) -> None:
-        from conformance.runner import Certification
+        from conformance.runner import Certification, validate
         from conformance.settings import UsageError
 
         self.config = config
-        self.settings = _settings(config)
+        self.settings = pytest_options.settings(config)
         self.started = time.monotonic()
         self.plugins: tuple[Plugin, ...] = ()
         self.results: dict[str, list[RuleResult]] = {}
         self.contexts: dict[str, dict[str, Any]] = {}
         self.documents: list[dict[str, Any]] = []
-        self.failure: str | None = None
+        self.failure: tuple[ExitStatus, str] | None = None
         self.interrupted = False
         self.certification: Certification | None = None
         # The process that hands items to xdist workers runs none itself.
         self.controller = bool(config.getoption("tx", None)) and not hasattr(config, "workerinput")
-        if self.controller:
-            return
-        self.certification = Certification(
-            self.settings, self._notify, zygote=config.stash.get(_ZYGOTE, None)
-        )
         try:
+            validate(self.settings)
+            if self.controller:
+                return
+            self.certification = Certification(
+                self.settings, self._notify, zygote=config.stash.get(_ZYGOTE, None)
+            )
             self.certification.start()
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
@@ -185,16 +95,17 @@ class _Session:
         """Add an item for every rule, evidence and plugin."""
         from conformance.runner import HarnessError
         from conformance.settings import UsageError
+        from conformance.verdict import ExitStatus
 
         if self.certification is None:
             return
         try:
             self.plugins = self.certification.load()
         except UsageError as error:
+            self.failure = ExitStatus.USAGE, str(error)
             raise pytest.UsageError(str(error)) from None
         except HarnessError as error:
-            self.failure = str(error)
-            pytest.exit(str(error), returncode=3)
+            self._give_up(ExitStatus.HARNESS_FAILED, error)
         collectors: dict[str, _Target] = {}
         ours: dict[str, list[pytest.Item | pytest.Collector]] = {}
         for check in self.certification.checks():
@@ -217,13 +128,13 @@ class _Session:
     def run(self, check: Check) -> RuleResult:
         """Run one check."""
         from conformance.settings import UsageError
+        from conformance.verdict import ExitStatus
 
         assert self.certification is not None
         try:
             result = self.certification.run(check)
         except UsageError as error:
-            self.failure = str(error)
-            pytest.exit(str(error), returncode=4)
+            self._give_up(ExitStatus.USAGE, error)
         self.results.setdefault(check.plugin.target, []).append(result)
         self.contexts |= self.certification.contexts
         return result
@@ -239,6 +150,7 @@ class _Session:
             self.plugins = tuple({p.target: p for p in (*self.plugins, *found["plugins"])}.values())
             self.contexts |= found["contexts"]
             self.interrupted |= found["interrupted"]
+            self.failure = self.failure or found["failure"]
             for target, results in found["results"].items():
                 self.results.setdefault(target, []).extend(results)
 
@@ -246,9 +158,19 @@ class _Session:
         """Remember that the run was stopped."""
         self.interrupted = True
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    # The innermost wrapper: after plugins that add to the exit status (syrupy does), and before
+    # the summary of the terminal and what an xdist worker sends.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int
+    ) -> Generator[None, object, object]:
         """Write the certificates, and turn their verdicts into the exit status."""
+        try:
+            return (yield)
+        finally:
+            self._finish(session, exitstatus)
+
+    def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         from conformance.session import status, write_reports
 
         if self.certification is not None:
@@ -261,8 +183,13 @@ class _Session:
                 "results": self.results,
                 "contexts": self.contexts,
                 "interrupted": self.interrupted,
+                "failure": self.failure,
             }
             self.config.workeroutput["vllm_conformance"] = pickle.dumps(found).hex()
+            return
+        if self.failure:
+            # An xdist worker's, too: xdist itself says only that nothing ran.
+            session.exitstatus = int(self.failure[0])
             return
         if session.config.option.collectonly or not self.plugins or exitstatus in (3, 4):
             return
@@ -286,6 +213,8 @@ class _Session:
         from conformance.reporting import summary
         from conformance.session import report_folder
 
+        if self.failure and self.controller:
+            terminalreporter.write_line(f"ERROR: {self.failure[1]}", red=True)
         if not self.documents:
             return
         terminalreporter.section("vLLM plugin conformance")
@@ -300,6 +229,10 @@ class _Session:
         terminalreporter.write_line(
             f"seed {run['seed']}, budget {run['budget']}, {run['seconds']:.1f} s"
         )
+
+    def _give_up(self, status: ExitStatus, error: Exception) -> NoReturn:
+        self.failure = status, str(error)
+        pytest.exit(str(error), returncode=int(status))
 
     def _notify(self, sentence: str) -> None:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")

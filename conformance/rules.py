@@ -79,7 +79,7 @@ def by_id(rules: Iterable[Rule]) -> Mapping[str, Rule]:
     return {rule.id: rule for rule in rules}
 
 
-def nearest(word: str, candidates: Iterable[str]) -> str:
+def nearest(word: str, candidates: Iterable[str], *, likeness: float = 0.5) -> str:
     """Return `` Did you mean 'x'?`` for a likely misspelling, else an empty string."""
-    found = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word, list(candidates), n=1, cutoff=likeness)
     return f" Did you mean {found[0]!r}?" if found else ""

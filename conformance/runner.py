@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from conformance import profile
 from conformance import target as targets
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
@@ -64,6 +65,26 @@ class Check:
         return f"{self.rule}[{self.evidence.value}]"
 
 
+def validate(settings: Settings) -> None:
+    """Check what can be checked before vLLM is imported.
+
+    Raises:
+        UsageError: a target cannot be parsed, a profile is broken, or an option contradicts
+            another.
+
+    """
+    if not settings.targets:
+        raise UsageError(f"name at least one target: --plugin-path {targets.FORMS}.")
+    if settings.server_url and Evidence.SERVER not in settings.evidence:
+        raise UsageError(
+            "--server-url is only for server evidence: add --evidence server (or all)."
+        )
+    for text in settings.targets:
+        targets.parse(text, settings.directory)
+    if settings.profile is not None and ":" not in settings.profile:
+        profile.load(settings.profile, settings.directory)
+
+
 def start_zygote() -> Zygote:
     """Start the process that imports vLLM; returns at once."""
     descriptor, log = tempfile.mkstemp(prefix="vllm-conformance-", suffix=".log")
@@ -108,22 +129,10 @@ class Certification:
         """Begin to import vLLM in the background; returns at once.
 
         Raises:
-            UsageError: a target cannot be parsed, or an option contradicts another.
+            UsageError: see :func:`validate`.
 
         """
-        settings = self.settings
-        if not settings.targets:
-            raise UsageError(f"name at least one target: --plugin-path {targets.FORMS}.")
-        if settings.server_url and Evidence.SERVER not in settings.evidence:
-            raise UsageError(
-                "--server-url is only for server evidence: add --evidence server (or all)."
-            )
-        for text in settings.targets:
-            targets.parse(text, settings.directory)
-        if settings.profile is not None and ":" not in settings.profile:
-            from conformance import profile
-
-            profile.load(settings.profile, settings.directory)
+        validate(self.settings)
         self._temporary = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
         if self._zygote is None:
             self._zygote = start_zygote()

@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import pkgutil
 import re
 import sys
 import traceback
@@ -24,6 +25,7 @@ from conformance.rules import nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 #: Entry-point groups through which vLLM loads plugins that have a class to certify.
@@ -164,7 +166,7 @@ def load_module(target: Target) -> ModuleType:
                 hint = f" If {tail} is a class, write {head}:{tail}."
             raise UsageError(
                 f"--plugin-path {target.text!r}: there is no module {error.name!r} on sys.path."
-                + hint
+                + (hint or nearest(error.name, _siblings(error.name), likeness=0.75))
             ) from None
         raise LoadFailure(_one_line(target, error)) from error
     except (Exception, SystemExit) as error:
@@ -185,10 +187,10 @@ def load_class(target: Target) -> type:
         try:
             found = getattr(found, name)
         except AttributeError:
-            classes = [key for key, value in vars(module).items() if inspect.isclass(value)]
+            classes = [cls.__name__ for cls in classes_of(module)]
             raise UsageError(
-                f"--plugin-path {target.text!r}: {module.__name__} has no {target.qualname!r}."
-                + nearest(name, classes)
+                f"--plugin-path {target.text!r}: {module.__name__} has no {target.qualname!r} "
+                f"(it defines {', '.join(classes) or 'no class'})." + nearest(name, classes)
             ) from None
     if not inspect.isclass(found):
         raise UsageError(
@@ -235,6 +237,14 @@ def find_source(target: Target) -> str | None:
     except (ImportError, ValueError):
         return None
     return spec.origin if spec else None
+
+
+def _siblings(name: str) -> Iterator[str]:
+    """Return the names of the modules that lie where a module should be."""
+    package, _, _ = name.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", ()) if package else None
+    prefix = package and package + "."
+    return (module.name for module in pkgutil.iter_modules(folders, prefix))
 
 
 def _one_line(target: Target, error: BaseException) -> str:

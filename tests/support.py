@@ -11,7 +11,7 @@ import attrs
 
 from conformance.rules import Evidence
 from conformance.runner import Certification
-from conformance.settings import DEFAULT_SEED, Budget, Settings
+from conformance.settings import DEFAULT_SEED, Budget, Device, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -61,6 +61,7 @@ def certify(
     seed: int = DEFAULT_SEED,
     budget: Budget = Budget.STANDARD,
     evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,),
+    device: Device = Device.AUTO,
     rules: Collection[str] | None = None,
 ) -> dict[str, RuleResult]:
     """Certify one plugin and return its results by rule."""
@@ -70,6 +71,7 @@ def certify(
         targets=(specimen.target,),
         profile=str(profile),
         evidence=evidence,
+        device=device,
         budget=budget,
         seed=seed,
         report=folder / "report",

@@ -36,7 +36,10 @@ def recognises(cls: type) -> bool:
 def meant(cls: type) -> bool:
     """Tell whether the author plainly meant a batch logits processor."""
     methods = sum(callable(getattr(cls, name, None)) for name in _METHODS)
-    return methods >= _ENOUGH_METHODS or cls.__name__.endswith("LogitsProcessor")
+    # One request's processor is called by the adapter that wraps it, and has a name like this too.
+    of_one_request = any("__call__" in vars(base) for base in cls.__mro__)
+    named = cls.__name__.endswith("LogitsProcessor") and not of_one_request
+    return methods >= _ENOUGH_METHODS or named
 
 
 def effective_parameters(

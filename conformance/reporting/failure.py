@@ -65,7 +65,7 @@ def _detail(trouble: Mapping[str, Any]) -> str:
     if trouble["request"] is None or trouble["row"] is None:
         return f"in step {trouble['step']}"
     tokens = "; ".join(
-        f"token {token} is {got:.5g}, expected {expected:.5g}"
+        f"token {token} is {float(got):.5g}, expected {float(expected):.5g}"
         for token, got, expected in trouble["tokens"]
     )
     where = f"in step {trouble['step']}, row {trouble['row']}, request {trouble['request']}"
@@ -79,7 +79,7 @@ def _history(counterexample: Mapping[str, Any], width: int) -> list[str]:
     table.add_column("BatchUpdate")
     table.add_column("rows after")
     trouble = counterexample["trouble"]
-    for line in _folded(counterexample["lines"], trouble["step"]):
+    for line in folded(counterexample["lines"], trouble["step"]):
         rows = " ".join(
             f"[{name}]" if row == trouble["row"] and line["step"] == trouble["step"] else name
             for row, name in enumerate(line["rows"])
@@ -96,17 +96,17 @@ def _history(counterexample: Mapping[str, Any], width: int) -> list[str]:
     return lines
 
 
-def _folded(lines: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]]:
+def folded(lines: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]]:
     """Return the lines with uneventful steps in a row folded into one, but for the last."""
-    folded: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     for line in lines:
         idle = line["events"] == "advance" and line["update"] == "None" and line["step"] != last
-        if idle and folded and folded[-1]["idle"]:
-            first = folded[-1]["number"].partition("-")[0]
-            folded[-1]["number"] = f"{first}-{line['step']}"
+        if idle and shown and shown[-1]["idle"]:
+            first = shown[-1]["number"].partition("-")[0]
+            shown[-1]["number"] = f"{first}-{line['step']}"
         else:
-            folded.append({**line, "number": str(line["step"]), "idle": idle})
-    return folded
+            shown.append({**line, "number": str(line["step"]), "idle": idle})
+    return shown
 
 
 def _paragraph(heading: str, text: str, width: int | None) -> list[str]:

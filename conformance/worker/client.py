@@ -140,6 +140,9 @@ class Zygote:
         """End all jobs and the zygote, and wait for them."""
         self._control.close()
         self._log.unlink(missing_ok=True)
+        if self._ready is None:
+            # Still importing: there are no jobs to end, and nothing to wait for.
+            self._process.kill()
         try:
             self._process.wait(15)
         except subprocess.TimeoutExpired:
@@ -173,6 +176,7 @@ class Job:
         self.log = log
         self._connection = connection
         self._zygote = zygote
+        self._busy = False  #: whether a question is not answered yet
 
     def ask(
         self,
@@ -189,12 +193,14 @@ class Job:
 
         """
         deadline = time.monotonic() + limit
+        self._busy = True
         try:
             self._connection.send(question)
             while True:
                 if self._connection.poll(min(TICK_SECONDS, max(0.0, deadline - time.monotonic()))):
                     answer = self._connection.recv()
                     if not isinstance(answer, str):
+                        self._busy = False
                         return answer
                     if progress:
                         progress(answer)
@@ -207,6 +213,10 @@ class Job:
     def close(self) -> None:
         """Tell the job that no more questions come, and wait for its end."""
         self._connection.close()
+        if self._busy and self._zygote.exit_status(self.pid, limit=0.0) is None:
+            # The caller was interrupted, and the job would notice only when it has an answer.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
         if self._zygote.exit_status(self.pid, limit=20.0) is None:
             self._kill()
 

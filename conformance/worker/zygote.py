@@ -22,7 +22,7 @@ import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 #: A request is small: a function name, plain options, paths.
 MAX_REQUEST = 1 << 16
@@ -89,7 +89,7 @@ def _run_job(request: dict[str, Any], descriptors: list[int]) -> None:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # The parent ends a job with SIGTERM: as an exception, so that servers are ended too.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        signal.signal(signal.SIGTERM, _leave)
         os.setpgid(0, 0)
         connection_fd, log_fd = descriptors
         os.dup2(log_fd, 1)
@@ -106,6 +106,8 @@ def _run_job(request: dict[str, Any], descriptors: list[int]) -> None:
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
+    except _Ended:
+        status = 128 + signal.SIGTERM
     except BaseException:  # noqa: BLE001 - the parent reads it from the log
         traceback.print_exc()
     finally:
@@ -114,6 +116,16 @@ def _run_job(request: dict[str, Any], descriptors: list[int]) -> None:
             sys.stderr.flush()
         # Not sys.exit: finalising an interpreter that holds torch takes half a second.
         os._exit(status)
+
+
+class _Ended(BaseException):
+    """The job is to end; of a type that nobody takes for something that a plugin raised."""
+
+
+def _leave(*_: object) -> NoReturn:
+    # Once: a second one would interrupt the clearing up.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Ended
 
 
 def _report_ended(control: socket.socket, jobs: set[int]) -> None:

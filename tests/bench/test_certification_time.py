@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
+pytestmark = pytest.mark.bench
+
 TARGET = f"{FIXTURES / 'documented_example.py'}:DummyLogitsProcessor"
 REFERENCE = ROOT / "reference_plugins" / "logits_batch" / "target_token.py"
 MOST = 2.0
@@ -59,7 +61,6 @@ def test_simulator_against_a_bare_import(benchmark: BenchmarkFixture, tmp_path: 
     assert statistics.median(ratios) <= MOST
 
 
-@pytest.mark.server
 @pytest.mark.timeout(900)
 def test_all_evidence_against_a_server_alone(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     """All evidence takes at most twice the time in which a server alone becomes healthy."""
