@@ -264,7 +264,8 @@ def _show_certificates(
         if quiet:
             continue
         console.print(summary.table(document, width=console.width))
-        console.print(f"certificate: {report_folder(settings, plugin)}", style="dim", markup=False)
+        folder = settings.report / report_folder(settings, plugin).name
+        console.print(f"certificate: {folder}", style="dim", markup=False, soft_wrap=True)
         console.print()
     if documents and not quiet:
         run = documents[0]["run"]

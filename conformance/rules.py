@@ -82,4 +82,5 @@ def by_id(rules: Iterable[Rule]) -> Mapping[str, Rule]:
 def nearest(word: str, candidates: Iterable[str], *, likeness: float = 0.5) -> str:
     """Return `` Did you mean 'x'?`` for a likely misspelling, else an empty string."""
     found = difflib.get_close_matches(word, list(candidates), n=1, cutoff=likeness)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    # An enum's own representation would name its class.
+    return f" Did you mean {str(found[0])!r}?" if found else ""

@@ -195,7 +195,7 @@ def load_class(target: Target) -> type:
     if not inspect.isclass(found):
         raise UsageError(
             f"--plugin-path {target.text!r}: {target.qualname} is not a class "
-            f"but a {type(found).__name__}; name the plugin class itself."
+            f"but of type {type(found).__name__}; name the plugin class itself."
         )
     return found
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Far above anything honest, a first ``torch.compile`` included.
 CALL_LIMIT = 20.0
 
+CONSTRUCTOR_LIMIT = 120.0
+
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02
 
@@ -55,9 +57,8 @@ class PluginMisshapen(Exception):
 class PluginHung(BaseException):
     """A call did not return in time; a ``BaseException`` so that plugins do not swallow it."""
 
-    def __init__(self, call: str) -> None:
-        super().__init__(f"{call} did not return within {CALL_LIMIT:.0f} s")
-        self.call = call
+    def __init__(self, call: str, seconds: float) -> None:
+        super().__init__(f"{call} did not return within {seconds:.0f} s")
 
 
 #: The plugin call in progress, for whoever interrupts it.
@@ -85,6 +86,8 @@ def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a 
 def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
     """Interrupt the block when it takes longer than ``seconds`` of wall time.
 
+    Within another limited block, the time of the inner one does not count for the outer one.
+
     Raises:
         PluginHung: the plugin was being called.
         TimeoutError: nothing of the plugin was running: the harness itself is slow.
@@ -93,17 +96,17 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
 
     def interrupt(*_: object) -> None:
         if _in_progress:
-            raise PluginHung(_in_progress[-1])
+            raise PluginHung(_in_progress[-1], seconds)
         raise TimeoutError("the harness did not finish an example in time")
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    handler = signal.signal(signal.SIGALRM, interrupt)
     # Again and again, in case the plugin catches everything and goes on.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 class Watched(LogitsProcessor):
@@ -218,7 +221,9 @@ class Bench:
         if self._idle:
             return self._idle.pop()
         started = time.perf_counter()
-        instance = call("__init__", self.construct)
+        # An honest constructor may load a model of its own.
+        with limited(CONSTRUCTOR_LIMIT):
+            instance = call("__init__", self.construct)
         self._slow = self._slow or time.perf_counter() - started > SLOW_CONSTRUCTOR
         return Watched(instance)
 

@@ -303,7 +303,9 @@ def _resumed(
     added = [(0, bench.params(choice), prompt, list(outputs))]
     instance.update_state(BatchUpdate(1, [], added, []))
     before = bench.table[len(outputs) : len(outputs) + 1]
-    return before, instance.apply(before.clone())
+    after = instance.apply(before.clone())
+    bench.retire(instance, 1)
+    return before, after
 
 
 def _delta(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:

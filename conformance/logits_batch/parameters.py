@@ -273,6 +273,7 @@ def rows_alone(
         before = bench.table[step : step + 1]
         yield before, instance.apply(before.clone())
         outputs.append(tokens[step % len(tokens)])
+    bench.retire(instance, 1)
 
 
 def _drawn(entries: Any, seed: int) -> list[Keywords]:  # noqa: ANN401 - a profile's value

@@ -39,8 +39,8 @@ PROMPTS = ("the quick brown fox", "1 2 3 4", "Once upon a time there was a logit
 
 START_LIMIT = 240.0
 
-#: A server whose engine died notices within a few seconds.
-DEATH_SECONDS = 3.0
+#: A server whose engine was killed notices within some seconds.
+DEATH_SECONDS = 10.0
 
 
 @attrs.define
@@ -190,7 +190,8 @@ class Trial:
         return answers
 
     def _dead(self) -> str | None:
-        return self.server.failure(within=DEATH_SECONDS)
+        """Return how the server died, or None; a healthy one costs no waiting."""
+        return None if self.server.healthy() else self.server.failure(within=DEATH_SECONDS)
 
     def _judge_effect(self, asks: Sequence[Ask], answers: Sequence[Answer]) -> None:
         """LB-05: with the same prompt, tokens differ from those of a request that opts out."""

@@ -10,7 +10,13 @@ import attrs
 
 from conformance import history
 from conformance.logits_batch import checks, strata
-from conformance.logits_batch.bench import Bench, PluginHung, PluginMisshapen, PluginRaised
+from conformance.logits_batch.bench import (
+    CALL_LIMIT,
+    Bench,
+    PluginHung,
+    PluginMisshapen,
+    PluginRaised,
+)
 from conformance.logits_batch.parameters import Parameters, starter
 from conformance.logits_batch.play import Kind
 from conformance.rules import Evidence
@@ -66,6 +72,8 @@ class Trial:
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
+    #: The history in which a call hung, if it was one.
+    _hanging: dict[str, Any] | None = attrs.field(init=False, default=None)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
@@ -87,7 +95,7 @@ class Trial:
         if self._obstacle is None and (missing := checks.undefined(self.plugin)):
             self._obstacle = ("LB-01", f"{self.plugin.__name__} does not define {missing}")
         if self._obstacle is not None:
-            return self._elsewhere(rule, *self._obstacle), None
+            return self._obstructed(rule)
         try:
             if rule in CHECKS:
                 return CHECKS[rule](self), None
@@ -95,12 +103,17 @@ class Trial:
         except PluginHung as error:
             # Once is enough to wait for.
             self._obstacle = ("LB-24", str(error))
-            return self._elsewhere(rule, *self._obstacle), None
+            return self._obstructed(rule)
         except PluginMisshapen as error:
             return self._elsewhere(rule, "LB-14", str(error)), None
         except PluginRaised as error:
             owner = _RULE_OF_CALL.get(error.call, "LB-16")
             return self._elsewhere(rule, owner, str(error)), None
+
+    def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        assert self._obstacle is not None
+        owner, message = self._obstacle
+        return self._elsewhere(rule, owner, message), self._hanging if rule == owner else None
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
@@ -143,7 +156,8 @@ class Trial:
             for example in examples:
                 for trouble in example.played.troubles:
                     if trouble.kind is Kind.HUNG:
-                        raise PluginHung(trouble.message.partition(" did")[0])
+                        self._hanging = _case(self, example, trouble)
+                        raise PluginHung(trouble.message.partition(" did")[0], CALL_LIMIT)
         return self._played[shape]
 
     def _judge(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:

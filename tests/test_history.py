@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories are ones that a scheduler can order, travel as JSON, and are ordered by size."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conformance.history import (
+    Choice,
+    History,
+    Request,
+    Shape,
+    Step,
+    from_json,
+    size,
+    strategy,
+    to_json,
+)
+
+CHOICES: tuple[Choice, ...] = (("on", 0), ("on", 1), ("off", 0))
+TOKENS = (5, 7, 11, 13)
+
+EVERYTHING = Shape(
+    name="everything", title="", finish="free", pause=True, chunk=True, first=4, prompt=5
+)
+SHAPES = (
+    EVERYTHING,
+    Shape(name="plain", title=""),
+    Shape(name="replaced", title="", finish="replaced"),
+    Shape(name="alone", title="", finish="alone", first=4),
+    Shape(name="stack", title="", finish="stack"),
+    Shape(name="churn", title="", finish="stack", stays=True),
+    Shape(name="resume", title="", pause=True, join_later=False, repeat=False),
+)
+
+
+class Scheduler:
+    """What vLLM's scheduler knows of each request; refuses orders that it could not give."""
+
+    def __init__(self) -> None:
+        self.prompts: dict[str, int] = {}  # live requests
+        self.outputs: Counter[str] = Counter()
+        self.computed: Counter[str] = Counter()
+        self.known: set[str] = set()
+
+    def order(self, step: Step) -> None:
+        """Carry out one step, or raise ``AssertionError``."""
+        for name in step.finish:
+            del self.prompts[name]
+        new = {request.name for request in step.join}
+        assert not new & self.known, "a name is used once"
+        assert len(new) == len(step.join)
+        self.known |= new
+        self.prompts |= {request.name: len(request.prompt) for request in step.join}
+        assert set(step.pause) <= set(self.prompts) - new, "only running requests are preempted"
+        chunks = dict(step.chunk)
+        assert set(chunks) <= set(self.prompts) - set(step.pause)
+        assert step.repeat == 1 or not (step.finish or step.pause or chunks)
+        for _ in range(step.repeat):
+            for name, prompt in self.prompts.items():
+                total = prompt + self.outputs[name]
+                if name in step.pause:
+                    self.computed[name] = 0
+                elif name in chunks:
+                    assert 0 < chunks[name] < total - self.computed[name], "a part of the prefill"
+                    self.computed[name] += chunks[name]
+                else:
+                    self.computed[name] = total
+                    self.outputs[name] += 1
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@given(data=st.data())
+def test_a_scheduler_can_order_every_history(shape: Shape, data: st.DataObject) -> None:
+    """A history never finishes, preempts or splits what is not there to be."""
+    history = data.draw(strategy(shape, CHOICES, TOKENS))
+    scheduler = Scheduler()
+
+    for step in history:
+        scheduler.order(step)
+        assert len(scheduler.prompts) <= max(shape.live, shape.first)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@given(data=st.data())
+def test_a_history_keeps_to_its_shape(shape: Shape, data: st.DataObject) -> None:
+    """Nothing happens in a history that its shape does not allow."""
+    history = data.draw(strategy(shape, CHOICES, TOKENS))
+    requests = [request for step in history for request in step.join]
+
+    assert 1 <= len(history) <= shape.steps
+    assert all(1 <= len(request.prompt) <= shape.prompt for request in requests)
+    assert {token for request in requests for token in request.prompt} <= set(TOKENS)
+    assert {request.choice for request in requests} <= set(CHOICES)
+    assert shape.pause or not any(step.pause for step in history)
+    assert shape.chunk or not any(step.chunk for step in history)
+    assert shape.repeat or {step.repeat for step in history} == {1}
+    assert shape.finish != "never" or not any(step.finish for step in history)
+    assert shape.join_later or not any(step.join for step in history[1:])
+    for step in history[1:]:
+        assert shape.finish != "replaced" or len(step.join) == len(step.finish)
+        assert shape.finish != "alone" or not (step.join and step.finish)
+
+
+@given(strategy(EVERYTHING, CHOICES, TOKENS))
+def test_a_history_travels_as_json(history: History) -> None:
+    """What is written as JSON is read back as the same history."""
+    assert from_json(json.loads(json.dumps(to_json(history)))) == history
+
+
+@given(strategy(EVERYTHING, CHOICES, TOKENS))
+def test_a_beginning_is_smaller_than_the_whole(history: History) -> None:
+    """A history without its last step is smaller."""
+    assert size(history[:-1]) < size(history)
+
+
+def test_fewer_steps_come_before_fewer_requests() -> None:
+    """A person reads steps first: one step with two requests is less than two steps with one."""
+    a, b = (Request(name, (7, 7, 7), ("on", 0)) for name in "AB")
+
+    assert size((Step(join=(a, b)),)) < size((Step(join=(a,)), Step()))
+    assert size((Step(join=(a,)), Step())) < size((Step(join=(a,)), Step(repeat=4)))
+
+
+def test_nothing_is_written_that_is_not_there() -> None:
+    """In JSON a step holds only what happens in it."""
+    history = (Step(join=(Request("A", (7,), ("on", 0)),)), Step())
+
+    assert to_json(history) == [{"join": [{"name": "A", "prompt": [7], "params": ["on", 0]}]}, {}]
+
+
+@pytest.mark.parametrize(
+    ("happens", "expected"),
+    [
+        (
+            lambda step: step.pause,
+            (Step(join=(Request("A", (5,), ("on", 0)),)), Step(pause=("A",))),
+        ),
+        (
+            lambda step: step.finish and step.join,
+            (
+                Step(join=(Request("A", (5,), ("on", 0)),)),
+                Step(finish=("A",), join=(Request("B", (5,), ("on", 0)),)),
+            ),
+        ),
+        (
+            lambda step: step.chunk,
+            (Step(join=(Request("A", (5, 7), ("on", 0)),), chunk=(("A", 1),)),),
+        ),
+    ],
+    ids=["pause", "replace", "chunk"],
+)
+def test_histories_shrink_to_what_matters(happens: object, expected: History) -> None:
+    """The smallest history in which something happens has nothing else in it."""
+    assert callable(happens)
+    smallest = hypothesis.find(
+        strategy(EVERYTHING, CHOICES, TOKENS),
+        lambda history: any(happens(step) for step in history),
+        settings=hypothesis.settings(derandomize=True, database=None, max_examples=2000),
+    )
+
+    assert smallest == expected
+
+
+def test_names_go_on_after_the_alphabet() -> None:
+    """The twenty-seventh request has a name of its own."""
+    shape = Shape(name="many", title="", steps=2, first=30)
+    history = hypothesis.find(
+        strategy(shape, CHOICES, TOKENS),
+        lambda history: len(history[0].join) == 28,
+        settings=hypothesis.settings(derandomize=True, database=None, max_examples=2000),
+    )
+
+    assert [request.name for request in history[0].join][24:] == ["Y", "Z", "A1", "B1"]
