@@ -151,11 +151,12 @@ def _plugins(target: Target) -> list[Plugin]:
         # Nothing is known of the class but its source: the first interface answers for it.
         return [_describe(target, target.qualname, all_generations()[0], source, str(error))]
     classes = targets.classes_of(module)
+    judged = [(cls, *_generation(cls)) for cls in classes if not inspect.isabstract(cls)]
+    # Where there are plugins, a class beside them that merely looks like one is a helper.
+    plugins = [entry for entry in judged if entry[2] is None]
     found = [
         _describe(target, cls.__qualname__, generation, source, broken)
-        for cls in classes
-        for generation, broken in [_generation(cls)]
-        if not inspect.isabstract(cls) and (broken is None or _meant(cls))
+        for cls, generation, broken in plugins or [e for e in judged if _meant(e[0])]
     ]
     if not found:
         names = ", ".join(cls.__name__ for cls in classes) or "none"

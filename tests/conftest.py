@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from user import CACHE
 
 from conformance.runner import start_zygote
 
@@ -23,3 +25,14 @@ def zygote() -> Iterator[Zygote]:
     with start_zygote() as process:
         process.wait_ready()
         yield process
+
+
+@pytest.fixture
+def shared_zygote(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs within this process share the zygote; each by itself would import vLLM again."""
+    lasting = SimpleNamespace(
+        fork=zygote.fork, wait_ready=zygote.wait_ready, close=lambda: None
+    )
+    monkeypatch.setattr("conformance.runner.start_zygote", lambda: lasting)
+    # `pytester` moves the home folder, and with it the cache.
+    monkeypatch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance import history
 from conformance.history import (
     Choice,
     History,
@@ -23,16 +25,20 @@ from conformance.history import (
     to_json,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 CHOICES: tuple[Choice, ...] = (("on", 0), ("on", 1), ("off", 0))
 TOKENS = (5, 7, 11, 13)
 
 EVERYTHING = Shape(
     name="everything", title="", finish="free", pause=True, chunk=True, first=4, prompt=5
 )
+REPLACED = Shape(name="replaced", title="", finish="replaced")
 SHAPES = (
     EVERYTHING,
+    REPLACED,
     Shape(name="plain", title=""),
-    Shape(name="replaced", title="", finish="replaced"),
     Shape(name="alone", title="", finish="alone", first=4),
     Shape(name="stack", title="", finish="stack"),
     Shape(name="churn", title="", finish="stack", stays=True),
@@ -79,10 +85,10 @@ class Scheduler:
 @given(data=st.data())
 def test_a_scheduler_can_order_every_history(shape: Shape, data: st.DataObject) -> None:
     """A history never finishes, preempts or splits what is not there to be."""
-    history = data.draw(strategy(shape, CHOICES, TOKENS))
+    drawn = data.draw(strategy(shape, CHOICES, TOKENS))
     scheduler = Scheduler()
 
-    for step in history:
+    for step in drawn:
         scheduler.order(step)
         assert len(scheduler.prompts) <= max(shape.live, shape.first)
 
@@ -91,33 +97,33 @@ def test_a_scheduler_can_order_every_history(shape: Shape, data: st.DataObject) 
 @given(data=st.data())
 def test_a_history_keeps_to_its_shape(shape: Shape, data: st.DataObject) -> None:
     """Nothing happens in a history that its shape does not allow."""
-    history = data.draw(strategy(shape, CHOICES, TOKENS))
-    requests = [request for step in history for request in step.join]
+    drawn = data.draw(strategy(shape, CHOICES, TOKENS))
+    requests = [request for step in drawn for request in step.join]
 
-    assert 1 <= len(history) <= shape.steps
+    assert 1 <= len(drawn) <= shape.steps
     assert all(1 <= len(request.prompt) <= shape.prompt for request in requests)
     assert {token for request in requests for token in request.prompt} <= set(TOKENS)
     assert {request.choice for request in requests} <= set(CHOICES)
-    assert shape.pause or not any(step.pause for step in history)
-    assert shape.chunk or not any(step.chunk for step in history)
-    assert shape.repeat or {step.repeat for step in history} == {1}
-    assert shape.finish != "never" or not any(step.finish for step in history)
-    assert shape.join_later or not any(step.join for step in history[1:])
-    for step in history[1:]:
+    assert shape.pause or not any(step.pause for step in drawn)
+    assert shape.chunk or not any(step.chunk for step in drawn)
+    assert shape.repeat or {step.repeat for step in drawn} == {1}
+    assert shape.finish != "never" or not any(step.finish for step in drawn)
+    assert shape.join_later or not any(step.join for step in drawn[1:])
+    for step in drawn[1:]:
         assert shape.finish != "replaced" or len(step.join) == len(step.finish)
         assert shape.finish != "alone" or not (step.join and step.finish)
 
 
 @given(strategy(EVERYTHING, CHOICES, TOKENS))
-def test_a_history_travels_as_json(history: History) -> None:
+def test_a_history_travels_as_json(drawn: History) -> None:
     """What is written as JSON is read back as the same history."""
-    assert from_json(json.loads(json.dumps(to_json(history)))) == history
+    assert from_json(json.loads(json.dumps(to_json(drawn)))) == drawn
 
 
 @given(strategy(EVERYTHING, CHOICES, TOKENS))
-def test_a_beginning_is_smaller_than_the_whole(history: History) -> None:
+def test_a_beginning_is_smaller_than_the_whole(drawn: History) -> None:
     """A history without its last step is smaller."""
-    assert size(history[:-1]) < size(history)
+    assert size(drawn[:-1]) < size(drawn)
 
 
 def test_fewer_steps_come_before_fewer_requests() -> None:
@@ -130,51 +136,51 @@ def test_fewer_steps_come_before_fewer_requests() -> None:
 
 def test_nothing_is_written_that_is_not_there() -> None:
     """In JSON a step holds only what happens in it."""
-    history = (Step(join=(Request("A", (7,), ("on", 0)),)), Step())
+    plain = (Step(join=(Request("A", (7,), ("on", 0)),)), Step())
 
-    assert to_json(history) == [{"join": [{"name": "A", "prompt": [7], "params": ["on", 0]}]}, {}]
+    assert to_json(plain) == [{"join": [{"name": "A", "prompt": [7], "params": ["on", 0]}]}, {}]
 
 
 @pytest.mark.parametrize(
-    ("happens", "expected"),
+    ("shape", "happens", "expected"),
     [
         (
+            EVERYTHING,
             lambda step: step.pause,
             (Step(join=(Request("A", (5,), ("on", 0)),)), Step(pause=("A",))),
         ),
         (
-            lambda step: step.finish and step.join,
+            REPLACED,
+            lambda step: step.finish,
             (
                 Step(join=(Request("A", (5,), ("on", 0)),)),
                 Step(finish=("A",), join=(Request("B", (5,), ("on", 0)),)),
             ),
         ),
         (
+            EVERYTHING,
             lambda step: step.chunk,
             (Step(join=(Request("A", (5, 7), ("on", 0)),), chunk=(("A", 1),)),),
         ),
     ],
     ids=["pause", "replace", "chunk"],
 )
-def test_histories_shrink_to_what_matters(happens: object, expected: History) -> None:
+def test_histories_shrink_to_what_matters(
+    shape: Shape, happens: Callable[[Step], object], expected: History
+) -> None:
     """The smallest history in which something happens has nothing else in it."""
-    assert callable(happens)
     smallest = hypothesis.find(
-        strategy(EVERYTHING, CHOICES, TOKENS),
-        lambda history: any(happens(step) for step in history),
+        strategy(shape, CHOICES, TOKENS),
+        lambda drawn: any(happens(step) for step in drawn),
         settings=hypothesis.settings(derandomize=True, database=None, max_examples=2000),
     )
 
     assert smallest == expected
 
 
-def test_names_go_on_after_the_alphabet() -> None:
+@pytest.mark.parametrize(
+    ("number", "name"), [(0, "A"), (25, "Z"), (26, "A1"), (27, "B1"), (52, "A2")]
+)
+def test_names_go_on_after_the_alphabet(number: int, name: str) -> None:
     """The twenty-seventh request has a name of its own."""
-    shape = Shape(name="many", title="", steps=2, first=30)
-    history = hypothesis.find(
-        strategy(shape, CHOICES, TOKENS),
-        lambda history: len(history[0].join) == 28,
-        settings=hypothesis.settings(derandomize=True, database=None, max_examples=2000),
-    )
-
-    assert [request.name for request in history[0].join][24:] == ["Y", "Z", "A1", "B1"]
+    assert history._name(number) == name

@@ -14,7 +14,8 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-ON = 'on = [{ extra_args = { target_token = 67 } }]'
+ON = "on = [{ extra_args = { target_token = 67 } }]"
+SECTIONS = "[logits-processor], [io-processor], [classifier-hook], [multimodal]"
 
 
 @pytest.fixture
@@ -45,9 +46,7 @@ def test_the_profile_beside_the_plugin_comes_first(plugin: Path) -> None:
 
 def test_the_project_holds_the_profile(plugin: Path) -> None:
     """``[tool.vllm-conformance]`` of the nearest ``pyproject.toml`` is found from below."""
-    write(
-        plugin.parents[1] / "pyproject.toml", f"[tool.vllm-conformance.logits-processor]\n{ON}\n"
-    )
+    write(plugin.parents[1] / "pyproject.toml", f"[tool.vllm-conformance.logits-processor]\n{ON}\n")
     found = profile.find(str(plugin))
 
     assert found is not None
@@ -70,9 +69,7 @@ def test_a_section_that_is_not_there_is_empty() -> None:
     assert found.section("logits-processor") == {}
 
 
-def test_a_profile_may_be_a_python_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_may_be_a_python_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module's object gives the same fields, as a mapping or as attributes, or strategies."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     write(
@@ -95,35 +92,35 @@ def test_a_profile_may_be_a_python_object(
     ("text", "sentence"),
     [
         ("[logits-processor]\non = [", "profile p.toml is not valid TOML: "),
+        ("[logits-procesor]", " Did you mean 'logits-processor'?"),
+        ("[logits-processor]\nof = []", " Did you mean 'off'?"),
         (
             f"[logits_processor]\n{ON}",
-            "profile p.toml has an unknown section [logits_processor]; it may have "
-            "[logits-processor], [io-processor], [classifier-hook], [multimodal]. "
-            "Did you mean 'logits-processor'?",
+            f"profile p.toml has an unknown section [logits_processor]; it may have {SECTIONS}.",
         ),
         (
             "[logits-processor]\ninvald = []",
-            "profile p.toml: [logits-processor] has no key 'invald'; it takes on, off, invalid. "
-            "Did you mean 'invalid'?",
+            "profile p.toml: [logits-processor] has no key 'invald'; it takes on, off, invalid.",
         ),
         (
             "[logits-processor]\non = 67",
             "profile p.toml: [logits-processor] on must be a list, not 67.",
         ),
-        ("[multimodal]\nmodel = []", "profile p.toml: [multimodal] model must be a string, not []."),
+        (
+            "[multimodal]\nmodel = []",
+            "profile p.toml: [multimodal] model must be a string, not [].",
+        ),
         ("logits-processor = 1", "profile p.toml: logits-processor must be a table, not 1."),
     ],
 )
-def test_a_broken_profile_is_told_in_one_sentence(
-    tmp_path: Path, text: str, sentence: str
-) -> None:
+def test_a_broken_profile_is_told_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     """The sentence names the file, the place, and the nearest right spelling."""
     write(tmp_path / "p.toml", text)
 
     with pytest.raises(UsageError) as caught:
         profile.load("p.toml", tmp_path)
 
-    assert str(caught.value).startswith(sentence)
+    assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from conformance.rules import Evidence
 from conformance.settings import UsageError, parse_evidence
 
 SIMULATOR, OFFLINE, SERVER = Evidence
+KINDS = "it takes any of simulator, offline, server, or all"
 
 
 @pytest.mark.parametrize(
@@ -30,21 +31,10 @@ def test_evidence_is_read_cheapest_first(text: str, expected: tuple[Evidence, ..
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (
-            "simulater",
-            "--evidence 'simulater' is unknown: it takes any of simulator, offline, server, or all."
-            " Did you mean 'simulator'?",
-        ),
-        (
-            "offline;server",
-            "--evidence 'offline;server' is unknown: it takes any of simulator, offline, server, "
-            "or all. Did you mean 'offline'?",
-        ),
-        (
-            "",
-            "--evidence is empty: give any of simulator, offline, server (comma separated), "
-            "or all.",
-        ),
+        ("simulatr", f"--evidence 'simulatr' is unknown: {KINDS}. Did you mean 'simulator'?"),
+        ("x;server", f"--evidence 'x;server' is unknown: {KINDS}. Did you mean 'server'?"),
+        ("xyz", f"--evidence 'xyz' is unknown: {KINDS}."),
+        (" , ", "--evidence is empty: give any of simulator, offline, server (comma separated)"),
     ],
 )
 def test_unknown_evidence_is_refused(text: str, sentence: str) -> None:
@@ -52,4 +42,4 @@ def test_unknown_evidence_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_evidence(text)
 
-    assert str(caught.value) == sentence
+    assert sentence in str(caught.value)

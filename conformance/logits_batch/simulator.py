@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -151,9 +152,9 @@ class Trial:
         )
 
     def _stratum(self, shape: Shape) -> list[Example]:
-        if shape not in self._played:
-            examples = self._played[shape] = strata.sweep(self.bench, shape, self.budget)
-            for example in examples:
+        if not self._played:
+            self._played = strata.sweep_all(self.bench, self.budget)
+            for example in itertools.chain.from_iterable(self._played.values()):
                 for trouble in example.played.troubles:
                     if trouble.kind is Kind.HUNG:
                         self._hanging = _case(self, example, trouble)

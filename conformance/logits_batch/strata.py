@@ -8,6 +8,8 @@ rules about single calls (shape, NaN, exceptions, ...) look at all strata.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -26,7 +28,7 @@ from conformance.logits_batch.play import Kind, Played, play
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from conformance.history import Choice
     from conformance.logits_batch.bench import Bench
@@ -217,6 +219,44 @@ def sweep(bench: Bench, shape: Shape, budget: Budget) -> list[Example]:
 
     _generate(bench, shape, budget, (Phase.generate,), body)
     return examples
+
+
+def sweep_all(bench: Bench, budget: Budget) -> dict[Shape, list[Example]]:
+    """Play the histories of all strata, half of them in a forked process.
+
+    A process stops at its first hang: strata that it did not come to are missing.
+    """
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    # The larger strata in turn, so that both halves take about as long.
+    shapes = sorted(RULE_OF_SHAPE, key=lambda shape: -TIMES.get(shape, 1))
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            sender.send(_sweep_some(bench, shapes[1::2], budget))
+            status = 0
+        finally:
+            os._exit(status)
+    sender.close()
+    played = _sweep_some(bench, shapes[::2], budget)
+    try:
+        played |= receiver.recv()
+    except EOFError:
+        # The plugin ended that process; here it will end this one, where it is noticed.
+        played |= _sweep_some(bench, shapes[1::2], budget)
+    os.waitpid(pid, 0)
+    return played
+
+
+def _sweep_some(
+    bench: Bench, shapes: Sequence[Shape], budget: Budget
+) -> dict[Shape, list[Example]]:
+    played: dict[Shape, list[Example]] = {}
+    for shape in shapes:
+        played[shape] = sweep(bench, shape, budget)
+        if any(_hung(example) for example in played[shape]):
+            break
+    return played
 
 
 def minimise(bench: Bench, rule: str, failing: Example, budget: Budget) -> Example:

@@ -36,10 +36,7 @@ def recognises(cls: type) -> bool:
 def meant(cls: type) -> bool:
     """Tell whether the author plainly meant a batch logits processor."""
     methods = sum(callable(getattr(cls, name, None)) for name in _METHODS)
-    # One request's processor is called by the adapter that wraps it, and has a name like this too.
-    of_one_request = any("__call__" in vars(base) for base in cls.__mro__)
-    named = cls.__name__.endswith("LogitsProcessor") and not of_one_request
-    return methods >= _ENOUGH_METHODS or named
+    return methods >= (1 if cls.__name__.endswith("LogitsProcessor") else 2)
 
 
 def effective_parameters(

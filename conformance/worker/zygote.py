@@ -22,7 +22,10 @@ import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: A request is small: a function name, plain options, paths.
 MAX_REQUEST = 1 << 16
@@ -130,15 +133,26 @@ def _leave(*_: object) -> NoReturn:
 
 def _report_ended(control: socket.socket, jobs: set[int]) -> None:
     """Tell the parent which jobs have ended, and how."""
+    for pid, status in _bury(jobs):
+        _send(control, {"ended": pid, "status": status})
+
+
+def _bury(jobs: set[int]) -> Iterator[tuple[int, int]]:
+    """Take the jobs that have ended out of the set; yield each with its exit status."""
     while jobs:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if pid == 0:
+        if ended is None:
             return
+        # What a job has started and left is in its process group, whose number can be nobody
+        # else's until the job is waited for.  A supervisor of servers ends them when asked to.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(ended.si_pid, signal.SIGTERM)
+        pid, status = os.waitpid(ended.si_pid, 0)
         jobs.discard(pid)
-        _send(control, {"ended": pid, "status": os.waitstatus_to_exitcode(status)})
+        yield pid, os.waitstatus_to_exitcode(status)
 
 
 def _end(jobs: set[int]) -> None:
@@ -149,10 +163,8 @@ def _end(jobs: set[int]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     while jobs and time.monotonic() < deadline:
-        for pid in list(jobs):
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0]:
-                    jobs.discard(pid)
+        for _ in _bury(jobs):
+            pass
         time.sleep(0.02)
     for pid in jobs:
         with contextlib.suppress(ProcessLookupError, PermissionError):

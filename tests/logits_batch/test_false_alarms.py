@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support import FIXTURES, ROOT, UNUSUAL, Specimen, certify, gallery
 
+from conformance.runner import Certification
+from conformance.settings import Settings
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -75,3 +77,12 @@ def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -
     broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
     assert not broken
     assert results["LB-03"].acted
+
+
+def test_a_helper_beside_plugins_is_not_certified(zygote: Zygote) -> None:
+    """A whole file is its plugins: a request-level helper that is named like one is left out."""
+    settings = Settings(targets=(str(FIXTURES / "documented_example.py"),))
+    with Certification(settings, zygote=zygote) as certification:
+        names = [plugin.qualname for plugin in certification.load()]
+
+    assert names == ["DummyLogitsProcessor", "WrappedPerReqLogitsProcessor"]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue: every rule says where it comes from, and reading it costs nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from user import PYTEST, environment
+
+from conformance.generations import all_generations, find_rule
+from conformance.rules import Evidence, Rule, nearest
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.rules import Generation
+
+RULES = [rule for generation in all_generations() for rule in generation.rules]
+
+# Runs a module as a user would, and tells which of the heavy packages it imported.
+WATCH = """
+import runpy, sys
+program, sys.argv[1:] = sys.argv[1], sys.argv[2:]
+try:
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
+except SystemExit as error:
+    assert error.code in (None, 0, 5), error  # 5: pytest found no tests
+print("heavy:", sorted({"torch", "vllm"} & set(sys.modules)))
+"""
+
+
+def test_ids_are_unique() -> None:
+    """An id names one rule of all interfaces."""
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_is_whole(rule: Rule) -> None:
+    """A rule has a stable id, a statement, a source, a hint and evidence."""
+    assert re.fullmatch(r"[A-Z]{2}-\d{2}", rule.id)
+    assert rule.title
+    assert not rule.title.endswith(".")
+    assert rule.statement.endswith(".")
+    assert rule.hint.endswith(".")
+    assert rule.sources
+    assert all(source.where and source.says for source in rule.sources)
+    assert rule.evidence
+    assert list(rule.evidence) == [kind for kind in Evidence if kind in rule.evidence]
+
+
+@pytest.mark.parametrize("generation", all_generations(), ids=lambda generation: generation.name)
+def test_a_generation_names_rules_it_has(generation: Generation) -> None:
+    """The rules for what cannot be loaded, and for what does not survive, are in the catalogue."""
+    ids = {rule.id for rule in generation.rules}
+
+    assert {generation.loading_rule, generation.survival_rule} <= ids
+
+
+def test_rules_are_found_in_any_case() -> None:
+    """``lb-06`` is LB-06."""
+    generation, rule = find_rule("lb-06")
+
+    assert (generation.name, rule.id) == ("logits/batch", "LB-06")
+
+
+def test_an_unknown_rule_is_told() -> None:
+    """A misspelt rule id is refused with the nearest one."""
+    with pytest.raises(UsageError, match=r"there is no rule 'LX-06'\. Did you mean 'LB-06'\?"):
+        find_rule("LX-06")
+
+
+def test_only_likely_words_are_offered() -> None:
+    """A word that is like no other gets no suggestion; an enum is offered by its value."""
+    assert nearest("servr", Evidence) == " Did you mean 'server'?"
+    assert nearest("xyz", Evidence) == ""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ["conformance.generations"],
+        ["conformance.cli", "--help"],
+        ["conformance.cli", "certify", "--help"],
+        ["conformance.cli", "rules"],
+        [*PYTEST, "--help"],
+        [*PYTEST, "empty"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_heavy_is_imported_unasked(program: list[str], tmp_path: Path) -> None:
+    """Importing the package, asking for help and plain pytest import neither vLLM nor torch."""
+    (tmp_path / "empty").mkdir()
+
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, *program],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "heavy: []"

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worker processes, and what plugins do to them; without vLLM, which changes nothing here."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from user import environment
+
+from conformance.worker import Job, JobDied, JobHung, Zygote, ZygoteFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 20.0  # seconds in which a process must be gone
+
+# What jobs do: each takes one question and answers it, or does not.
+DEEDS = """
+import os, signal, subprocess, sys, time
+
+def answers(connection, greeting):
+    try:
+        while True:
+            question = connection.recv()
+            print("was asked", question)
+            connection.send(f"thinking about {question}")
+            connection.send([greeting, question, os.getcwd()])
+    except EOFError:
+        print("nobody asks any more")
+
+def exits(connection):
+    connection.recv()
+    os._exit(7)
+
+def leaves_a_child(connection):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    connection.recv()
+    connection.send([child.pid])
+
+def is_killed(connection):
+    connection.recv()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def raises(connection):
+    connection.recv()
+    raise LookupError("nothing there")
+
+def hangs(connection):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    connection.recv()
+    connection.send(f"child {child.pid}")
+    while True:
+        time.sleep(0.01)
+
+def hangs_in_a_plugin(connection):
+    connection.recv()
+    connection.send("working")
+    while True:
+        try:
+            time.sleep(600)
+        except (Exception, SystemExit):
+            print("a plugin's exception")
+"""
+
+# A process that starts a zygote and a job, and says who they are.
+PARENT = """
+import os, sys
+from pathlib import Path
+from conformance.worker import Zygote
+
+folder = Path(sys.argv[1])
+zygote = Zygote(preload=["json"], environment=dict(os.environ), log=folder / "zygote.log")
+path = [*sys.path, str(folder)]
+job = zygote.fork("deeds:hangs", {}, log=folder / "job.log", directory=folder, python_path=path)
+pids = [zygote._process.pid, job.pid]
+job.ask("whoever", limit=600, progress=lambda said: print(*pids, said.split()[1], flush=True))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make a folder with the module that jobs run."""
+    (tmp_path / "deeds.py").write_text(DEEDS)
+    return tmp_path
+
+
+@pytest.fixture
+def zygote(folder: Path) -> Iterator[Zygote]:
+    """Start a zygote that has imported next to nothing."""
+    with Zygote(preload=["json"], environment=environment(), log=folder / "zygote.log") as process:
+        yield process
+
+
+@pytest.fixture
+def fork(zygote: Zygote, folder: Path) -> Callable[..., Job]:
+    """Return a function that forks a job by the name of its deed."""
+
+    def fork(deed: str, **arguments: object) -> Job:
+        return zygote.fork(
+            f"deeds:{deed}",
+            arguments,
+            log=folder / "job.log",
+            directory=folder,
+            python_path=[*sys.path, str(folder)],
+        )
+
+    return fork
+
+
+def gone(*pids: int) -> bool:
+    """Tell whether processes are gone, in time."""
+    alive = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            alive.append(psutil.Process(pid))
+    return not psutil.wait_procs(alive, PATIENCE)[1]
+
+
+def test_a_job_answers(fork: Callable[..., Job], folder: Path) -> None:
+    """Strings are progress, anything else is the answer; what a job prints is in its log."""
+    job = fork("answers", greeting="hello")
+    heard: list[str] = []
+
+    assert job.ask("one", limit=PATIENCE, progress=heard.append) == ["hello", "one", str(folder)]
+    assert job.ask("two", limit=PATIENCE) == ["hello", "two", str(folder)]
+    assert heard == ["thinking about one"]
+    job.close()
+    assert gone(job.pid)
+    assert (
+        folder / "job.log"
+    ).read_text() == "was asked one\nwas asked two\nnobody asks any more\n"
+
+
+@pytest.mark.parametrize(
+    ("deed", "sentence", "status"),
+    [
+        ("exits", "the process ended with exit status 7", 7),
+        ("is_killed", "the process was ended by signal SIGKILL", -9),
+        ("raises", "the process ended with exit status 1", 1),
+    ],
+)
+def test_a_job_that_dies_is_told(
+    fork: Callable[..., Job], deed: str, sentence: str, status: int
+) -> None:
+    """A job that ends before it answers is told in one sentence, with its exit status."""
+    with pytest.raises(JobDied) as caught:
+        fork(deed).ask("anything", limit=PATIENCE)
+
+    assert str(caught.value) == sentence
+    assert caught.value.exit_status == status
+
+
+def test_what_a_job_raised_is_in_its_log(fork: Callable[..., Job], folder: Path) -> None:
+    """An exception that nobody caught is written to the log of the job."""
+    with pytest.raises(JobDied):
+        fork("raises").ask("anything", limit=PATIENCE)
+
+    assert "LookupError: nothing there" in (folder / "job.log").read_text()
+
+
+def test_a_job_that_hangs_is_ended(fork: Callable[..., Job]) -> None:
+    """After its limit a job is killed with everything it started; its stack says where it was."""
+    job = fork("hangs")
+    heard: list[str] = []
+
+    with pytest.raises(JobHung, match="did not answer within 1 s") as caught:
+        job.ask("anything", limit=1, progress=heard.append)
+
+    assert "in hangs" in caught.value.stack
+    assert gone(job.pid, int(heard[0].removeprefix("child ")))
+
+
+def test_a_job_leaves_no_child(fork: Callable[..., Job]) -> None:
+    """What a plugin started and forgot is ended with its job."""
+    job = fork("leaves_a_child")
+    (child,) = job.ask("anything", limit=PATIENCE)
+    job.close()
+
+    assert gone(job.pid, child)
+
+
+def test_other_jobs_survive_one_that_dies(fork: Callable[..., Job]) -> None:
+    """A job that ends its own process harms nobody else."""
+    good, bad = fork("answers", greeting="hello"), fork("exits")
+    with pytest.raises(JobDied):
+        bad.ask("anything", limit=PATIENCE)
+
+    assert good.ask("one", limit=PATIENCE)[0] == "hello"
+
+
+def test_an_interrupted_question_ends_its_job_at_once(
+    fork: Callable[..., Job], folder: Path
+) -> None:
+    """After Ctrl-C nobody waits for a plugin, not even one that catches what it can."""
+    job = fork("hangs_in_a_plugin")
+
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.ask("anything", limit=PATIENCE, progress=interrupt)
+    started = time.monotonic()
+    job.close()
+
+    assert time.monotonic() - started < 5
+    assert gone(job.pid)
+    assert (folder / "job.log").read_text() == ""
+
+
+def test_closing_the_zygote_ends_every_job(folder: Path) -> None:
+    """No process of a run survives the run."""
+    (folder / "deeds.py").write_text(DEEDS)
+    with Zygote(preload=["json"], environment=environment(), log=folder / "z.log") as zygote:
+        jobs = [
+            zygote.fork(
+                f"deeds:{deed}",
+                {},
+                log=folder / "job.log",
+                directory=folder,
+                python_path=[*sys.path, str(folder)],
+            )
+            for deed in ("hangs", "exits", "hangs_in_a_plugin")
+        ]
+        pids = [zygote._process.pid, *(job.pid for job in jobs)]
+
+    assert gone(*pids)
+
+
+def test_closing_does_not_wait_for_an_import(folder: Path) -> None:
+    """A run that ends before vLLM is imported ends at once."""
+    (folder / "slow.py").write_text("import time; time.sleep(600)")
+    started = time.monotonic()
+    with Zygote(preload=["slow"], environment=environment(folder), log=folder / "z.log") as zygote:
+        pid = zygote._process.pid
+
+    assert time.monotonic() - started < 5
+    assert gone(pid)
+
+
+def test_nobody_survives_a_killed_parent(folder: Path) -> None:
+    """When the caller is killed, the zygote ends its jobs and itself."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(folder)],
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+
+    parent.kill()
+    parent.communicate()
+
+    assert len(pids) == 3
+    assert gone(*pids)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            "raise RuntimeError('no wheel')",
+            "vLLM could not be imported: importing fails raised RuntimeError: no wheel.",
+        ),
+        (
+            "import os, sys; print('illegal instruction', flush=True); os._exit(132)",
+            "vLLM could not be imported: the process ended with status 132 (illegal instruction).",
+        ),
+        (
+            "raise SystemExit('go away')",
+            "vLLM could not be imported: importing fails raised SystemExit: go away.",
+        ),
+    ],
+    ids=["raises", "dies", "exits"],
+)
+def test_a_host_that_cannot_be_imported_is_told(folder: Path, source: str, sentence: str) -> None:
+    """When importing fails, one sentence says why."""
+    (folder / "fails.py").write_text(source)
+    zygote = Zygote(preload=["fails"], environment=environment(folder), log=folder / "z.log")
+
+    with zygote, pytest.raises(ZygoteFailed) as caught:
+        zygote.wait_ready()
+
+    assert str(caught.value) == sentence
+
+
+def test_a_job_does_not_inherit_the_callers_files(fork: Callable[..., Job]) -> None:
+    """A job has no open file of the caller but its connection and its log."""
+    job = fork("answers", greeting="hello")
+    job.ask("one", limit=PATIENCE)
+    opened = {str(link.readlink()) for link in Path(f"/proc/{job.pid}/fd").iterdir()}
+    files = {Path(name).name for name in opened if name.startswith("/")}
+
+    assert files == {"null", "job.log"}
