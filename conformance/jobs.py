@@ -151,9 +151,10 @@ def _plugins(target: Target) -> list[Plugin]:
         # Nothing is known of the class but its source: the first interface answers for it.
         return [_describe(target, target.qualname, all_generations()[0], source, str(error))]
     classes = targets.classes_of(module)
-    judged = [(cls, *_generation(cls)) for cls in classes if not inspect.isabstract(cls)]
-    # Where there are plugins, a class beside them that merely looks like one is a helper.
-    plugins = [entry for entry in judged if entry[2] is None]
+    judged = [(cls, *_generation(cls)) for cls in classes]
+    plugins = [entry for entry in judged if entry[2] is None and not inspect.isabstract(entry[0])]
+    # Beside plugins, a class that is abstract or merely looks like one is a base or a helper;
+    # alone, it is what the author meant.
     found = [
         _describe(target, cls.__qualname__, generation, source, broken)
         for cls, generation, broken in plugins or [e for e in judged if _meant(e[0])]

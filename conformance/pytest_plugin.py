@@ -112,7 +112,11 @@ class _Session:
             target = check.plugin.target
             if target not in collectors:
                 collectors[target] = _Target.from_parent(session, name=target, nodeid=target)
-            item = RuleItem.from_parent(collectors[target], check=check, session_=self)
+            # Written out, so that what `--lf` reads back from its cache is the same id.
+            nodeid = f"{target}::{check.name}"
+            item = RuleItem.from_parent(
+                collectors[target], nodeid=nodeid, check=check, session_=self
+            )
             ours.setdefault(target, []).append(item)
             items.append(item)
         # The items were not collected from files; the terminal counts what is reported.

@@ -288,6 +288,8 @@ class Certification:
         key = (plugin.target, evidence)
         if key not in self._jobs:
             folder = self._folder(plugin)
+            log = folder / f"{evidence.value}.log"
+            log.unlink(missing_ok=True)
             self._jobs[key] = self._live_zygote().fork(
                 "conformance.jobs:trial",
                 {
@@ -297,7 +299,7 @@ class Certification:
                     "model": str(tiny_llama()),
                     "folder": str(folder),
                 },
-                log=folder / f"{evidence.value}.log",
+                log=log,
                 directory=self.settings.directory,
                 python_path=self._python_path(),
             )
