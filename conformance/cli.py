@@ -48,6 +48,9 @@ class _Group(click.Group):
             sys.exit(super().main(*args, **kwargs) or 0)
         except click.exceptions.Exit as error:
             sys.exit(error.exit_code)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            sys.exit(int(ExitStatus.USAGE))
         except click.Abort:
             _fail("interrupted.", ExitStatus.INCOMPLETE)
         except click.ClickException as error:

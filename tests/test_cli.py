@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-conformance`` on the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from samples import PLUGIN, sample
+from support import DEFECTIVE
+from user import CLI, certificates, run
+
+from conformance import __version__
+from conformance.generations import all_generations
+from conformance.reporting import badge
+from conformance.reporting import folder as folders
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from syrupy.assertion import SnapshotAssertion
+
+FAULTY = "faulty.py:KeepsReplacedOccupant"
+CASE = "reports/local/faulty.py-KeepsReplacedOccupant/cases/LB-06.json"
+
+
+@attrs.frozen
+class Certified:
+    """A folder in which a faulty plugin was certified, and what the command said."""
+
+    folder: Path
+    status: int
+    said: str
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Certified:
+    """Certify a faulty plugin once, as a user does."""
+    folder = tmp_path_factory.mktemp("certified")
+    shutil.copy(DEFECTIVE / "keeps_replaced_occupant.py", folder / "faulty.py")
+    return Certified(folder, *run(*CLI, "certify", FAULTY, "--budget", "quick", folder=folder))
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """Make a report folder with a certificate that failed and one that did not."""
+    folders.write(sample({"LB-06": Verdict.FAIL}), PLUGIN, tmp_path / "reports" / "bad")
+    folders.write(sample(), PLUGIN, tmp_path / "reports" / "good")
+    return tmp_path / "reports"
+
+
+def test_a_certification_shows_failures_and_the_verdict(certified: Certified) -> None:
+    """``certify`` shows each failure, then the certificate, and exits by its verdict."""
+    lines = certified.said.splitlines()
+
+    assert certified.status == 1
+    assert "LB-06 A request that takes over a row starts clean (MUST, simulator)" in lines
+    (replay,) = [line for line in lines if line.endswith(CASE)]
+    assert replay.startswith("Replay    vllm-conformance replay ")
+    assert any(line.startswith(f"{FAULTY}  NON-CONFORMANT  ") for line in lines)
+    assert any(line.startswith("certificate: ") for line in lines)
+    assert lines[-1].startswith("seed 20261121, budget quick, ")
+    assert "Traceback" not in certified.said
+
+
+def test_a_certification_leaves_a_certificate(certified: Certified) -> None:
+    """The certificate says what the terminal said, and with what it was found."""
+    document = certificates(certified.folder)[FAULTY]
+
+    assert document["verdict"] == "non-conformant"
+    assert document["environment"]["vllm"]
+    assert document["environment"]["torch"]
+    assert document["plugin"]["digest"].startswith("sha256:")
+
+
+def test_a_case_is_replayed(certified: Certified, tmp_path: Path) -> None:
+    """A case still fails on the plugin as it was, and is fixed on the plugin that was mended."""
+    status, said = run(*CLI, "replay", CASE, folder=certified.folder)
+
+    assert (status, said) == (
+        1,
+        "STILL FAILS: LB-06: the row of a request that did not opt in was changed\n",
+    )
+
+    source = (certified.folder / "faulty.py").read_text()
+    mended = source.replace(
+        "            if token is not None:", "            self.targets.pop(row, None)\n"
+        "            if token is not None:"
+    )  # fmt: skip
+    assert mended != source
+    (tmp_path / "faulty.py").write_text(mended)
+    case = str(certified.folder / CASE)
+
+    assert run(*CLI, "replay", case, folder=tmp_path) == (
+        0,
+        "FIXED: LB-06 holds in this history now\n",
+    )
+
+
+@pytest.mark.parametrize("command", [(), ("certify",), ("replay",)], ids=" ".join)
+def test_help(command: tuple[str, ...], tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """The help tells the commands, what a TARGET is, and the exit statuses."""
+    status, said = run(*CLI, *command, "--help", folder=tmp_path)
+
+    assert status == 0
+    assert said == snapshot
+
+
+def test_version(tmp_path: Path) -> None:
+    """``--version`` names program and version."""
+    expected = f"vllm-conformance, version {__version__}\n"
+
+    assert run(*CLI, "--version", folder=tmp_path) == (0, expected)
+
+
+def test_rules_are_listed(tmp_path: Path) -> None:
+    """``rules`` lists every rule with its level and title, as text and as JSON."""
+    _, text = run(*CLI, "rules", folder=tmp_path)
+    _, listed = run(*CLI, "rules", "--interface", "logits/batch", "--json", folder=tmp_path)
+    (generation,) = json.loads(listed)
+
+    for known in all_generations():
+        for rule in known.rules:
+            assert f"  {rule.id}  {rule.level:<6}  {rule.title}\n" in text
+    assert generation["name"] == "logits/batch"
+    assert generation["rules"][0]["id"] == "LB-01"
+    assert generation["rules"][0]["sources"]
+
+
+def test_a_rule_is_explained(tmp_path: Path) -> None:
+    """``explain`` gives statement, level, evidence, sources and what to check."""
+    status, said = run(*CLI, "explain", "lb-06", folder=tmp_path)
+    headings = [line.split()[0] for line in said.splitlines()[4:]]
+
+    assert status == 0
+    assert said.startswith("LB-06 A request that takes over a row starts clean\n\n")
+    assert set(headings) >= {"level", "interface", "evidence", "source", "check"}
+
+
+def test_badges_are_drawn_again(reports: Path, tmp_path: Path) -> None:
+    """``badge`` writes both badges of every certificate under a folder."""
+    for path in reports.rglob("badge.*"):
+        path.unlink()
+    status, said = run(*CLI, "badge", "reports", folder=tmp_path)
+
+    assert status == 0
+    assert said.splitlines() == [
+        f"reports/bad: {badge.label(sample())} {badge.message(sample({'LB-06': Verdict.FAIL}))}",
+        f"reports/good: {badge.label(sample())} {badge.message(sample())}",
+    ]
+    assert len(list(reports.rglob("badge.*"))) == 4
+
+
+def test_reports_are_shown_again(reports: Path, tmp_path: Path) -> None:
+    """``report`` shows every certificate under a folder, and exits by the worst."""
+    status, said = run(*CLI, "report", "reports", folder=tmp_path)
+    good, _ = run(*CLI, "report", "reports/good", folder=tmp_path)
+
+    assert "plugins/sample.py:Sample  NON-CONFORMANT  " in said
+    assert "plugins/sample.py:Sample  CONFORMANT  " in said
+    assert (status, good) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("certifi x.py", "No such command 'certifi'. Did you mean 'certify'?"),
+        ("certify", "Missing argument 'TARGET...'."),
+        ("certify x.py --bugdet deep", "No such option '--bugdet'. (Did you mean one of:"),
+        ("certify x.py --budget fast", "Invalid value for '--budget': 'fast' is not one of"),
+        ("certify x.py --conformance-seed x", "'x' is not a valid integer."),
+        ("rules --interface logit", "there is no interface 'logit': there are logits/batch"),
+        ("explain LX-06", "there is no rule 'LX-06'. Did you mean 'LB-06'?"),
+        ("replay nothing.json", "there is no case file nothing.json."),
+        ("replay damaged.json", "damaged.json is no case file: give one from the cases folder"),
+        ("badge nowhere", "there is no certificate.json under nowhere."),
+        ("report damaged", "damaged/certificate.json is no certificate: "),
+    ],
+)
+def test_wrong_commands_are_told(tmp_path: Path, command: str, sentence: str) -> None:
+    """A mistake on the command line is one sentence and exit status 4."""
+    (tmp_path / "damaged.json").write_text('{"schema": 1}')
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "certificate.json").write_text('{"schema": 1}')
+    status, said = run(*CLI, *command.split(), folder=tmp_path)
+
+    assert status == 4
+    assert said.startswith("vllm-conformance: ")
+    assert sentence in said
+    assert said.count("\n") == 1
