@@ -218,6 +218,11 @@ def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any ge
     import torch
     import vllm
 
+    told: dict[str, Any] = {}
+    try:
+        told = opened.context() if hasattr(opened, "context") else {}
+    except Exception:  # noqa: BLE001 - a server that is not there has no name; its rules say so
+        traceback.print_exc()
     return {
         "vllm": vllm.__version__,
         # Its own type would make the reader import torch.
@@ -225,7 +230,7 @@ def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any ge
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,
-        **(opened.context() if hasattr(opened, "context") else {}),
+        **told,
     }
 
 

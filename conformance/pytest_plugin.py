@@ -265,14 +265,20 @@ class RuleItem(pytest.Item):
 
     def runtest(self) -> None:
         """Run the check and turn its verdict into pytest's terms."""
+        from conformance.generations import named
+        from conformance.rules import Level
         from conformance.verdict import Verdict
 
         result = self._conformance.run(self.check)
-        self.user_properties += [("rule", result.rule), ("verdict", result.verdict.value)]
-        if result.verdict in (Verdict.FAIL, Verdict.ERROR):
+        level = named(self.check.plugin.generation).rule(result.rule).level
+        # A SHOULD never makes a plugin non-conformant, so it does not fail an item either.
+        advice = result.verdict is Verdict.FAIL and level is Level.SHOULD
+        shown = "advice" if advice else result.verdict.value
+        self.user_properties += [("rule", result.rule), ("verdict", shown)]
+        if result.verdict in (Verdict.FAIL, Verdict.ERROR) and not advice:
             raise _Broken(result)
         if result.verdict is not Verdict.PASS:
-            pytest.skip(f"{result.verdict}: {result.message}")
+            pytest.skip(f"{shown}: {result.message}")
 
     def repr_failure(
         self,
@@ -319,10 +325,11 @@ def pytest_report_teststatus(
     """Name the verdicts that pytest has no word for."""
     status = yield
     verdict = dict(getattr(report, "user_properties", ())).get("verdict")
-    if report.when == "call" and verdict in ("not-applicable", "not-verified"):
-        # Categories of their own: neither may be counted among passes or skips.
-        letter = {"not-applicable": "-", "not-verified": "?"}[verdict]
-        return verdict, letter, (verdict.upper().replace("-", " "), {"yellow": letter == "?"})
+    letters = {"not-applicable": "-", "not-verified": "?", "advice": "!"}
+    if report.when == "call" and verdict in letters:
+        # Categories of their own: none may be counted among passes or skips.
+        letter = letters[verdict]
+        return verdict, letter, (verdict.upper().replace("-", " "), {"yellow": letter != "-"})
     return status
 
 

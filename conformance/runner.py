@@ -79,6 +79,16 @@ def validate(settings: Settings) -> None:
         raise UsageError(
             "--server-url is only for server evidence: add --evidence server (or all)."
         )
+    if settings.server_url and not settings.server_url.startswith(("http://", "https://")):
+        raise UsageError(
+            f"--server-url {settings.server_url!r} is no URL: "
+            f"give one such as http://{settings.server_url.partition('://')[2] or 'localhost:8000'}."
+        )
+    report = settings.directory / settings.report
+    there = next(path for path in (report, *report.parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        why = "cannot be written to" if there.is_dir() else "is no folder"
+        raise UsageError(f"--conformance-report {str(settings.report)!r}: {there} {why}.")
     for text in settings.targets:
         targets.parse(text, settings.directory)
     if settings.profile is not None and ":" not in settings.profile:

@@ -34,3 +34,10 @@ def shared_zygote(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.runner.start_zygote", lambda: lasting)
     # `pytester` moves the home folder, and with it the cache.
     monkeypatch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what is fast first, then engines, then servers."""
+    items.sort(
+        key=lambda item: [bool(item.get_closest_marker(name)) for name in ("server", "engine")]
+    )

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.reporting.certificate import conclusion
+from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     room = max(20, width - _FIXED_WIDTH)
     for rule in certificate["rules"]:
         verdict = Verdict(rule["verdict"])
+        advice = verdict is Verdict.FAIL and rule["level"] == Level.SHOULD.value
         title = Text(rule["title"])
         quiet = verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE)
         if quiet:
@@ -58,7 +60,9 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
             title.append("\n" + rule["message"].rstrip(), style=_STYLE[verdict])
         result.add_row(
             rule["id"],
-            Text(verdict.value, style=_STYLE[verdict]),
+            Text("fail (advice)", style="yellow")
+            if advice
+            else Text(verdict.value, style=_STYLE[verdict]),
             f"{rule['acted']}/{rule['examples']}" if rule["examples"] else "",
             " ".join(name[:3] for name in rule["evidence"]),
             f"{rule['seconds']:.1f}s",
