@@ -185,7 +185,7 @@ class Trial:
     def _params(self, job: Job, invariant: bool) -> SamplingParams:  # noqa: FBT001 - private
         """Return engine parameters: greedy, so that tokens can be compared, where that shows."""
         keywords = dict(self.bench.parameters.get(job.choice, {}))
-        keywords.setdefault("max_tokens", 12 + 5 * (len(job.prompt) % 3))
+        keywords.setdefault("max_tokens", 20 + 5 * (len(job.prompt) % 3))
         keywords.setdefault("ignore_eos", True)
         if not (invariant and job.choice[0] == "on"):
             # The engine never shows an argmax-invariant plugin to an all-greedy batch.
@@ -373,7 +373,7 @@ class Trial:
 def workload(bench: Bench) -> list[Job]:
     """Return requests of both kinds, of many lengths, each with a prompt of its own."""
     choices = bench.choices or (("off", 0),)
-    count = max(12, 2 * len(choices))
+    count = max(16, 2 * len(choices))
     tokens = bench.tokens
     jobs = []
     for index in range(count):
@@ -384,7 +384,9 @@ def workload(bench: Bench) -> list[Job]:
         # History readers meet the tokens they look for in prompts, too.
         prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
         prompt[0] = 3 + index
-        jobs.append(Job(tuple(prompt), choices[index % len(choices)]))
+        # Every length meets every choice: who is chunked and preempted depends on lengths.
+        choice = choices[(index + index // 4) % len(choices)]
+        jobs.append(Job(tuple(prompt), choice))
     return jobs
 
 

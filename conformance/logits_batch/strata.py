@@ -129,10 +129,11 @@ RULE_OF_KIND = {
 _ROWS = (Kind.ROW, Kind.OPT_OUT)
 
 #: Examples in each stratum, and how many times as many where the thing it is about is rare:
-#: chains of moves, and a resumed request that gets enough tokens before and after.
+#: chains of moves, moves between rows of different kinds, and a resumed request that gets enough
+#: tokens before and after.
 EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 400}
 
-TIMES = {ORDER: 3, RESUME: 2}
+TIMES = {ORDER: 3, ONE_WAY: 2, RESUME: 2, SWAP: 2}
 
 #: Wall time for making one failing history smaller.
 SHRINK_SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 4.0, Budget.DEEP: 30.0}
