@@ -7,6 +7,7 @@ Loaded by every pytest of the environment, so it imports nothing heavy before it
 
 from __future__ import annotations
 
+import pickle
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,7 +17,7 @@ import pytest
 from conformance import pytest_options
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
     from conformance.runner import Certification, Check
     from conformance.target import Plugin
@@ -143,20 +144,40 @@ class _Session:
         self.contexts |= self.certification.contexts
         return result
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Let the report of an xdist worker carry the result: an interrupted run has no other."""
+        report = yield
+        if (
+            isinstance(item, RuleItem)
+            and call.when == "call"
+            and hasattr(self.config, "workerinput")
+        ):
+            told = item.check.plugin, self.results.get(item.check.plugin.target, [])[-1:]
+            # pytest sends what it finds on a report along.
+            report.__dict__["vllm_conformance"] = _packed((*told, self.contexts))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take over what an xdist worker found."""
+        packed = getattr(report, "vllm_conformance", None)
+        if self.controller and packed:
+            plugin, results, contexts = _unpacked(packed)
+            self._know([plugin])
+            self.results.setdefault(plugin.target, []).extend(results)
+            self.contexts |= contexts
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002 - xdist
-        """Take over what an xdist worker found."""
-        import pickle
-
-        output = getattr(node, "workeroutput", {}).get("vllm_conformance")
-        if output:
-            found = pickle.loads(bytes.fromhex(output))  # noqa: S301 - our own worker wrote it
-            self.plugins = tuple({p.target: p for p in (*self.plugins, *found["plugins"])}.values())
-            self.contexts |= found["contexts"]
-            self.interrupted |= found["interrupted"]
-            self.failure = self.failure or found["failure"]
-            for target, results in found["results"].items():
-                self.results.setdefault(target, []).extend(results)
+        """Take over what an xdist worker knows at its end."""
+        packed = getattr(node, "workeroutput", {}).get("vllm_conformance")
+        if packed:
+            plugins, interrupted, failure = _unpacked(packed)
+            self._know(plugins)
+            self.interrupted |= interrupted
+            self.failure = self.failure or failure
 
     def pytest_keyboard_interrupt(self) -> None:
         """Remember that the run was stopped."""
@@ -180,16 +201,8 @@ class _Session:
         if self.certification is not None:
             self.certification.close()
         if hasattr(self.config, "workeroutput"):
-            import pickle
-
-            found = {
-                "plugins": self.plugins,
-                "results": self.results,
-                "contexts": self.contexts,
-                "interrupted": self.interrupted,
-                "failure": self.failure,
-            }
-            self.config.workeroutput["vllm_conformance"] = pickle.dumps(found).hex()
+            told = self.plugins, self.interrupted, self.failure
+            self.config.workeroutput["vllm_conformance"] = _packed(told)
             return
         if self.failure:
             # An xdist worker's, too: xdist itself says only that nothing ran.
@@ -233,6 +246,9 @@ class _Session:
         terminalreporter.write_line(
             f"seed {run['seed']}, budget {run['budget']}, {run['seconds']:.1f} s"
         )
+
+    def _know(self, plugins: Iterable[Plugin]) -> None:
+        self.plugins = tuple({p.target: p for p in (*self.plugins, *plugins)}.values())
 
     def _give_up(self, status: ExitStatus, error: Exception) -> NoReturn:
         self.failure = status, str(error)
@@ -331,6 +347,15 @@ def pytest_report_teststatus(
         letter = letters[verdict]
         return verdict, letter, (verdict.upper().replace("-", " "), {"yellow": letter != "-"})
     return status
+
+
+def _packed(value: object) -> str:
+    """Return a value as text that xdist can carry between our own processes."""
+    return pickle.dumps(value).hex()
+
+
+def _unpacked(text: str) -> Any:  # noqa: ANN401 - whatever was packed
+    return pickle.loads(bytes.fromhex(text))  # noqa: S301 - our own worker wrote it
 
 
 def _short(path: Path) -> str:

@@ -79,11 +79,10 @@ def validate(settings: Settings) -> None:
         raise UsageError(
             "--server-url is only for server evidence: add --evidence server (or all)."
         )
-    if settings.server_url and not settings.server_url.startswith(("http://", "https://")):
-        raise UsageError(
-            f"--server-url {settings.server_url!r} is no URL: "
-            f"give one such as http://{settings.server_url.partition('://')[2] or 'localhost:8000'}."
-        )
+    url = settings.server_url
+    if url and not url.startswith(("http://", "https://")):
+        guess = url.partition("://")[2] or url
+        raise UsageError(f"--server-url {url!r} is no URL: did you mean 'http://{guess}'?")
     report = settings.directory / settings.report
     there = next(path for path in (report, *report.parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):

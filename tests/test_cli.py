@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+from click.testing import CliRunner
 from samples import PLUGIN, sample
 from support import DEFECTIVE
 from user import CLI, certificates, run
 
 from conformance import __version__
+from conformance.cli import main
 from conformance.generations import all_generations
 from conformance.reporting import badge
 from conformance.reporting import folder as folders
@@ -77,15 +79,21 @@ def test_a_certification_leaves_a_certificate(certified: Certified) -> None:
     assert document["plugin"]["digest"].startswith("sha256:")
 
 
-def test_a_case_is_replayed(certified: Certified, tmp_path: Path) -> None:
-    """A case still fails on the plugin as it was, and is fixed on the plugin that was mended."""
+def test_a_case_fails_on_the_plugin_as_it_was(certified: Certified) -> None:
+    """``replay`` plays the history of a case again, and tells what the plugin did."""
     status, said = run(*CLI, "replay", CASE, folder=certified.folder)
 
-    assert (status, said) == (
-        1,
-        "STILL FAILS: LB-06: the row of a request that did not opt in was changed\n",
-    )
+    assert status == 1
+    assert said == "STILL FAILS: LB-06: the row of a request that did not opt in was changed\n"
 
+
+def test_a_case_is_fixed_on_the_plugin_that_was_mended(
+    certified: Certified,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shared_zygote: None,  # noqa: ARG001 - a fixture
+) -> None:
+    """The plugin is looked for from where the command is typed."""
     source = (certified.folder / "faulty.py").read_text()
     mended = source.replace(
         "            if token is not None:", "            self.targets.pop(row, None)\n"
@@ -93,12 +101,11 @@ def test_a_case_is_replayed(certified: Certified, tmp_path: Path) -> None:
     )  # fmt: skip
     assert mended != source
     (tmp_path / "faulty.py").write_text(mended)
-    case = str(certified.folder / CASE)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["replay", str(certified.folder / CASE)])
 
-    assert run(*CLI, "replay", case, folder=tmp_path) == (
-        0,
-        "FIXED: LB-06 holds in this history now\n",
-    )
+    assert done.exit_code == 0, done.output
+    assert done.output == "FIXED: LB-06 holds in this history now\n"
 
 
 @pytest.mark.parametrize("command", [(), ("certify",), ("replay",)], ids=" ".join)
@@ -155,10 +162,10 @@ def test_badges_are_drawn_again(reports: Path, tmp_path: Path) -> None:
     assert len(list(reports.rglob("badge.*"))) == 4
 
 
-def test_reports_are_shown_again(reports: Path, tmp_path: Path) -> None:
+def test_reports_are_shown_again(reports: Path) -> None:
     """``report`` shows every certificate under a folder, and exits by the worst."""
-    status, said = run(*CLI, "report", "reports", folder=tmp_path)
-    good, _ = run(*CLI, "report", "reports/good", folder=tmp_path)
+    status, said = run(*CLI, "report", ".", folder=reports)
+    good, _ = run(*CLI, "report", "good", folder=reports)
 
     assert "plugins/sample.py:Sample  NON-CONFORMANT  " in said
     assert "plugins/sample.py:Sample  CONFORMANT  " in said

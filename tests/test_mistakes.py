@@ -18,6 +18,7 @@ from user import CLI, PYTEST, certificates, run, start, verdicts
 from conformance.cli import main
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
 TARGET = "example.py:DummyLogitsProcessor"
 PATIENCE = 20.0  # seconds in which a process must be gone
-
-# What pytest-asyncio says of a folder without settings.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestDeprecationWarning")
+START = 120.0  # seconds in which vLLM is imported on a busy machine
+QUICKLY = (*PYTEST[1:], "-p", "no:asyncio", "--budget=quick")
 
 PLUGIN = """
 import os, sys, time
@@ -43,6 +43,14 @@ class Plugin(LogitsProcessor):
         {apply}
         return logits
 """
+
+
+PROFILES = {
+    "key": "onn = []",
+    "type": "on = 67",
+    "field": "on = [{ temperatuur = 1.0 }]",
+    "value": "on = [{ temperature = -1.0 }]",
+}
 
 
 @pytest.fixture
@@ -65,7 +73,7 @@ def certify(
         targets = [word for word in arguments if not word.startswith("--")]
         options = [word for word in arguments if word.startswith("--")]
         paths = [word for target in targets for word in ("--plugin-path", target)]
-        done = pytester.runpytest_inprocess(*PYTEST[1:], "--budget=quick", *paths, *options)
+        done = pytester.runpytest_inprocess(*QUICKLY, *paths, *options)
         return int(done.ret), done.stdout.str() + done.stderr.str()
 
     def by_command(*arguments: str) -> tuple[int, str]:
@@ -79,38 +87,41 @@ def certify(
     ("arguments", "sentence"),
     [
         (
-            ["exampel:DummyLogitsProcessor"],
-            "--plugin-path 'exampel:DummyLogitsProcessor': there is no module 'exampel' on "
-            "sys.path. Did you mean 'example'?",
+            ["exxample:DummyLogitsProcessor"],
+            "there is no module 'exxample' on sys.path. Did you mean 'example'?",
         ),
         (
             ["example:DummyLogitProcessor"],
-            "example has no 'DummyLogitProcessor' (it defines DummyLogitsProcessor, "
-            "DummyPerReqLogitsProcessor, WrappedPerReqLogitsProcessor). "
-            "Did you mean 'DummyLogitsProcessor'?",
+            "WrappedPerReqLogitsProcessor). Did you mean 'DummyLogitsProcessor'?",
         ),
         (
-            ["exampel.py"],
-            "--plugin-path 'exampel.py': there is no file exampel.py. Did you mean 'example.py'?",
+            ["exxample.py"],
+            "--plugin-path 'exxample.py': there is no file exxample.py. Did you mean 'example.py'?",
         ),
         (["helpers.py"], "helpers defines no vLLM plugin (classes: Helper)."),
         (["helpers.py:helper"], "helper is not a class but of type function; name the plugin"),
         (["not a target"], "--plugin-path 'not a target' has no known form: give package.module"),
         (
             [TARGET, "--evidence=simulator,ofline"],
-            "--evidence 'ofline' is unknown: it takes any of simulator, offline, server, or all. "
-            "Did you mean 'offline'?",
+            "simulator, offline, server, or all. Did you mean 'offline'?",
         ),
         (
             [TARGET, "--server-url=http://127.0.0.1:8000"],
             "--server-url is only for server evidence: add --evidence server (or all).",
         ),
+        (
+            [TARGET, "--evidence=all", "--server-url=localhost:8000"],
+            "--server-url 'localhost:8000' is no URL: did you mean 'http://localhost:8000'?",
+        ),
+        (
+            [TARGET, "--conformance-report=example.py/reports"],
+            "example.py is no folder.",
+        ),
         ([TARGET, "--plugin-profile=broken.toml"], "profile broken.toml is not valid TOML: "),
         ([TARGET, "--plugin-profile=no.toml"], "--plugin-profile 'no.toml': there is no such file"),
         (
             [TARGET, "--plugin-profile=key.toml"],
-            "profile key.toml: [logits-processor] has no key 'onn'; it takes on, off, invalid. "
-            "Did you mean 'on'?",
+            "profile key.toml: [logits-processor] has no key 'onn'; it takes on, off, invalid.",
         ),
         (
             [TARGET, "--plugin-profile=type.toml"],
@@ -118,8 +129,7 @@ def certify(
         ),
         (
             [TARGET, "--plugin-profile=field.toml"],
-            "profile: on[0] has 'temprature', which is no field of SamplingParams. "
-            "Did you mean 'temperature'?",
+            "'temperatuur', which is no field of SamplingParams. Did you mean 'temperature'?",
         ),
         (
             [TARGET, "--plugin-profile=value.toml"],
@@ -137,12 +147,9 @@ def test_a_mistake_is_told_in_one_sentence(
 ) -> None:
     """The sentence names the mistake and the nearest right spelling; nothing is written."""
     (folder / "helpers.py").write_text("class Helper: ...\ndef helper(): ...\n")
-    section = "[logits-processor]\n"
     (folder / "broken.toml").write_text("[logits-processor\n")
-    (folder / "key.toml").write_text(section + "onn = []\n")
-    (folder / "type.toml").write_text(section + "on = 67\n")
-    (folder / "field.toml").write_text(section + "on = [{ temprature = 1.0 }]\n")
-    (folder / "value.toml").write_text(section + "on = [{ temperature = -1.0 }]\n")
+    for name, line in PROFILES.items():
+        (folder / f"{name}.toml").write_text(f"[logits-processor]\n{line}\n")
 
     status, said = certify(*arguments)
 
@@ -193,7 +200,7 @@ def test_a_plugin_that_ends_its_process_gets_a_certificate(
     certify: Certify, folder: Path, apply: str, sentence: str
 ) -> None:
     """A plugin that ends the process it runs in fails the survival rule."""
-    (folder / "plugin.py").write_text(PLUGIN.format(apply=apply))
+    write_plugin(folder, apply=apply)
 
     status, said = certify("plugin.py:Plugin")
     document = certificates(folder)["plugin.py:Plugin"]
@@ -203,3 +210,114 @@ def test_a_plugin_that_ends_its_process_gets_a_certificate(
     assert broken["verdict"] == "fail"
     assert sentence in broken["message"]
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_plugin_that_hangs_gets_a_certificate(
+    pytester: pytest.Pytester,
+    folder: Path,
+    shared_zygote: None,  # noqa: ARG001 - a fixture
+) -> None:
+    """A plugin that does not return is interrupted, and fails the survival rule."""
+    write_plugin(folder, apply="while True: time.sleep(0.01)")
+
+    result = pytester.runpytest_inprocess(*QUICKLY, "--plugin-path", "plugin.py:Plugin")
+    document = certificates(folder)["plugin.py:Plugin"]
+    (broken,) = [rule for rule in document["rules"] if rule["verdict"] == "fail"]
+
+    assert result.ret == 1
+    assert broken["id"] == "LB-24"
+    assert "apply(logits) did not return within" in broken["message"]
+
+
+def test_a_server_that_is_not_there_blames_nobody(
+    pytester: pytest.Pytester,
+    folder: Path,
+    shared_zygote: None,  # noqa: ARG001 - a fixture
+) -> None:
+    """Where nothing listens nothing is shown: the certificate is incomplete, and says why."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        result = pytester.runpytest_inprocess(
+            *QUICKLY, "--plugin-path", TARGET, "--evidence=server", f"--server-url={url}"
+        )
+    document = certificates(folder)[TARGET]
+
+    assert result.ret == 2
+    assert document["verdict"] == "incomplete"
+    assert set(verdicts(document).values()) == {"not-applicable", "not-verified"}
+    for rule in document["rules"]:
+        if rule["verdict"] == "not-verified":
+            assert f"no healthy vLLM server at {url} within 10 s: " in rule["message"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(*CLI, "certify", TARGET), (*PYTEST, "--plugin-path", TARGET)],
+    ids=["cli", "pytest"],
+)
+def test_a_host_that_does_not_import_is_not_the_plugins_fault(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    """When vLLM itself cannot be imported, the harness says so, and its own status."""
+    (folder / "site" / "vllm").mkdir(parents=True)
+    (folder / "site" / "vllm" / "__init__.py").write_text("raise ImportError('no wheel')\n")
+    status, said = run(*command, folder=folder, paths=(folder / "site",))
+
+    assert status == 3
+    assert "vLLM could not be imported: importing " in said
+    assert "raised ImportError: no wheel." in said
+    assert "Traceback" not in said
+    assert not certificates(folder)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(*PYTEST, "--plugin-path"), (*PYTEST, "-n", "1", "--plugin-path"), (*CLI, "certify")],
+    ids=["pytest", "xdist", "cli"],
+)
+def test_ctrl_c_leaves_certificates_and_no_process(folder: Path, command: tuple[str, ...]) -> None:
+    """In the middle of a plugin's call Ctrl-C ends everything, and what is known is written."""
+    process, family = started(folder, *command)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=PATIENCE)
+    document = certificates(folder)["plugin.py:Plugin"]
+
+    assert process.returncode == 2, said
+    assert not psutil.wait_procs(family, timeout=PATIENCE)[1]
+    assert document["verdict"] == "incomplete"
+    assert document["interrupted"] is True
+    assert verdicts(document)["LB-01"] == "pass"
+    assert "Traceback" not in said
+    assert "plugin.py:Plugin  INCOMPLETE  " in said
+    assert "(interrupted)" in said
+
+
+def test_a_killed_run_leaves_no_process(folder: Path) -> None:
+    """When pytest is killed, what it started ends by itself."""
+    process, family = started(folder, *PYTEST, "--plugin-path")
+    process.kill()
+    process.communicate()
+
+    assert len(family) >= 2
+    assert not psutil.wait_procs(family, timeout=PATIENCE)[1]
+
+
+def write_plugin(folder: Path, *, apply: str) -> None:
+    """Write a plugin that does something in ``apply``, with a profile that leaves no questions."""
+    (folder / "plugin.py").write_text(PLUGIN.format(apply=apply))
+    profile = "[logits-processor]\non = [{ extra_args = { target_token = 67 } }]\noff = [{}]\n"
+    (folder / "plugin.conformance.toml").write_text(profile)
+
+
+def started(folder: Path, *command: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """Start to certify a plugin that sleeps in ``apply``; return when it does, with its family."""
+    write_plugin(folder, apply="Path('asleep').touch(); time.sleep(600)")
+    process = start(*command, "plugin.py:Plugin", folder=folder)
+    deadline = time.monotonic() + START
+    while not (folder / "asleep").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process, psutil.Process(process.pid).children(recursive=True)

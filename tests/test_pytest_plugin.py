@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 CORRECT = "example.py:DummyLogitsProcessor"
 FAULTY = "faulty.py:KeepsReplacedOccupant"
+QUICKLY = (*PYTEST[1:], "-p", "no:asyncio", "--budget", "quick")
 RULES = [rule.id for rule in named("logits/batch").rules if Evidence.SIMULATOR in rule.evidence]
-
-# What pytest-asyncio says of a folder without settings.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestDeprecationWarning")
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def certify(pytester: pytest.Pytester, folder: Path, shared_zygote: None) -> Cer
     """Return a function that runs pytest in this process, quickly."""
 
     def certify(*arguments: str) -> pytest.RunResult:
-        return pytester.runpytest_inprocess(*PYTEST[1:], "--budget", "quick", *arguments)
+        return pytester.runpytest_inprocess(*QUICKLY, *arguments)
 
     return certify
 
@@ -64,7 +62,9 @@ def test_a_foreign_repository(pytester: pytest.Pytester, folder: Path) -> None:
     (folder / "checks" / "test_own.py").write_text("def test_own(): raise RuntimeError\n")
     pytester._monkeypatch.setattr("os.environ", environment())
 
-    result = pytester.runpytest_subprocess(*PYTEST[1:], "--plugin-path", FAULTY, timeout=120)
+    result = pytester.runpytest_subprocess(
+        *PYTEST[1:], "--plugin-path", FAULTY, "--budget=quick", timeout=120
+    )
 
     assert sum(result.parseoutcomes().values()) == len(RULES)
     result.stdout.fnmatch_lines(
@@ -97,6 +97,14 @@ def test_workers_share_the_targets(folder: Path) -> None:
     for document in found.values():
         assert set(verdicts(document).values()) <= {"pass", "not-applicable"}
         assert document["environment"]["vllm"]
+
+
+def test_workers_tell_what_is_wrong_with_a_target(folder: Path) -> None:
+    """A mistake that only a worker can see is still a sentence, and exit status 4."""
+    status, said = run(*PYTEST, "-n", "1", "--plugin-path", "example:Nothing", folder=folder)
+
+    assert status == 4, said
+    assert "ERROR: --plugin-path 'example:Nothing': example has no 'Nothing' (it defines" in said
 
 
 def test_every_form_of_target(folder: Path) -> None:

@@ -54,7 +54,7 @@ def test_simulator_against_a_bare_import(benchmark: BenchmarkFixture, tmp_path: 
     def certify() -> None:
         ratios.append(_timed(_certify(TARGET, "simulator"), tmp_path) / baselines[-1])
 
-    benchmark.pedantic(certify, setup=pair, rounds=5)
+    benchmark.pedantic(certify, setup=pair, rounds=5)  # type: ignore[no-untyped-call] # it has no types
     benchmark.extra_info["ratio"] = statistics.median(ratios)
     benchmark.extra_info["import_seconds"] = statistics.median(baselines)
 
@@ -76,7 +76,7 @@ def test_all_evidence_against_a_server_alone(benchmark: BenchmarkFixture, tmp_pa
     def certify() -> None:
         ratios.append(_timed(_certify(str(REFERENCE), "all"), tmp_path) / baselines[-1])
 
-    benchmark.pedantic(certify, setup=pair, rounds=3)
+    benchmark.pedantic(certify, setup=pair, rounds=3)  # type: ignore[no-untyped-call] # it has no types
     benchmark.extra_info["ratio"] = statistics.median(ratios)
     benchmark.extra_info["healthy_seconds"] = statistics.median(baselines)
 
