@@ -43,7 +43,7 @@ RULES = (
         hint="Import the module in a plain Python shell; check the base class and that "
         "__init__, apply, is_argmax_invariant and update_state are all defined.",
         evidence=ALL,
-        resembles=("vllm-metal 124",),
+        resembles=("vllm-project/vllm-metal#124",),
     ),
     Rule(
         id="LB-02",
@@ -79,7 +79,7 @@ RULES = (
         hint="Look for one value kept for all requests, for arithmetic over the batch dimension, "
         "and for scratch tensors whose rows are not batch rows.",
         evidence=ALL,
-        resembles=("H20", "H16"),
+        resembles=("vllm-project/vllm#5329", "RBLN-SW/vllm-rbln#1033"),
     ),
     Rule(
         id="LB-04",
@@ -90,7 +90,7 @@ RULES = (
         hint="Index the rows of opted-in requests explicitly; do not add or multiply by a neutral "
         "value over the whole batch.",
         evidence=ALL,
-        resembles=("H3",),
+        resembles=("vllm-project/vllm#51890",),
     ),
     Rule(
         id="LB-05",
@@ -105,7 +105,7 @@ RULES = (
         "spelled as in the profile; parameters that act only after many tokens need a smaller "
         "value in the profile.",
         evidence=ALL,
-        resembles=("H9",),
+        resembles=("Entropic-Science/qr-sampler@db9c33c",),
     ),
     Rule(
         id="LB-06",
@@ -125,7 +125,7 @@ RULES = (
         ),
         hint="In the loop over `added`, clear the index when the newcomer does not opt in.",
         evidence=ENGINE,
-        resembles=("H1",),
+        resembles=("vllm-project/vllm#23401",),
     ),
     Rule(
         id="LB-07",
@@ -144,7 +144,7 @@ RULES = (
         ),
         hint="Pop both ends first, then write the destination only if the source had state.",
         evidence=ENGINE,
-        resembles=("H8",),
+        resembles=("torch-spyre/sendnn-inference@07928f2f",),
     ),
     Rule(
         id="LB-08",
@@ -157,7 +157,7 @@ RULES = (
         ),
         hint="Pop both ends first, then write back each that had state; never read with .get and "
         "assign.",
-        resembles=("H2", "H3"),
+        resembles=("vllm-project/vllm#49613", "vllm-project/vllm#51890"),
     ),
     Rule(
         id="LB-09",
@@ -176,7 +176,7 @@ RULES = (
         ),
         hint="Return early for the bookkeeping of rows only; refresh per-step values after it.",
         evidence=ENGINE,
-        resembles=("H6", "H7"),
+        resembles=("torch-spyre/sendnn-inference#544", "torch-spyre/sendnn-inference#545"),
     ),
     Rule(
         id="LB-10",
@@ -212,7 +212,7 @@ RULES = (
         hint="Derive all state from (params, prompt, outputs) when a request is added; do not "
         "count steps.",
         evidence=ENGINE,
-        resembles=("H5",),
+        resembles=("vllm-project/vllm#29045",),
     ),
     Rule(
         id="LB-12",
@@ -228,7 +228,7 @@ RULES = (
         ),
         hint="If the plugin masks, forces or biases tokens, return False: with True it is skipped "
         "for greedy requests.",
-        resembles=("H11", "H12"),
+        resembles=("vllm-project/vllm#28617", "deepseek-ai/DeepSeek-OCR#231"),
     ),
     Rule(
         id="LB-13",
@@ -277,7 +277,11 @@ RULES = (
         hint="Check type and range in the classmethod validate_params; whatever is noticed later "
         "ends the engine.",
         evidence=ALL,
-        resembles=("H10", "H13", "H14"),
+        resembles=(
+            "Entropic-Science/qr-sampler@439e1b3",
+            "vllm-project/vllm#27560",
+            "vllm-project/vllm#16529",
+        ),
     ),
     Rule(
         id="LB-16",
@@ -293,7 +297,7 @@ RULES = (
         hint="Nothing catches it: one request's bad value ends all requests. Validate at "
         "admission, and look up rows with .pop(index, None).",
         evidence=ALL,
-        resembles=("H10", "H15"),
+        resembles=("Entropic-Science/qr-sampler@439e1b3", "vllm-project/vllm-metal#577"),
     ),
     Rule(
         id="LB-17",
@@ -312,7 +316,7 @@ RULES = (
         ),
         hint="Read outputs in apply, not in update_state; async scheduling is on by default on "
         "GPUs.",
-        resembles=("H4",),
+        resembles=("vllm-project/vllm#52461",),
     ),
     Rule(
         id="LB-18",
@@ -330,7 +334,7 @@ RULES = (
         ),
         hint="Derive progress from len(output_tok_ids); do not count calls of apply.",
         evidence=ENGINE,
-        resembles=("H5",),
+        resembles=("vllm-project/vllm#29045",),
     ),
     Rule(
         id="LB-19",
@@ -357,7 +361,7 @@ RULES = (
             _document("Move operations can be assumed to be applied in the order they appear"),
         ),
         hint="Do not move from a snapshot of the old state, and do not sort moves.",
-        resembles=("H8",),
+        resembles=("torch-spyre/sendnn-inference@07928f2f",),
     ),
     Rule(
         id="LB-21",

@@ -54,7 +54,7 @@ def render(
     for source in rule.sources[:1]:
         lines += _paragraph("Source", f"{source.where}: {source.says}", width)
     if rule.resembles:
-        lines += _paragraph("Resembles", f"defect {', '.join(rule.resembles)}", width)
+        lines += _paragraph("Resembles", ", ".join(rule.resembles), width)
     if case:
         lines += _paragraph("Replay", f"vllm-conformance replay {shlex.quote(case)}", None)
     return "\n".join(lines)
