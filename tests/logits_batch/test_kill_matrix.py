@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from support import DEFECTIVE, certify, gallery
 
@@ -40,3 +41,15 @@ def test_every_rule_has_a_defective_plugin() -> None:
     caught = {specimen.rule for specimen in gallery(DEFECTIVE)}
 
     assert {rule.id for rule in RULES} == caught
+
+
+@pytest.mark.parametrize("name", ["forgets_to_return", "drops_batch_dimension", "raises_on_none"])
+def test_a_fault_is_no_obstacle_to_finding_the_switch(
+    zygote: Zygote, name: str, tmp_path: Path
+) -> None:
+    """Without a profile too, a plugin that answers wrongly fails by the rule about its fault."""
+    specimen = next(s for s in gallery(DEFECTIVE) if s.name == name)
+    results = certify(zygote, attrs.evolve(specimen, profile={}), tmp_path)
+
+    assert results[str(specimen.rule)].verdict is Verdict.FAIL
+    assert Verdict.ERROR not in {result.verdict for result in results.values()}
