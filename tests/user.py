@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -52,7 +53,13 @@ def start(*command: str, folder: Path, paths: tuple[Path, ...] = ()) -> subproce
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Where the tests run in the background, a shell has Ctrl-C ignored, for them and below.
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - it calls nothing that could deadlock
     )
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(*command: str, folder: Path, paths: tuple[Path, ...] = ()) -> tuple[int, str]:
