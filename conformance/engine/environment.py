@@ -16,6 +16,8 @@ from conformance.engine.entry_points import write_distribution
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from conformance.settings import Device
+
 _CACHE_VARIABLE = "VLLM_CONFORMANCE_CACHE"
 
 
@@ -100,3 +102,12 @@ def vllm_metadata_shim(directory: Path) -> Path | None:
     if "cpu" not in found:
         found += ".cpu" if "+" in found else "+cpu"
     return write_distribution(directory, name="vllm", version=found)
+
+
+def chosen_device(device: Device) -> str:
+    """Return ``cpu`` or ``cuda``; ``auto`` is the GPU where torch can use one. Workers only."""
+    if device.value != "auto":
+        return device.value
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -15,6 +15,7 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, BatchUpdate
 
+from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
 from conformance.logits_batch.bench import (
     Watched,
@@ -27,7 +28,7 @@ from conformance.logits_batch.ledger import Ledger
 from conformance.logits_batch.play import describe_update, differing, same
 from conformance.logits_batch.recording import Recording, Rows, replay
 from conformance.rules import Evidence
-from conformance.settings import Device, UsageError
+from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,9 +109,7 @@ class Trial:
     @property
     def device(self) -> str:
         """Where the engines run: ``cpu`` or ``cuda``."""
-        if self.settings.device is Device.AUTO:
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        return self.settings.device.value
+        return chosen_device(self.settings.device)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened in the engines."""

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import torch
 from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, LOGITSPROCS_GROUP
 
+from conformance.engine.environment import chosen_device
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
 from conformance.logits_batch.bench import PluginRaised
 from conformance.logits_batch.conversation import Answer, Ask, body_of, converse, curl, post
 from conformance.logits_batch.ledger import Ledger
 from conformance.rules import Evidence
-from conformance.settings import Device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,9 +99,7 @@ class Trial:
         return self.ledger.result(rule, seconds)
 
     def _device(self) -> str:
-        if self.settings.device is Device.AUTO:
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        return self.settings.device.value
+        return chosen_device(self.settings.device)
 
     def _start(self, log: str, **loading: Any) -> Server:  # noqa: ANN401 - options of Server.start
         root = self.plugin.root or str(self.settings.directory)
