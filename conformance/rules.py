@@ -50,6 +50,7 @@ class Rule:
     title: str
     statement: str
     level: Level
+    section: str  #: the heading that reports and reference pages put it under
     sources: tuple[Source, ...]
     hint: str  #: what to check first when the rule fails
     evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,)

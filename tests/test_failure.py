@@ -22,6 +22,7 @@ RULE = Rule(
     statement="When a finished request is replaced, its index appears in `added` only: "
     "adding must overwrite or clear whatever the row's previous occupant left.",
     level=Level.MUST,
+    section="Rows and moves",
     sources=(
         Source("Custom Logits Processors", "use Add operations to replace finished requests"),
         Source("another.py:Symbol", "the same, again"),

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of ``logits/batch`` about what ``apply`` does to logits."""
+
+from __future__ import annotations
+
+from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
+from conformance.rules import Level, Rule
+
+SECTION = "Logits"
+
+RULES = (
+    Rule(
+        id="LB-05",
+        title="A request that opts in is changed at least once",
+        statement="Each parameter set that the profile declares as `on` changes a row.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("the transformed logits tensor is then passed to softmax"),
+            document("return a transformed (num_requests) x (vocab_size) logits tensor"),
+        ),
+        hint="Check that apply returns the tensor it changed, and that the extra_args key is "
+        "spelled as in the profile; parameters that act only after many tokens need a smaller "
+        "value in the profile.",
+        evidence=ALL,
+        resembles=("Entropic-Science/qr-sampler@db9c33c",),
+    ),
+    Rule(
+        id="LB-12",
+        title="A claim of argmax invariance is true",
+        statement=(
+            "A processor that claims it never changes which token has the highest logit, for any "
+            "logits: ties, masked rows, negative and scaled ones included."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("True if the logits processor never changes the highest-logit token"),
+            vllm("v1/sample/sampler.py:Sampler.sample", "skipped when all requests are greedy"),
+        ),
+        hint="If the plugin masks, forces or biases tokens, return False: with True it is skipped "
+        "for greedy requests.",
+        resembles=("vllm-project/vllm#28617", "deepseek-ai/DeepSeek-OCR#231"),
+    ),
+    Rule(
+        id="LB-14",
+        title="apply returns a tensor of the shape, dtype and device it was given",
+        statement="apply returns float logits [num_requests, vocab_size], in place or new ones.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("return a transformed (num_requests) x (vocab_size) logits tensor"),
+            vllm(
+                "v1/sample/logits_processor/interface.py:LogitsProcessor.apply",
+                "the updated tensor must be returned but may be modified in-place",
+            ),
+        ),
+        hint="Every path of apply must return a tensor, early returns included.",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LB-16",
+        title="update_state and apply never raise",
+        statement="For requests that were admitted no call of the engine raises.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/engine/core.py:EngineCore",
+                "an exception in the model runner ends the engine and every request in it",
+            ),
+        ),
+        hint="Nothing catches it: one request's bad value ends all requests. Validate at "
+        "admission, and look up rows with .pop(index, None).",
+        evidence=ALL,
+        resembles=("Entropic-Science/qr-sampler@439e1b3", "vllm-project/vllm-metal#577"),
+    ),
+    Rule(
+        id="LB-22",
+        title="A token is left to sample, and no logit is NaN",
+        statement=(
+            "A row of finite logits keeps at least one token above -inf, and no row gets NaN, "
+            "masked rows included."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/sample/sampler.py:Sampler.sample",
+                "sampling from a row without a finite logit is undefined",
+            ),
+        ),
+        hint="Grammar and allowed-token masks put -inf into rows before the plugin sees them: "
+        "(-inf) - (-inf) and 0 * inf are NaN.",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LB-28",
+        title="A batch without an opted-in request comes back as it came",
+        statement=(
+            "Where no request in the batch enables the plugin, apply returns the very tensor it "
+            "was given, without reading or copying it."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            document(
+                "we recommend designing apply() to return the unmodified input tensor if all "
+                "requests have the logits processor disabled"
+            ),
+        ),
+        hint="Keep count of opted-in requests in update_state and return early in apply.",
+    ),
+    Rule(
+        id="LB-29",
+        title="Logits may be a view with padded rows",
+        statement=(
+            "apply takes logits whose rows do not lie one after the other in memory, and runs "
+            "under torch.inference_mode."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "model_executor/layers/logits_processor.py:LogitsProcessor._get_logits",
+                "a padded vocabulary is cut off by slicing, so float32 logits are a view",
+            ),
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
+                "decorated with torch.inference_mode",
+            ),
+        ),
+        hint="Use reshape or index by (row, token) instead of view(-1); do not use autograd.",
+        evidence=ENGINE,
+    ),
+)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of ``logits/batch`` about outputs, and what happens from step to step."""
+
+from __future__ import annotations
+
+from conformance.logits_batch.catalogue.sources import ENGINE, document, vllm
+from conformance.rules import Level, Rule
+
+SECTION = "Outputs and time"
+
+RULES = (
+    Rule(
+        id="LB-09",
+        title="update_state(None) is an ordinary step",
+        statement=(
+            "In steps without a change of the batch update_state receives None: it neither raises "
+            "nor forgets, and what depends on the outputs so far is refreshed as in any other step."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("batch update may be None, signaling no change to the batch constituents"),
+            vllm(
+                "v1/worker/gpu_input_batch.py:InputBatch.refresh_metadata",
+                "update_state is called in every step",
+            ),
+        ),
+        hint="Return early for the bookkeeping of rows only; refresh per-step values after it.",
+        evidence=ENGINE,
+        resembles=("torch-spyre/sendnn-inference#544", "torch-spyre/sendnn-inference#545"),
+    ),
+    Rule(
+        id="LB-10",
+        title="Output tokens are read from the live list",
+        statement=(
+            "`output_tok_ids` of an added request is a reference that grows with every token; "
+            "a plugin whose effect depends on outputs keeps the reference, not a copy."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/sample/logits_processor/interface.py:BatchUpdate",
+                "output_tok_ids is a reference to the request's running output tokens list",
+            ),
+            document("updated output_token_ids lists that it could have retained when added"),
+        ),
+        hint="Store the list itself; list(...), slices and tensors made from it are snapshots.",
+    ),
+    Rule(
+        id="LB-11",
+        title="A resumed request continues as if never interrupted",
+        statement=(
+            "A preempted request leaves the batch and is added again with the outputs it already "
+            "has: its rows are those of a request that was never interrupted."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
+                "resumed requests are added with their output tokens",
+            ),
+        ),
+        hint="Derive all state from (params, prompt, outputs) when a request is added; do not "
+        "count steps.",
+        evidence=ENGINE,
+        resembles=("vllm-project/vllm#29045",),
+    ),
+    Rule(
+        id="LB-17",
+        title="Placeholders of async scheduling are not taken for tokens",
+        statement=(
+            "With async scheduling the newest output is -1 during update_state and real during "
+            "apply: rows are those of a synchronous engine."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_input_batch.py:InputBatch.update_async_output_token_ids",
+                "placeholders are replaced right before the logits processors run",
+                since="0.14",
+            ),
+        ),
+        hint="Read outputs in apply, not in update_state; async scheduling is on by default on "
+        "GPUs.",
+        resembles=("vllm-project/vllm#52461",),
+    ),
+    Rule(
+        id="LB-18",
+        title="Rows of unfinished prefills change nothing",
+        statement=(
+            "apply also receives rows of requests whose prefill is not finished, and their samples "
+            "are discarded: later rows of the request do not depend on how often that happened."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner._bookkeeping_sync",
+                "samples of unfinished prefills are discarded",
+            ),
+        ),
+        hint="Derive progress from len(output_tok_ids); do not count calls of apply.",
+        evidence=ENGINE,
+        resembles=("vllm-project/vllm#29045",),
+    ),
+    Rule(
+        id="LB-21",
+        title="Parameters, prompts and outputs are read only",
+        statement="The plugin writes to nothing that it is handed but the logits.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/sample/logits_processor/interface.py:BatchUpdate",
+                "lists are references to the engine's own",
+            ),
+        ),
+        hint="Use .get instead of .pop on extra_args; copy a list before changing it.",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LB-23",
+        title="The same history gives the same rows",
+        statement=(
+            "Rows depend on nothing but the request: no global random state, no clock. Every "
+            "tensor-parallel rank runs the plugin for itself and must get the same."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
+                "all ranks apply logits processors to the gathered logits",
+            ),
+        ),
+        hint="Use a generator seeded from the request where randomness is wanted.",
+    ),
+    Rule(
+        id="LB-26",
+        title="Steps in which apply is skipped lose nothing",
+        statement=(
+            "A processor that claims argmax invariance is not called in steps in which every "
+            "request is greedy; update_state is. Later rows are as if apply had been called."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document(
+                "vLLM will skip applying this logits processor in a given step when all requests "
+                "use greedy sampling"
+            ),
+            vllm(
+                "v1/sample/sampler.py:Sampler.sample",
+                "returns before the argmax-invariant processors when all requests are greedy",
+            ),
+        ),
+        hint="Do all bookkeeping in update_state; a flag or an update that waits for apply must "
+        "survive several calls of update_state.",
+    ),
+    Rule(
+        id="LB-27",
+        title="Finished requests leave nothing behind",
+        statement=(
+            "After ten thousand requests a plugin holds no more than after a few: no parameters, "
+            "prompts, outputs or logits of finished requests, and no growing state of its own."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("ensure that update_state discards information about finished requests"),
+        ),
+        hint="Look for dictionaries keyed by something other than the row, for caches without a "
+        "limit, and for lists that are only appended to.",
+    ),
+    Rule(
+        id="LB-33",
+        title="Every process that runs the plugin computes the same",
+        statement=(
+            "Each tensor-parallel rank has an instance of its own in a process of its own; all get "
+            "the same updates and logits and must return the same rows."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
+                "all ranks apply logits processors to the gathered logits and sample by themselves",
+            ),
+        ),
+        hint="Process ids, the order of sets of strings, hash() of strings and unseeded generators "
+        "differ from rank to rank.",
+    ),
+)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of ``logits/batch`` about rows, and requests that come, go and move."""
+
+from __future__ import annotations
+
+from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
+from conformance.rules import Level, Rule
+
+SECTION = "Rows and moves"
+
+RULES = (
+    Rule(
+        id="LB-03",
+        title="A request gets the same row in a batch as alone",
+        statement=(
+            "The row of a request depends on its own parameters, prompt, outputs and logits only: "
+            "not on its neighbours, its row index, or how many requests there are."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document(
+                "for all requests which enable the logits processor, it applies a transformation "
+                "to the corresponding row"
+            ),
+        ),
+        hint="Look for one value kept for all requests, for arithmetic over the batch dimension, "
+        "and for scratch tensors whose rows are not batch rows.",
+        evidence=ALL,
+        resembles=("vllm-project/vllm#5329", "RBLN-SW/vllm-rbln#1033"),
+    ),
+    Rule(
+        id="LB-04",
+        title="Rows of requests that did not opt in come back bit for bit",
+        statement="A request that does not enable the plugin gets its logits back unchanged.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(document("while leaving other rows unmodified"),),
+        hint="Index the rows of opted-in requests explicitly; do not add or multiply by a neutral "
+        "value over the whole batch.",
+        evidence=ALL,
+        resembles=("vllm-project/vllm#51890",),
+    ),
+    Rule(
+        id="LB-06",
+        title="A request that takes over a row starts clean",
+        statement=(
+            "When a finished request is replaced, its index appears in `added` only: adding must "
+            "overwrite or clear whatever the row's previous occupant left."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("use Add operations to replace as many finished requests with new requests"),
+            document("discards information about requests which are replaced by an Add"),
+            vllm(
+                "v1/worker/gpu_input_batch.py:InputBatch._register_add_request",
+                "a reused index is popped from `removed`",
+            ),
+        ),
+        hint="In the loop over `added`, clear the index when the newcomer does not opt in.",
+        evidence=ENGINE,
+        resembles=("vllm-project/vllm#23401",),
+    ),
+    Rule(
+        id="LB-07",
+        title="A one-way move clears its destination and its source",
+        statement=(
+            "After (a, b, UNIDIRECTIONAL) row b holds what a held, or nothing if a held nothing, "
+            "and row a holds nothing; b may still hold a finished request and is not in `removed`."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("apply a Unidirectional Move to fill the empty slot"),
+            vllm(
+                "v1/worker/gpu_input_batch.py:InputBatch.condense",
+                "destinations are popped from `removed`",
+            ),
+        ),
+        hint="Pop both ends first, then write the destination only if the source had state.",
+        evidence=ENGINE,
+        resembles=("torch-spyre/sendnn-inference@07928f2f",),
+    ),
+    Rule(
+        id="LB-08",
+        title="A swap with one side empty moves the state and leaves the other side empty",
+        statement="(a, b, SWAP) exchanges the state of both rows, also where one has none.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("zero or more Swap Move operations may be applied to reorder the batch"),
+            vllm("v1/sample/logits_processor/builtin.py:process_dict_updates", "pops both ends"),
+        ),
+        hint="Pop both ends first, then write back each that had state; never read with .get and "
+        "assign.",
+        resembles=("vllm-project/vllm#49613", "vllm-project/vllm#51890"),
+    ),
+    Rule(
+        id="LB-19",
+        title="A removed request is forgotten",
+        statement=(
+            "State of an index in `removed` is dropped: it neither acts on a later request nor on "
+            "rows that do not exist."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(document("apply Remove operations to finished requests"),),
+        hint="Process `removed` in every update, with .pop(index, None).",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LB-20",
+        title="Adds come before moves, and moves in their order",
+        statement=(
+            "Indices in `added` are those before any move; moves are applied one after the other, "
+            "each to the result of the one before."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("must process operations in the following order: removes, adds, moves"),
+            document("Move operations can be assumed to be applied in the order they appear"),
+        ),
+        hint="Do not move from a snapshot of the old state, and do not sort moves.",
+        resembles=("torch-spyre/sendnn-inference@07928f2f",),
+    ),
+    Rule(
+        id="LB-30",
+        title="A batch may hold as many requests as max_num_seqs says",
+        statement=(
+            "State and scratch memory are sized by scheduler_config.max_num_seqs, or grow: the "
+            "last row of a full batch is served as the first."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            document("consume a (num_requests) x (vocab_size) logits tensor"),
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
+                "max_num_reqs is scheduler_config.max_num_seqs",
+            ),
+        ),
+        hint="Size tensors by vllm_config.scheduler_config.max_num_seqs, never by a constant.",
+    ),
+)
