@@ -31,6 +31,7 @@ class Request:
     name: str
     prompt: tuple[int, ...]
     choice: Choice
+    greedy: bool = False  #: sampled at temperature 0, whatever its parameters say
 
 
 @attrs.frozen
@@ -65,6 +66,8 @@ class Shape:
     chunk: bool = False
     repeat: bool = True
     stays: bool = False  #: the first request stays and others come and go in every step
+    idle: bool = False  #: in some steps nothing is scheduled, since every request has finished
+    greedy: bool = False  #: most requests are greedy, and in many steps all of them
     #: How the host plays the history, not what requests do:
     reorder: bool = False  #: the attention backend sorts decodes before prefills (SWAP moves)
     asynchronous: bool = False  #: async scheduling: the newest output is -1 in ``update_state``
@@ -98,13 +101,17 @@ def histories(
             name = _name(joined)
             joined += 1
             prompt = tuple(tokens[(start + offset) % len(tokens)] for offset in range(length))
-            join.append(Request(name, prompt, draw(st.sampled_from(choices))))
+            choice = draw(st.sampled_from(choices))
+            greedy = shape.greedy and draw(st.sampled_from((True, True, False)))
+            join.append(Request(name, prompt, choice, greedy))
             prefill[name], outputs[name], lengths[name] = length, 0, length
         new = {request.name for request in join}
         pause: tuple[str, ...] = ()
         if shape.pause and index and (old := [name for name in prefill if name not in new]):
             mask = draw(st.integers(0, 2 ** len(old) - 1))
             pause = tuple(name for bit, name in enumerate(old) if mask >> bit & 1)
+            # A scheduler preempts a request to make room for another one.
+            pause = pause[: len(prefill) - 1]
         chunk: list[tuple[str, int]] = []
         for name, remaining in prefill.items():
             if name in pause:
@@ -130,7 +137,9 @@ def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]
         return ()
     if shape.stays:
         return tuple(live[1:]) if len(live) > 1 and draw(st.booleans()) else ()
-    count = draw(st.integers(0, min(3, len(live))))
+    # Unless others take over, the last request stays: nothing would be scheduled without it.
+    most = len(live) if shape.idle or shape.finish == "replaced" else len(live) - 1
+    count = draw(st.integers(0, min(3, most)))
     if shape.finish == "stack":
         return tuple(live[len(live) - count :])
     names = list(live)
@@ -171,6 +180,7 @@ def to_json(history: History) -> list[dict[str, Any]]:
         if step.join:
             document["join"] = [
                 {"name": r.name, "prompt": list(r.prompt), "params": list(r.choice)}
+                | ({"greedy": True} if r.greedy else {})
                 for r in step.join
             ]
         if step.pause:
@@ -189,7 +199,12 @@ def from_json(steps: Sequence[dict[str, Any]]) -> History:
         Step(
             finish=tuple(step.get("finish", ())),
             join=tuple(
-                Request(r["name"], tuple(r["prompt"]), (r["params"][0], r["params"][1]))
+                Request(
+                    r["name"],
+                    tuple(r["prompt"]),
+                    (r["params"][0], r["params"][1]),
+                    r.get("greedy", False),
+                )
                 for r in step.get("join", ())
             ),
             pause=tuple(step.get("pause", ())),

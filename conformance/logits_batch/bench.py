@@ -6,7 +6,8 @@ from __future__ import annotations
 import copy
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -110,7 +111,10 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
 
 
 class Watched(LogitsProcessor):
-    """A plugin as the batch sees it: every call goes through :func:`call`."""
+    """A plugin as the batch sees it: every call goes through :func:`call`.
+
+    Engines run their steps under ``torch.inference_mode``.
+    """
 
     def __init__(self, plugin: LogitsProcessor) -> None:
         self.plugin = plugin
@@ -122,7 +126,8 @@ class Watched(LogitsProcessor):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Pass a batch update on."""
         name = "update_state(None)" if batch_update is None else "update_state(batch_update)"
-        call(name, self.plugin.update_state, batch_update)
+        with torch.inference_mode():
+            call(name, self.plugin.update_state, batch_update)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Pass logits ``[rows, vocabulary]`` on.
@@ -132,7 +137,8 @@ class Watched(LogitsProcessor):
 
         """
         shape = logits.shape  # the plugin may change the tensor that it was given
-        result = call("apply(logits)", self.plugin.apply, logits)
+        with torch.inference_mode():
+            result = call("apply(logits)", self.plugin.apply, logits)
         if problem := misshapen(result, logits, shape):
             raise PluginMisshapen(problem)
         return result
@@ -164,8 +170,9 @@ class Bench:
     table: torch.Tensor = attrs.field(init=False)
     _idle: list[Watched] = attrs.field(init=False, factory=list)
     _slow: bool = attrs.field(init=False, default=False)
-    _prototypes: dict[Choice, SamplingParams] = attrs.field(init=False, factory=dict)
-    _containers: dict[Choice, list[str]] = attrs.field(init=False, factory=dict)
+    #: Parameters of each choice, as they are and for greedy requests.
+    _prototypes: dict[tuple[Choice, bool], SamplingParams] = attrs.field(init=False, factory=dict)
+    _containers: dict[tuple[Choice, bool], list[str]] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         """Derive the tokens and the logits from the model, the parameters and the seed."""
@@ -177,21 +184,23 @@ class Bench:
         ]
         self.tokens = tuple(dict.fromkeys([*named[:3], 7, 11, 13]))
         self.table = logits_table(self.vocabulary, self.tokens, self.seed)
-        self._prototypes = {
-            choice: sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
-            for choice, keywords in self.parameters.items()
-        }
-        for params in self._prototypes.values():
-            # As the engine's front end does before a plugin sees them.
-            params.update_from_generation_config({}, END_OF_SEQUENCE)
-        self._containers = {
-            choice: [
-                field
-                for field in SamplingParams.__struct_fields__
-                if isinstance(getattr(params, field), dict | list | set)
-            ]
-            for choice, params in self._prototypes.items()
-        }
+        for choice, keywords in self.parameters.items():
+            params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
+            self._keep(choice, greedy=False, params=params)
+            # What cannot be greedy (several answers to one prompt) stays as it is.
+            with suppress(UsageError):
+                params = sampling_params({**keywords, "temperature": 0.0}, "")
+            self._keep(choice, greedy=True, params=params)
+
+    def _keep(self, choice: Choice, *, greedy: bool, params: SamplingParams) -> None:
+        # As the engine's front end does before a plugin sees them.
+        params.update_from_generation_config({}, END_OF_SEQUENCE)
+        self._prototypes[choice, greedy] = params
+        self._containers[choice, greedy] = [
+            field
+            for field in SamplingParams.__struct_fields__
+            if isinstance(getattr(params, field), dict | list | set)
+        ]
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -203,18 +212,27 @@ class Bench:
         longer = max(len(on), len(off))
         return tuple(side[index % len(side)] for index in range(longer) for side in (on, off))
 
-    def params(self, choice: Choice) -> SamplingParams:
+    def params(self, choice: Choice, *, greedy: bool = False) -> SamplingParams:
         """Return a fresh ``SamplingParams``: no two requests share one, or a container in it."""
-        prototype = self._prototypes[choice]
+        prototype = self._prototypes[choice, greedy]
         params = copy.copy(prototype)
         # Deep copies of whole parameter sets would be a third of the time of an example.
-        for field in self._containers[choice]:
+        for field in self._containers[choice, greedy]:
             setattr(params, field, copy.deepcopy(getattr(prototype, field)))
         return params
 
-    def unchanged(self, params: SamplingParams, choice: Choice) -> bool:
+    def unchanged(self, params: SamplingParams, choice: Choice, *, greedy: bool = False) -> bool:
         """Tell whether nobody has written to a request's parameters."""
-        return bool(params == self._prototypes[choice])
+        return bool(params == self._prototypes[choice, greedy])
+
+    @cached_property
+    def invariant(self) -> bool:
+        """Whether the plugin claims argmax invariance; False where it cannot be asked."""
+        try:
+            with limited():
+                return bool(self.new().is_argmax_invariant())
+        except (PluginRaised, PluginHung):
+            return False
 
     def new(self) -> Watched:
         """Return an idle instance: fresh, or used before where building one takes long."""

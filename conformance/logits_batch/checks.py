@@ -7,7 +7,7 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
@@ -36,6 +36,7 @@ class Finding:
     examples: int = 0
     acted: int = 0
     message: str | None = None
+    case: dict[str, Any] | None = None  #: the counterexample, where there is one
 
 
 def passed(examples: int, acted: int) -> Finding:
@@ -50,6 +51,11 @@ def passed(examples: int, acted: int) -> Finding:
 def failed(message: str, examples: int = 1, acted: int | None = None) -> Finding:
     """Return a failure."""
     return Finding(Verdict.FAIL, examples, examples if acted is None else acted, message)
+
+
+def no_claim() -> Finding:
+    """Return that a rule about argmax-invariant processors does not apply."""
+    return Finding(Verdict.NOT_APPLICABLE, message="the plugin does not claim argmax invariance")
 
 
 def undefined(plugin: type) -> str:
@@ -152,9 +158,7 @@ def claim_is_true(trial: Trial) -> Finding:
     bench = trial.bench
     with limited():
         if not bench.new().is_argmax_invariant():
-            return Finding(
-                Verdict.NOT_APPLICABLE, message="the plugin does not claim argmax invariance"
-            )
+            return no_claim()
         examples = acted = 0
         for choice in _on(bench):
             for before, after in _scaled_rows(bench, choice, trial.budget):

@@ -18,6 +18,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models import registry
 from vllm.v1.attention.backends.utils import reorder_batch_to_split_decodes_and_prefills
 from vllm.v1.sample.logits_processor import LogitsProcessor, LogitsProcessors
+from vllm.v1.sample.sampler import Sampler
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ CPU = torch.device("cpu")
 
 
 @cache
-def vllm_config(model: str) -> VllmConfig:
+def vllm_config(model: str, max_requests: int = MAX_REQUESTS) -> VllmConfig:
     """Return a complete engine configuration for a model, as a plugin's constructor gets it."""
     _inspect_models_here()
     return EngineArgs(
         model=model,
         enforce_eager=True,
         max_model_len=MAX_MODEL_LEN,
-        max_num_seqs=MAX_REQUESTS,
+        max_num_seqs=max_requests,
         dtype="float32",
     ).create_engine_config()
 
@@ -91,6 +92,7 @@ class Host:
     vocabulary: int
     reorder: bool = False
     asynchronous: bool = False
+    invariant: bool = False  #: what the plugin claimed when the engine asked
     requests: dict[str, CachedRequestState] = attrs.field(init=False, factory=dict)
     #: Output tokens as the scheduler knows them: real ids, never placeholders.
     outputs: dict[str, list[int]] = attrs.field(init=False, factory=dict)
@@ -103,7 +105,8 @@ class Host:
         """Make an empty batch around the plugin."""
         processors = LogitsProcessors()
         processors.argmax_invariant.append(self._recorder)
-        processors.non_argmax_invariant.append(self.plugin)
+        group = processors.argmax_invariant if self.invariant else processors.non_argmax_invariant
+        group.append(self.plugin)
         self.batch = InputBatch(
             max_num_reqs=MAX_REQUESTS,
             max_model_len=MAX_MODEL_LEN,
@@ -178,6 +181,10 @@ class Host:
             )
         batch.refresh_metadata()
 
+    def sample(self, logits: torch.Tensor) -> None:
+        """Run vLLM's own sampler over logits ``[rows, vocabulary]``; it may call the plugin."""
+        _sampler()(logits, self.batch.sampling_metadata)
+
     def samples(self, name: str) -> bool:
         """Tell whether this step ends a request's prefill, so that its row is sampled from."""
         state = self.requests[name]
@@ -232,6 +239,11 @@ class Host:
         for request in join:
             scheduled[request.name] = chunk.get(request.name, len(request.prompt))
         return scheduled
+
+
+@cache
+def _sampler() -> Sampler:
+    return Sampler()
 
 
 #: Stands for the event after which sampled ids have reached the CPU; here they always have.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate
+from vllm.sampling_params import SamplingType
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from conformance.logits_batch.bench import (
     Bench,
@@ -105,13 +106,36 @@ class _Twin:
         return row[0]
 
 
+class _Seen(LogitsProcessor):
+    """Stands before the plugin in the batch and keeps what the last ``apply`` was about."""
+
+    def __init__(self, plugin: Watched) -> None:
+        self.plugin = plugin
+        self.rows: tuple[torch.Tensor, torch.Tensor] | None = None  #: before and after
+
+    def is_argmax_invariant(self) -> bool:
+        return self.plugin.is_argmax_invariant()
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        self.rows = None
+        self.plugin.update_state(batch_update)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        before = logits.clone()
+        after = self.plugin.apply(logits)
+        # The sampler goes on to write to the tensor that it gets back.
+        self.rows = (before, after.clone())
+        return after
+
+
 @attrs.define
 class _Play:
     """The state of one playing."""
 
     bench: Bench
     host: Host
-    invariant: bool
+    plugin: _Seen
+    shape: Shape
     twins: dict[str, _Twin] = attrs.field(factory=dict)
     requests: dict[str, Request] = attrs.field(factory=dict)
     params: dict[str, SamplingParams] = attrs.field(factory=dict)
@@ -126,16 +150,15 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
     with limited():
         try:
             plugin = bench.new()
-            run = _Play(
-                bench,
-                Host(
-                    plugin,
-                    bench.vocabulary,
-                    reorder=shape.reorder,
-                    asynchronous=shape.asynchronous,
-                ),
+            seen = _Seen(plugin)
+            host = Host(
+                seen,
+                bench.vocabulary,
+                reorder=shape.reorder,
+                asynchronous=shape.asynchronous,
                 invariant=bool(plugin.is_argmax_invariant()),
             )
+            run = _Play(bench, host, seen, shape)
         except PluginRaised as error:
             kind = Kind.CLAIM if "invariant" in error.call else Kind.CONSTRUCTOR
             return Played((Trouble(kind, 0, str(error)),), frozenset())
@@ -176,7 +199,7 @@ def _step(
     joining: list[Joining] = []
     for request in join:
         run.requests[request.name] = request
-        run.params[request.name] = bench.params(request.choice)
+        run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
         joining.append(Joining(request.name, list(request.prompt), run.params[request.name]))
     for name in finish:
         run.requests.pop(name)
@@ -193,12 +216,16 @@ def _step(
     host.batch.update_async_output_token_ids()
     names = list(host.batch.req_ids)
     index = [bench.logits_row(run.requests[n].prompt, host.outputs[n]) for n in names]
-    logits = result = bench.table[index]
-    # An argmax-invariant processor is called only where some request samples at random.
-    if not (run.invariant and host.batch.all_greedy):
-        result = _apply(run, names, logits)
+    logits = bench.table[index]
+    _apply(run, logits)
     if run.troubles:
         return
+    result = logits
+    if run.plugin.rows is not None:
+        before, result = run.plugin.rows
+        _judge(run, names, before, result)
+        if run.troubles:
+            return
     offered = result[:, bench.tokens].tolist()
     likeliest = result.argmax(dim=-1).tolist()
     sampled = host.complete(lambda row: _token(run, names[row], offered[row], likeliest[row]))
@@ -207,22 +234,30 @@ def _step(
             run.twins[name].outputs.append(host.outputs[name][-1])
 
 
-def _apply(run: _Play, names: list[str], logits: torch.Tensor) -> torch.Tensor:
-    """Call ``apply`` for the batch and judge what it returns."""
+def _apply(run: _Play, logits: torch.Tensor) -> None:
+    """Have ``apply`` called for the batch, where the engine would call it."""
+    host = run.host
     try:
-        result = run.host.plugin.apply(logits.clone())
+        if run.shape.greedy:
+            host.sample(logits.clone())
+        elif not (host.invariant and host.batch.all_greedy):
+            # The sampler around it would take most of the time of an example.
+            run.plugin.rows = (logits, run.plugin.plugin.apply(logits.clone()))
     except PluginRaised as error:
         run.troubles.append(_raised(run, error))
-        return logits
     except PluginMisshapen as error:
         run.troubles.append(Trouble(Kind.SHAPE, run.clock, str(error)))
-        return logits
-    _check_mutation(run)
-    if not run.troubles:
-        for row, name in enumerate(names):
-            if run.host.samples(name):
-                _judge_row(run, row, name, logits[row], result[row])
-    return result
+    else:
+        _check_mutation(run)
+
+
+def _judge(run: _Play, names: list[str], before: torch.Tensor, after: torch.Tensor) -> None:
+    """Judge the rows that the engine samples from."""
+    for row, name in enumerate(names):
+        # What an argmax-invariant processor does to a greedy row decides nothing.
+        unused = run.host.invariant and run.params[name].sampling_type is SamplingType.GREEDY
+        if run.host.samples(name) and not unused:
+            _judge_row(run, row, name, before[row], after[row])
 
 
 def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
@@ -286,7 +321,7 @@ def _twin(run: _Play, name: str) -> _Twin:
         request = run.requests[name]
         run.twins[name] = _Twin(
             run.bench.new(),
-            run.bench.params(request.choice),
+            run.bench.params(request.choice, greedy=request.greedy),
             list(request.prompt),
             [],
         )
@@ -318,7 +353,7 @@ def _check_mutation(run: _Play) -> None:
             )
         ]
         what = None
-        if not run.bench.unchanged(run.params[name], request.choice):
+        if not run.bench.unchanged(run.params[name], request.choice, greedy=request.greedy):
             what = "its SamplingParams"
         elif tuple(state.prompt_token_ids or ()) != request.prompt:
             what = "its prompt token ids"
@@ -354,7 +389,7 @@ def _note(
     """Write down the step for the table that a person reads."""
     events = [f"{name} finishes" for name in finish]
     for request in join:
-        label = f"{request.choice[0]}[{request.choice[1]}]"
+        label = f"{request.choice[0]}[{request.choice[1]}]" + ", greedy" * request.greedy
         events.append(f"{request.name} joins ({label}, {len(request.prompt)} tokens)")
     events += [f"{name} is preempted" for name in pause]
     events += [f"{name} computes {count} of its prefill" for name, count in chunk.items()]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance import history
-from conformance.logits_batch import checks, strata
+from conformance.logits_batch import batches, checks, judgement, memory, processes, strata
 from conformance.logits_batch.bench import (
     CALL_LIMIT,
     Bench,
@@ -24,13 +24,14 @@ from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Shape
     from conformance.logits_batch.checks import Finding
     from conformance.logits_batch.play import Trouble
+    from conformance.logits_batch.processes import Untouched
     from conformance.logits_batch.strata import Example
     from conformance.settings import Budget
 
@@ -44,14 +45,13 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-15": checks.refuses,
     "LB-23": checks.deterministic,
     "LB-25": checks.does_without_prompt,
+    "LB-27": memory.forgets,
+    "LB-28": batches.comes_back,
+    "LB-29": batches.takes_views,
+    "LB-30": batches.serves_full_batches,
+    "LB-31": processes.needs_no_instance,
+    "LB-33": processes.same_on_every_rank,
 }
-
-_SHAPE_OF_RULE = {
-    rule: shape for shape, rule in strata.RULE_OF_SHAPE.items() if shape is not strata.EVERYTHING
-} | {"LB-04": strata.PLAIN}
-
-#: Kinds of trouble after which nothing else can be told about an example.
-_BLOCKING = set(strata.RULE_OF_KIND) - {Kind.RAISED}
 
 #: The rules about calls that a check may fail to get over.
 _RULE_OF_CALL = {
@@ -70,6 +70,7 @@ class Trial:
     parameters: Parameters
     bench: Bench
     budget: Budget
+    untouched: Untouched
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
@@ -100,7 +101,7 @@ class Trial:
         try:
             if rule in CHECKS:
                 return CHECKS[rule](self), None
-            return self._judge(rule)
+            return judgement.judge(self, rule)
         except PluginHung as error:
             # Once is enough to wait for.
             self._obstacle = ("LB-24", str(error))
@@ -116,6 +117,10 @@ class Trial:
         owner, message = self._obstacle
         return self._elsewhere(rule, owner, message), self._hanging if rule == owner else None
 
+    def close(self) -> None:
+        """End the trial's second process."""
+        self.untouched.close()
+
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         return {"profile": self.parameters.document()}
@@ -126,7 +131,7 @@ class Trial:
             example
             for shape in strata.RULE_OF_SHAPE
             if shape is not strata.EVERYTHING
-            for example in self._stratum(shape)
+            for example in self.stratum(shape)
         ]
 
     def blocking(self) -> frozenset[str]:
@@ -135,7 +140,7 @@ class Trial:
             rule
             for example in self.examples()
             for trouble in example.played.troubles
-            if trouble.kind in _BLOCKING
+            if trouble.kind in judgement.BLOCKING
             for rule in example.broken_by(trouble)
         )
 
@@ -151,7 +156,8 @@ class Trial:
             self.parameters.keys
         )
 
-    def _stratum(self, shape: Shape) -> list[Example]:
+    def stratum(self, shape: Shape) -> list[Example]:
+        """Return the played examples of a stratum."""
         if not self._played:
             self._played = strata.sweep_all(self.bench, self.budget)
             for example in itertools.chain.from_iterable(self._played.values()):
@@ -161,64 +167,9 @@ class Trial:
                         raise PluginHung(trouble.message.partition(" did")[0], CALL_LIMIT)
         return self._played[shape]
 
-    def _judge(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
-        shape = _SHAPE_OF_RULE.get(rule)
-        if rule == "LB-04" and (not self.parameters.off or not self.parameters.on):
-            why = "every request is treated alike: the plugin has no opt-in"
-            return checks.Finding(Verdict.NOT_APPLICABLE, message=why), None
-        examples = self._stratum(shape) if shape else self.examples()
-        if rule == "LB-09":
-            # The stratum makes it likely; trouble with None shows anywhere.
-            examples = examples + [
-                e for e in self.examples() if e.shape is not shape and rule in e.rules()
-            ]
-        failing = [example for example in examples if rule in example.rules()]
-        if failing and shape and (simpler := self._simpler(strata.BUILT_ON.get(shape, ()))):
-            acted = sum(bool(example.played.acted) for example in examples)
-            why = f"cannot be judged before {simpler} holds"
-            return checks.Finding(Verdict.NOT_VERIFIED, len(examples), acted, why), None
-        if rule == "LB-03" and not failing and not self._anything_broken():
-            examples = examples + self._stratum(strata.EVERYTHING)
-            failing = [example for example in examples if rule in example.rules()]
-        acted = sum(bool(example.played.acted) for example in examples)
-        if failing:
-            smallest = min(failing, key=lambda example: history.size(example.history))
-            smallest = strata.minimise(self.bench, rule, smallest, self.budget)
-            trouble = next(t for t in smallest.played.troubles if rule in smallest.broken_by(t))
-            message = f"{trouble.message} ({smallest.shape.title})"
-            parts = (strata.REPLACED, strata.ONE_WAY, strata.SWAP, strata.CHUNK, strata.REMOVED)
-            if shape is strata.ORDER and (simpler := self._simpler(parts)):
-                message += f"; {simpler} fails in a simpler history, look there first"
-            case = _case(self, smallest, trouble)
-            return checks.failed(message, len(examples), acted), case
-        # In its own stratum any trouble stands in a rule's way; a rule about single calls looks
-        # at what was called, and is only stopped by what nothing can be seen behind.
-        obstacles = {trouble.kind for example in examples for trouble in example.played.troubles}
-        if (obstacles if shape else obstacles & _BLOCKING) or not examples:
-            # Not about this rule, yet nobody knows what would have come after.
-            owners = ", ".join(sorted({owner for e in examples for owner in e.rules()}))
-            why = f"cannot be judged before {owners} holds"
-            return checks.Finding(Verdict.NOT_VERIFIED, len(examples), acted, why), None
-        if not self.parameters.on:
-            return checks.Finding(
-                Verdict.NOT_VERIFIED, len(examples), 0, self.unknown_switch()
-            ), None
-        return checks.passed(len(examples), acted), None
-
-    def _simpler(self, shapes: Iterable[Shape]) -> str:
-        """Return the rules that are broken in strata which another one is made of."""
-        return ", ".join(
-            dict.fromkeys(
-                rule
-                for shape in shapes
-                for example in self._stratum(shape)
-                for rule in sorted(example.rules())
-                if rule in (strata.RULE_OF_SHAPE[shape], "LB-04", "LB-09", "LB-16")
-            )
-        )
-
-    def _anything_broken(self) -> bool:
-        return any(example.played.troubles for example in self.examples())
+    def case(self, example: Example, trouble: Trouble) -> dict[str, Any]:
+        """Return a counterexample as data."""
+        return _case(self, example, trouble)
 
     def _elsewhere(self, rule: str, owner: str, message: str) -> Finding:
         if rule == owner:

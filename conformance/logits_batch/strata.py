@@ -59,6 +59,15 @@ ASYNC = Shape(
     name="async", title="requests join and advance, scheduled asynchronously", asynchronous=True
 )
 CHUNK = Shape(name="chunk", title="prompts are computed in chunks", chunk=True, prompt=6)
+SKIPPED = Shape(
+    name="skipped",
+    title="steps without apply: nothing is scheduled, or every request is greedy",
+    finish="free",
+    idle=True,
+    greedy=True,
+    steps=8,
+    live=4,
+)
 REMOVED = Shape(name="removed", title="the latest requests finish", finish="stack")
 ORDER = Shape(
     name="order",
@@ -74,6 +83,7 @@ EVERYTHING = Shape(
     name="everything",
     title="everything at once",
     finish="free",
+    idle=True,
     pause=True,
     chunk=True,
     reorder=True,
@@ -94,6 +104,7 @@ RULE_OF_SHAPE = {
     CHUNK: "LB-18",
     REMOVED: "LB-19",
     ORDER: "LB-20",
+    SKIPPED: "LB-26",
     EVERYTHING: "LB-03",
 }
 SHAPES = {shape.name: shape for shape in RULE_OF_SHAPE}
@@ -110,6 +121,7 @@ BUILT_ON = {
     SWAP: (PLAIN, CHUNK),
     RESUME: (PLAIN, REMOVED, ONE_WAY),
     ORDER: (PLAIN,),
+    SKIPPED: (PLAIN, REPLACED, REMOVED, ONE_WAY),
 }
 
 #: Rules about single calls, in whatever stratum they go wrong.
@@ -133,7 +145,7 @@ _ROWS = (Kind.ROW, Kind.OPT_OUT)
 #: tokens before and after.
 EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 400}
 
-TIMES = {ORDER: 3, ONE_WAY: 2, RESUME: 2, SWAP: 2}
+TIMES = {ORDER: 3, ONE_WAY: 2, RESUME: 2, SWAP: 2, SKIPPED: 2}
 
 #: Wall time for making one failing history smaller.
 SHRINK_SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 4.0, Budget.DEEP: 30.0}

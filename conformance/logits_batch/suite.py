@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
-from conformance.logits_batch import parameters, strata
+from conformance.logits_batch import host, parameters, strata
 from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised
 from conformance.logits_batch.play import play
+from conformance.logits_batch.processes import Untouched
 from conformance.logits_batch.simulator import Trial
 from conformance.rules import Evidence
 
@@ -70,10 +71,13 @@ def open_trial(
     folder: str,
 ) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
     """Open the trial of a plugin on one kind of evidence."""
+    host.vllm_config(model)  # takes a while, and every process needs it
+    # Before the class is touched for the first time.
+    untouched = Untouched.fork(cls) if evidence is Evidence.SIMULATOR else None
     found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
     bench = Bench(cls, model, found.choices(), settings.seed)
-    if evidence is Evidence.SIMULATOR:
-        return Trial(cls, plugin.fqcn, found, bench, settings.budget)
+    if untouched is not None:
+        return Trial(cls, plugin.fqcn, found, bench, settings.budget, untouched)
     module = importlib.import_module(f"conformance.logits_batch.{evidence.value}")
     return module.Trial(plugin, found, bench, model, settings, folder)
 

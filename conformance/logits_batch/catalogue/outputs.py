@@ -19,7 +19,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("batch update may be None, signaling no change to the batch constituents"),
+            document("may be None, signaling no change to the batch constituents"),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.refresh_metadata",
                 "update_state is called in every step",
@@ -43,7 +43,7 @@ RULES = (
                 "v1/sample/logits_processor/interface.py:BatchUpdate",
                 "output_tok_ids is a reference to the request's running output tokens list",
             ),
-            document("updated output_token_ids lists that it could have retained when added"),
+            document("the updated output_token_ids lists that it could have retained"),
         ),
         hint="Store the list itself; list(...), slices and tensors made from it are snapshots.",
     ),
@@ -140,10 +140,11 @@ RULES = (
     ),
     Rule(
         id="LB-26",
-        title="Steps in which apply is skipped lose nothing",
+        title="Steps without apply lose nothing",
         statement=(
-            "A processor that claims argmax invariance is not called in steps in which every "
-            "request is greedy; update_state is. Later rows are as if apply had been called."
+            "update_state is called in every step; apply is not where nothing is scheduled and, "
+            "for a processor that claims argmax invariance, where every request is greedy. Later "
+            "rows are as if it had been called."
         ),
         level=Level.MUST,
         section=SECTION,
@@ -155,6 +156,10 @@ RULES = (
             vllm(
                 "v1/sample/sampler.py:Sampler.sample",
                 "returns before the argmax-invariant processors when all requests are greedy",
+            ),
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.execute_model",
+                "updates the batch, and returns when no tokens are scheduled",
             ),
         ),
         hint="Do all bookkeeping in update_state; a flag or an update that waits for apply must "
@@ -170,7 +175,9 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("ensure that update_state discards information about finished requests"),
+            document(
+                "Ensure that ... update_state ... discards information about finished requests"
+            ),
         ),
         hint="Look for dictionaries keyed by something other than the row, for caches without a "
         "limit, and for lists that are only appended to.",

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that need a second process: the front end's, and another rank's.
+
+A process is forked before the plugin is first touched, and waits. Whatever the trial does to the
+class meanwhile (making instances, asking ``validate_params``) has not happened there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import inspect
+import multiprocessing
+import os
+import random
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import torch
+
+from conformance.logits_batch.bench import (
+    Bench,
+    PluginRaised,
+    call,
+    limited,
+    sampling_params,
+)
+from conformance.logits_batch.checks import Finding, failed, passed
+from conformance.logits_batch.parameters import rows_alone
+from conformance.logits_batch.play import differing, same
+from conformance.settings import UsageError
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from multiprocessing.connection import Connection
+
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+
+    from conformance.history import Choice
+    from conformance.logits_batch.simulator import Trial
+
+#: Steps for which a request runs alone.
+STEPS = 6
+
+#: Rows of one request, step by step, ``[vocabulary]`` each; or what was raised. Arrays, since
+#: torch hands tensors to other processes by reference, and these processes end.
+Rows = list[np.ndarray[Any, Any]] | str
+
+
+@attrs.frozen
+class Errand:
+    """What a second process is asked to do."""
+
+    what: str  #: a key of ``_ERRANDS``
+    model: str
+    parameters: Mapping[Choice, Mapping[str, Any]]
+    invalid: tuple[Mapping[str, Any], ...]
+    seed: int
+
+
+@attrs.define
+class Untouched:
+    """A process in which nothing has been done with the plugin yet; ends when its owner does."""
+
+    _connection: Connection
+    _pid: int
+
+    @classmethod
+    def fork(cls, plugin: type[LogitsProcessor]) -> Untouched:
+        """Fork the process; it waits for errands."""
+        mine, theirs = multiprocessing.Pipe()
+        if (pid := os.fork()) == 0:
+            status = 1
+            try:
+                mine.close()
+                _serve(theirs, plugin)
+                status = 0
+            finally:
+                os._exit(status)
+        theirs.close()
+        return cls(mine, pid)
+
+    def run(self, errand: Errand) -> Any:  # noqa: ANN401 - what the errand gives
+        """Run an errand in a process of its own, forked from the untouched one.
+
+        Raises:
+            EOFError: the plugin ended that process.
+
+        """
+        self._connection.send(errand)
+        return self._connection.recv()
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+def _serve(connection: Connection, plugin: type[LogitsProcessor]) -> None:
+    with suppress(EOFError):
+        while True:
+            errand = connection.recv()
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    connection.send(_ERRANDS[errand.what](plugin, errand))
+                    status = 0
+                finally:
+                    os._exit(status)
+            if os.waitpid(pid, 0)[1]:
+                return
+
+
+@attrs.frozen
+class Admitted:
+    """What ``validate_params`` did where nothing had been done with the class before."""
+
+    answers: tuple[str | None, ...]  #: for every ``on`` and ``off``, then every ``invalid``
+    changed: tuple[str, ...]  #: names of the parameter sets that it wrote to
+
+
+def _admit(plugin: type[LogitsProcessor], errand: Errand) -> Admitted:
+    answers: list[str | None] = []
+    changed = []
+    for name, keywords in _named(errand):
+        try:
+            params = sampling_params(keywords, name)
+        except UsageError:
+            answers.append(None)
+            continue
+        kept = copy.deepcopy(params)
+        answer = None
+        try:
+            with limited():
+                call("validate_params", plugin.validate_params, params)
+        except PluginRaised as error:
+            answer = str(error)
+        answers.append(answer)
+        if params != kept:
+            changed.append(name)
+    return Admitted(tuple(answers), tuple(changed))
+
+
+def _named(errand: Errand) -> list[tuple[str, Mapping[str, Any]]]:
+    named = [(f"{kind}[{index}]", kw) for (kind, index), kw in errand.parameters.items()]
+    return named + [(f"invalid[{index}]", kw) for index, kw in enumerate(errand.invalid)]
+
+
+def _rank(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
+    """Return the rows that another rank computes: what differs from rank to rank, differs."""
+    os.environ |= {"RANK": "1", "LOCAL_RANK": "1"}
+    random.seed(errand.seed + 1)
+    torch.manual_seed(errand.seed + 1)
+    np.random.seed(errand.seed % 2**32)  # noqa: NPY002 - the generator that plugins may draw from
+    # Every interpreter has a seed of its own for the hashes of strings; this one is forked.
+    module = sys.modules[plugin.__module__]
+    if not hasattr(module, "hash"):
+        module.hash = lambda value: builtins.hash((value, "another rank"))  # type: ignore[attr-defined]
+    return _unasked(plugin, errand)
+
+
+def _unasked(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
+    """Return the rows where ``validate_params`` has never been called."""
+    return rows_of(Bench(plugin, errand.model, errand.parameters, errand.seed))
+
+
+def _asked(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
+    """Return the rows where ``validate_params`` has just been called for each parameter set."""
+    _admit(plugin, errand)
+    return _unasked(plugin, errand)
+
+
+_ERRANDS = {"admit": _admit, "unasked": _unasked, "asked": _asked, "rank": _rank}
+
+
+def rows_of(bench: Bench) -> dict[Choice, Rows]:
+    """Return the rows that each parameter set gets alone."""
+    found: dict[Choice, Rows] = {}
+    for choice in bench.parameters:
+        try:
+            with limited():
+                found[choice] = [
+                    after[0].numpy().copy() for _, after in rows_alone(bench, choice, STEPS)
+                ]
+        except PluginRaised as error:
+            found[choice] = str(error)
+    return found
+
+
+def needs_no_instance(trial: Trial) -> Finding:
+    """LB-31: a class or static method that works in a process without instances."""
+    method = inspect.getattr_static(trial.plugin, "validate_params")
+    if not isinstance(method, classmethod | staticmethod):
+        return failed(
+            "validate_params is an ordinary method: vLLM calls it on the class, with the "
+            "parameters as its only argument"
+        )
+    errand = _errand(trial, "admit")
+    try:
+        admitted: Admitted = trial.untouched.run(errand)
+        unasked, again = (trial.untouched.run(_errand(trial, "unasked")) for _ in range(2))
+        asked: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "asked"))
+    except EOFError:
+        return _ended()
+    if admitted.changed:
+        return failed(f"validate_params wrote to the SamplingParams of {admitted.changed[0]}")
+    # Here instances have been made, and parameters been validated before.
+    later = _admit(trial.plugin, errand)
+    for (name, _), before, after in zip(
+        _named(errand), admitted.answers, later.answers, strict=True
+    ):
+        if before != after:
+            return failed(
+                f"where no instance has been made, {name} is {_answer(before)}; "
+                f"afterwards it is {_answer(after)}"
+            )
+    for choice, rows in asked.items():
+        apart = _apart(unasked[choice], rows)
+        if apart and not _apart(unasked[choice], again[choice]):
+            return failed(
+                f"{choice[0]}[{choice[1]}]: where validate_params was not called, as in the "
+                f"engine's own process, {apart}"
+            )
+    return Finding(Verdict.PASS, len(admitted.answers), len(admitted.answers))
+
+
+def same_on_every_rank(trial: Trial) -> Finding:
+    """LB-33: another process, with other seeds and another rank, computes the same rows."""
+    mine, again = rows_of(trial.bench), rows_of(trial.bench)
+    if any(_apart(again[choice], rows) for choice, rows in mine.items()):
+        return Finding(Verdict.NOT_VERIFIED, message="cannot be judged before LB-23 holds")
+    try:
+        theirs: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "rank"))
+    except EOFError:
+        return _ended()
+    acted = 0
+    for examples, (choice, rows) in enumerate(mine.items(), 1):
+        if apart := _apart(theirs[choice], rows):
+            return failed(
+                f"{choice[0]}[{choice[1]}]: in another process, such as a second rank's, {apart}",
+                examples,
+            )
+        acted += choice[0] == "on"
+    return passed(len(mine), acted)
+
+
+def _errand(trial: Trial, what: str) -> Errand:
+    bench = trial.bench
+    invalid = tuple(trial.parameters.invalid)
+    return Errand(what, bench.model, bench.parameters, invalid, bench.seed)
+
+
+def _ended() -> Finding:
+    return Finding(
+        Verdict.NOT_VERIFIED, message="a second process ended or hung; see LB-15, LB-16 and LB-24"
+    )
+
+
+def _answer(answer: str | None) -> str:
+    return "accepted" if answer is None else f"refused ({answer})"
+
+
+def _apart(got: Rows, expected: Rows) -> str | None:
+    """Say in what two runs of a request differ, if they do."""
+    if isinstance(got, str) or isinstance(expected, str):
+        return None if got == expected else f"there it says {got!r}"[:300]
+    for step, (first, second) in enumerate(zip(got, expected, strict=True)):
+        if not same(a := torch.from_numpy(first), b := torch.from_numpy(second)):
+            token, there, here = differing(a, b)[0]
+            return f"step {step} gives token {token} a logit of {there:.5g} instead of {here:.5g}"
+    return None
