@@ -124,7 +124,7 @@ def minds_inference_mode(bench: Bench) -> bool:
     choices = list(bench.parameters)
     with limited():
         inside = _rows(bench, choices, 3, torch.Tensor.clone)
-        outside = _rows(bench, choices, 3, torch.Tensor.clone, mode=False)
+        outside = _rows(bench, choices, 3, torch.Tensor.clone, inference=False)
     return isinstance(inside, PluginRaised) and not isinstance(outside, PluginRaised)
 
 
@@ -168,19 +168,18 @@ def _rows(
     steps: int,
     layout: Callable[[torch.Tensor], torch.Tensor],
     *,
-    mode: bool = True,
+    inference: bool = True,
 ) -> torch.Tensor | PluginRaised:
     """Return the rows of the last of some steps with one request for each choice."""
-    instance = bench.new()
-    plugin = instance if mode else instance.plugin
+    instance = Watched(bench.new().plugin, inference=inference)
     result = bench.table[:0]
     try:
-        lists = _serve(bench, plugin, choices)
+        lists = _serve(bench, instance, choices)
         for step in range(steps):
             if step:
-                plugin.update_state(None)
+                instance.update_state(None)
             logits = layout(bench.table[: len(choices)])
-            result = call("apply(logits)", plugin.apply, logits)
+            result = instance.apply(logits)
             for outputs in lists:
                 outputs.append(bench.tokens[step])
     except PluginRaised as error:

@@ -8,7 +8,7 @@ import signal
 import time
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import torch
@@ -66,6 +66,30 @@ class PluginHung(BaseException):
 _in_progress: list[str] = []
 
 
+class Observer(Protocol):
+    """Writes down what is done to a plugin."""
+
+    def parameters(self, params: SamplingParams, keywords: Mapping[str, Any]) -> None:
+        """Take note of what parameters were made of."""
+
+    def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
+        """Call a function of the plugin."""
+
+
+#: Who writes down what is done, if anybody does: see ``transcript``.
+_observers: list[Observer] = []
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Have an observer see all calls and all parameters made within the block."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
 def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
     """Call into the plugin.
 
@@ -76,6 +100,8 @@ def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a 
     """
     _in_progress.append(what)
     try:
+        if _observers:
+            return _observers[-1].call(function, *arguments)
         return function(*arguments)
     except (Exception, SystemExit) as error:
         raise PluginRaised(what, error) from error
@@ -116,8 +142,9 @@ class Watched(LogitsProcessor):
     Engines run their steps under ``torch.inference_mode``.
     """
 
-    def __init__(self, plugin: LogitsProcessor) -> None:
+    def __init__(self, plugin: LogitsProcessor, *, inference: bool = True) -> None:
         self.plugin = plugin
+        self._inference = inference
 
     def is_argmax_invariant(self) -> bool:
         """Return the plugin's claim."""
@@ -126,7 +153,7 @@ class Watched(LogitsProcessor):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Pass a batch update on."""
         name = "update_state(None)" if batch_update is None else "update_state(batch_update)"
-        with torch.inference_mode():
+        with torch.inference_mode(self._inference):
             call(name, self.plugin.update_state, batch_update)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
@@ -137,7 +164,7 @@ class Watched(LogitsProcessor):
 
         """
         shape = logits.shape  # the plugin may change the tensor that it was given
-        with torch.inference_mode():
+        with torch.inference_mode(self._inference):
             result = call("apply(logits)", self.plugin.apply, logits)
         if problem := misshapen(result, logits, shape):
             raise PluginMisshapen(problem)
@@ -219,6 +246,9 @@ class Bench:
         # Deep copies of whole parameter sets would be a third of the time of an example.
         for field in self._containers[choice, greedy]:
             setattr(params, field, copy.deepcopy(getattr(prototype, field)))
+        for observer in _observers:
+            changes = {"temperature": 0.0} if greedy and not prototype.temperature else {}
+            observer.parameters(params, {**self.parameters[choice], **changes})
         return params
 
     def unchanged(self, params: SamplingParams, choice: Choice, *, greedy: bool = False) -> bool:
@@ -306,9 +336,12 @@ def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
         # TOML and JSON keys are strings; vLLM's own front end converts them in the same way.
         values["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
     try:
-        return SamplingParams(**copy.deepcopy(values))
+        params = SamplingParams(**copy.deepcopy(values))
     except Exception as error:  # noqa: BLE001 - any refusal is the profile's
         raise UsageError(f"profile: {where} is refused by SamplingParams: {error}") from None
+    for observer in _observers:
+        observer.parameters(params, values)
+    return params
 
 
 def _integers(value: object) -> Iterator[int]:

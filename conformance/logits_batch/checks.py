@@ -269,14 +269,17 @@ def does_without_prompt(trial: Trial) -> Finding:
     """LB-25: requests whose prompt is given as embeddings have no prompt token ids."""
     bench = trial.bench
     for choice in bench.parameters:
-        instance = bench.new()
-        added = [(0, bench.params(choice), None, list[int]())]
-        try:
-            with limited():
-                instance.update_state(BatchUpdate(1, [], added, []))
-                instance.apply(bench.table[:1].clone())
-        except PluginRaised as error:
-            return failed(f"for a request without prompt token ids ({_name(choice)}): {error}")
+        for prompt in ([bench.tokens[0]], None):
+            instance = bench.new()
+            added = [(0, bench.params(choice), prompt, list[int]())]
+            try:
+                with limited():
+                    instance.update_state(BatchUpdate(1, [], added, []))
+                    instance.apply(bench.table[:1].clone())
+            except PluginRaised as error:
+                if prompt is not None:
+                    raise  # not about the prompt
+                return failed(f"for a request without prompt token ids ({_name(choice)}): {error}")
     return Finding(Verdict.PASS, len(bench.parameters), len(bench.parameters))
 
 

@@ -183,7 +183,8 @@ class Host:
 
     def sample(self, logits: torch.Tensor) -> None:
         """Run vLLM's own sampler over logits ``[rows, vocabulary]``; it may call the plugin."""
-        _sampler()(logits, self.batch.sampling_metadata)
+        with torch.inference_mode():
+            _sampler()(logits, self.batch.sampling_metadata)
 
     def samples(self, name: str) -> bool:
         """Tell whether this step ends a request's prefill, so that its row is sampled from."""

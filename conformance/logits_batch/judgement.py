@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Judged = tuple[Finding, dict[str, Any] | None]
 
 _SHAPE_OF_RULE = {
-    rule: shape for shape, rule in strata.RULE_OF_SHAPE.items() if shape is not strata.EVERYTHING
+    rule: shape for shape, rule in strata.RULE_OF_SHAPE.items() if shape != strata.EVERYTHING
 } | {"LB-04": strata.PLAIN}
 
 #: Rules that are judged here.
@@ -72,9 +72,7 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     examples = trial.stratum(shape)
     if rule == "LB-09":
         # The stratum makes it likely; trouble with None shows anywhere.
-        return examples + [
-            e for e in trial.examples() if e.shape is not shape and rule in e.rules()
-        ]
+        return examples + [e for e in trial.examples() if e.shape != shape and rule in e.rules()]
     if rule == "LB-03" and not any(e.played.troubles for e in trial.examples()):
         return examples + trial.stratum(strata.EVERYTHING)
     return examples
@@ -99,7 +97,7 @@ def _failure(
     smallest = strata.minimise(trial.bench, rule, smallest, trial.budget)
     trouble = next(t for t in smallest.played.troubles if rule in smallest.broken_by(t))
     message = f"{trouble.message} ({smallest.shape.title})"
-    if shape is strata.ORDER and (simpler := _simpler(trial, _PARTS)):
+    if shape == strata.ORDER and (simpler := _simpler(trial, _PARTS)):
         message += f"; {simpler} fails in a simpler history, look there first"
     acted = sum(bool(example.played.acted) for example in examples)
     return failed(message, len(examples), acted), trial.case(smallest, trouble)
@@ -127,6 +125,6 @@ def _simpler(trial: Trial, shapes: Iterable[Shape]) -> str:
             for shape in shapes
             for example in trial.stratum(shape)
             for rule in sorted(example.rules())
-            if rule in (strata.RULE_OF_SHAPE[shape], "LB-04", "LB-09", "LB-16")
+            if rule in (strata.RULE_OF_SHAPE[shape], "LB-04", "LB-09", "LB-14", "LB-16")
         )
     )

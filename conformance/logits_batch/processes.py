@@ -23,6 +23,7 @@ import torch
 
 from conformance.logits_batch.bench import (
     Bench,
+    PluginMisshapen,
     PluginRaised,
     call,
     limited,
@@ -188,7 +189,7 @@ def rows_of(bench: Bench) -> dict[Choice, Rows]:
                 found[choice] = [
                     after[0].numpy().copy() for _, after in rows_alone(bench, choice, STEPS)
                 ]
-        except PluginRaised as error:
+        except (PluginRaised, PluginMisshapen) as error:
             found[choice] = str(error)
     return found
 

@@ -130,7 +130,7 @@ class Trial:
         return [
             example
             for shape in strata.RULE_OF_SHAPE
-            if shape is not strata.EVERYTHING
+            if shape != strata.EVERYTHING
             for example in self.stratum(shape)
         ]
 

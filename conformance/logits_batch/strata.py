@@ -174,7 +174,7 @@ class Example:
                 return ("LB-09",)
             # Neighbours that come and go are what the plain stratum is about, too.
             return broken(PLAIN, trouble.kind)
-        if trouble.kind is Kind.RAISED and self.shape is CHURN:
+        if trouble.kind is Kind.RAISED and self.shape == CHURN:
             return (RULE_OF_KIND[trouble.kind],)
         return broken(self.shape, trouble.kind)
 
@@ -213,9 +213,9 @@ def _minds_none(bench: Bench, choice: Choice) -> bool:
 def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
     """Return the rules that trouble of a kind breaks in a stratum."""
     about = RULE_OF_SHAPE[shape]
-    if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape is PLAIN):
+    if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape == PLAIN):
         return (RULE_OF_KIND[kind],)
-    if kind is Kind.OPT_OUT and shape is PLAIN:
+    if kind is Kind.OPT_OUT and shape == PLAIN:
         return ("LB-04",)
     if kind is Kind.RAISED:
         return (about, RULE_OF_KIND[kind])
