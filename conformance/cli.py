@@ -7,6 +7,7 @@ Imports neither vLLM nor torch: ``--help`` and ``rules`` answer at once.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -128,6 +129,13 @@ def main() -> None:
     show_default=True,
     help="Seed of every random choice.",
 )
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Known failures, as TOML: [[known]] with rule, reason and, if you like, issue, expires "
+    "and plugin. Only others fail the run, and so do stale and expired entries. It never makes "
+    "a plugin conformant.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="The verdict of each plugin, and nothing else.")
 def certify(
     *,
@@ -139,6 +147,7 @@ def certify(
     server_url: str | None,
     report: Path,
     seed: int,
+    baseline: Path | None,
     quiet: bool,
 ) -> int:
     """Certify one or more plugins and write a certificate for each.
@@ -164,6 +173,7 @@ def certify(
         server_url=server_url,
         report=report,
         seed=seed,
+        baseline=baseline,
         python_path=tuple(sys.path),
     )
     return _certify(settings, Console(highlight=False), quiet=quiet)
@@ -194,7 +204,8 @@ def _certify(settings: Settings, console: Console, *, quiet: bool) -> int:
                     )
                     result = certification.run(check)
                     results.setdefault(check.plugin.target, []).append(result)
-                    if result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet:
+                    shown = result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet
+                    if shown and not certification.known(check):
                         _show_failure(console, settings, check.plugin, result)
         except KeyboardInterrupt:
             interrupted = True
@@ -267,6 +278,7 @@ def _show_certificates(
         if quiet:
             continue
         console.print(summary.table(document, width=console.width))
+        console.print(summary.known(document), end="", soft_wrap=True)
         folder = settings.report / report_folder(settings, plugin).name
         console.print(f"certificate: {folder}", style="dim", markup=False, soft_wrap=True)
         console.print()
@@ -294,29 +306,27 @@ def rules(interface: str | None, *, as_json: bool) -> None:
         document = [attrs.asdict(generation) for generation in generations]
         click.echo(json.dumps(document, indent=2))
         return
+    from conformance.reporting.reference import by_section
+
     for generation in generations:
         click.echo(f"{generation.name}: {generation.title}\n")
-        for rule in generation.rules:
-            click.echo(f"  {rule.id}  {rule.level:<6}  {rule.title}")
-        click.echo()
+        for section, members in by_section(generation.rules).items():
+            click.echo(section)
+            for rule in members:
+                click.echo(f"  {rule.id}  {rule.level:<6}  {rule.title}")
+            click.echo()
 
 
 @main.command()
 @click.argument("rule_id", metavar="RULE")
 def explain(rule_id: str) -> None:
     """Explain one rule: what it demands, where from, and what to check."""
+    from conformance.reporting import reference
+
     generation, rule = find_rule(rule_id)
-    click.echo(f"{rule.id} {rule.title}\n")
-    click.echo(f"{rule.statement}\n")
-    click.echo(f"level      {rule.level}")
-    click.echo(f"interface  {generation.name}")
-    click.echo(f"evidence   {', '.join(rule.evidence)}")
-    for source in rule.sources:
-        since = f" (since vLLM {source.since})" if source.since else ""
-        click.echo(f"source     {source.where}: {source.says}{since}")
-    click.echo(f"check      {rule.hint}")
-    if rule.resembles:
-        click.echo(f"resembles  {', '.join(rule.resembles)}")
+    specimens = reference.gallery(generation)
+    width = shutil.get_terminal_size().columns
+    click.echo(reference.text(rule, generation, specimens, width=width))
 
 
 @main.command()

@@ -76,6 +76,12 @@ def add(parser: pytest.Parser) -> None:
         metavar="N",
         help="seed of every random choice (default: fixed)",
     )
+    group.addoption(
+        "--baseline",
+        metavar="FILE",
+        help="known failures (rule, reason, optional issue and expiry): only others fail the run, "
+        "and so do stale and expired entries; never makes a plugin conformant",
+    )
 
 
 def settings(config: pytest.Config) -> Settings:
@@ -108,6 +114,7 @@ def settings(config: pytest.Config) -> Settings:
                 if config.getoption("conformance_seed") is None
                 else config.getoption("conformance_seed")
             ),
+            baseline=Path(path) if (path := config.getoption("baseline")) else None,
             directory=config.invocation_params.dir,
             python_path=tuple(sys.path),
         )

@@ -19,6 +19,7 @@ from conformance import pytest_options
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
+    from conformance.baseline import Entry
     from conformance.runner import Certification, Check
     from conformance.target import Plugin
     from conformance.verdict import ExitStatus, RuleResult
@@ -143,6 +144,11 @@ class _Session:
         self.results.setdefault(check.plugin.target, []).append(result)
         self.contexts |= self.certification.contexts
         return result
+
+    def known(self, check: Check) -> Entry | None:
+        """Return the entry of the baseline for a check."""
+        assert self.certification is not None
+        return self.certification.known(check)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -292,6 +298,9 @@ class RuleItem(pytest.Item):
         shown = "advice" if advice else result.verdict.value
         self.user_properties += [("rule", result.rule), ("verdict", shown)]
         if result.verdict in (Verdict.FAIL, Verdict.ERROR) and not advice:
+            entry = self._conformance.known(self.check)
+            if result.verdict is Verdict.FAIL and entry is not None:
+                pytest.xfail(f"{result.message} [known: {entry.reason}]")
             raise _Broken(result)
         if result.verdict is not Verdict.PASS:
             pytest.skip(f"{shown}: {result.message}")

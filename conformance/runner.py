@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from conformance import profile
+from conformance import baseline, profile
 from conformance import target as targets
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
 from conformance.generations import named
 from conformance.rules import Evidence
 from conformance.settings import Budget, Settings, UsageError
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import RuleResult, Verdict, must_wait
 from conformance.worker import JobDied, JobHung, Zygote, ZygoteFailed
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def validate(settings: Settings) -> None:
     if not (there.is_dir() and os.access(there, os.W_OK)):
         why = "cannot be written to" if there.is_dir() else "is no folder"
         raise UsageError(f"--conformance-report {str(settings.report)!r}: {there} {why}.")
+    baseline.entries(settings)
     for text in settings.targets:
         targets.parse(text, settings.directory)
     if settings.profile is not None and ":" not in settings.profile:
@@ -202,6 +203,10 @@ class Certification:
             self._open_next(check.evidence)
         return result
 
+    def known(self, check: Check) -> baseline.Entry | None:
+        """Return the entry of the baseline for a check, unless it has expired."""
+        return baseline.known(self.settings, check.rule, check.plugin.target)
+
     def fork_replay(self, plugin: Plugin, case: dict[str, Any], folder: Path) -> Job:
         """Fork a job that plays a counterexample again."""
         return self._live_zygote().fork(
@@ -236,14 +241,14 @@ class Certification:
         if plugin.broken:
             if check.rule == generation.loading_rule:
                 return RuleResult(check.rule, Verdict.FAIL, evidence, 1, 0, 0.0, plugin.broken)
-            return _not_verified(check, f"cannot be judged before {generation.loading_rule} holds")
+            return _not_verified(check, must_wait([generation.loading_rule]))
         if any(
             found.verdict is Verdict.FAIL and earlier.rule == generation.survival_rule
             for earlier, found in self.results.items()
             if earlier.plugin == plugin and earlier.evidence is not evidence
         ):
             # Waiting for a hang in an engine, and then in a server, would teach nobody anything.
-            return _not_verified(check, f"cannot be judged before {generation.survival_rule} holds")
+            return _not_verified(check, must_wait([generation.survival_rule]))
         if (key := (plugin.target, evidence)) in self._ended:
             return self._after_the_end(check, self._ended[key])
         return None
@@ -287,11 +292,11 @@ class Certification:
         survival = named(check.plugin.generation).survival_rule
         known = [c for c in self.results if c.plugin == check.plugin and c.rule == survival]
         if any(self.results[c].verdict is Verdict.FAIL for c in known):
-            return _not_verified(check, f"cannot be judged before {survival} holds: {message}")
+            return _not_verified(check, must_wait([survival], message))
         others = [p for p in self._pending if p != check and p.rule == survival]
         if check.rule == survival or not any(p.plugin == check.plugin for p in others):
             return RuleResult(check.rule, Verdict.FAIL, check.evidence, 1, 1, 0.0, message)
-        return _not_verified(check, f"cannot be judged before {survival} holds: {message}")
+        return _not_verified(check, must_wait([survival], message))
 
     def _job(self, plugin: Plugin, evidence: Evidence) -> Job:
         key = (plugin.target, evidence)

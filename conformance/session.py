@@ -6,9 +6,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from conformance import baseline
 from conformance.reporting import certificate, folder
 from conformance.runner import folder_name
-from conformance.verdict import ExitStatus, exit_status
+from conformance.verdict import ExitStatus, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,11 +55,13 @@ def write_reports(
             seconds=round(time.monotonic() - started, 2),
             interrupted=interrupted,
         )
+        if settings.baseline is not None:
+            document["baseline"] = baseline.marks(settings, document)
         folder.write(document, plugin, report_folder(settings, plugin))
         documents.append(document)
     return documents
 
 
 def status(documents: Sequence[Mapping[str, Any]]) -> ExitStatus:
-    """Return the exit status of a run that ended with these certificates."""
-    return exit_status(certificate.conclusion(document) for document in documents)
+    """Return the exit status of a run that ended with these certificates: the worst one's."""
+    return worst(baseline.status(document) for document in documents)

@@ -45,6 +45,7 @@ class Settings:
     server_url: str | None = None
     report: Path = Path("reports/local")
     seed: int = DEFAULT_SEED
+    baseline: Path | None = None  #: file of known failures
     directory: Path = attrs.field(factory=Path.cwd)  #: relative targets start here
     python_path: tuple[str, ...] = ()  #: ``sys.path`` of the caller, for the workers
 

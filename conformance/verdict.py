@@ -7,6 +7,7 @@ nothing else in this project turns rule results into a verdict.
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,18 @@ def combine(
     )
 
 
+def must_wait(rules: Iterable[str], why: str | None = None) -> str:
+    """Return the sentence for a rule that cannot be judged while others are broken."""
+    sentence = f"cannot be judged before {', '.join(rules)} holds"
+    return f"{sentence}: {why}" if why else sentence
+
+
+def waits_for(message: str) -> tuple[str, ...]:
+    """Return the rules that a sentence of :func:`must_wait` names; none for any other."""
+    found = re.match(r"cannot be judged before ([A-Z0-9, -]+) holds", message)
+    return tuple(found[1].split(", ")) if found else ()
+
+
 def decide(verdicts: Iterable[RuleVerdict]) -> Conclusion:
     """Decide on a plugin: conformant iff every applicable MUST is ``pass``.
 
@@ -156,8 +169,10 @@ _EXIT_STATUS = {
 
 def exit_status(conclusions: Iterable[Conclusion]) -> ExitStatus:
     """Return the exit status for a run over several plugins: the worst one speaks."""
-    conclusions = set(conclusions)
-    for conclusion, status in _EXIT_STATUS.items():
-        if conclusion in conclusions:
-            return status
-    return ExitStatus.INCOMPLETE
+    return worst(_EXIT_STATUS[conclusion] for conclusion in conclusions)
+
+
+def worst(statuses: Iterable[ExitStatus]) -> ExitStatus:
+    """Return the exit status that outranks the others; of nothing, nothing was shown."""
+    ranks = list(_EXIT_STATUS.values())
+    return min(statuses, key=ranks.index, default=ExitStatus.INCOMPLETE)

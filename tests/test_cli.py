@@ -11,7 +11,7 @@ import attrs
 import pytest
 from click.testing import CliRunner
 from samples import PLUGIN, sample
-from support import DEFECTIVE
+from support import DEFECTIVE, ROOT
 from user import CLI, certificates, run
 
 from conformance import __version__
@@ -125,27 +125,29 @@ def test_version(tmp_path: Path) -> None:
 
 
 def test_rules_are_listed(tmp_path: Path) -> None:
-    """``rules`` lists every rule with its level and title, as text and as JSON."""
+    """``rules`` lists every rule with its level and title by section, and as JSON."""
     _, text = run(*CLI, "rules", folder=tmp_path)
     _, listed = run(*CLI, "rules", "--interface", "logits/batch", "--json", folder=tmp_path)
     (generation,) = json.loads(listed)
 
     for known in all_generations():
         for rule in known.rules:
-            assert f"  {rule.id}  {rule.level:<6}  {rule.title}\n" in text
+            section = text.partition(f"\n{rule.section}\n")[2].partition("\n\n")[0]
+            assert f"  {rule.id}  {rule.level:<6}  {rule.title}" in section.splitlines()
     assert generation["name"] == "logits/batch"
     assert generation["rules"][0]["id"] == "LB-01"
     assert generation["rules"][0]["sources"]
 
 
 def test_a_rule_is_explained(tmp_path: Path) -> None:
-    """``explain`` gives statement, level, evidence, sources and what to check."""
+    """``explain`` gives all that the reference has for a rule, the defective plugins included."""
     status, said = run(*CLI, "explain", "lb-06", folder=tmp_path)
-    headings = [line.split()[0] for line in said.splitlines()[4:]]
+    headings = {line[:11].strip() for line in said.splitlines()}
 
     assert status == 0
     assert said.startswith("LB-06 A request that takes over a row starts clean\n\n")
-    assert set(headings) >= {"level", "interface", "evidence", "source", "check"}
+    assert headings >= {"level", "interface", "section", "evidence", "source", "check"}
+    assert f"\ndefective  {DEFECTIVE.relative_to(ROOT)}/keeps_replaced_occupant.py: a " in said
 
 
 def test_badges_are_drawn_again(reports: Path, tmp_path: Path) -> None:

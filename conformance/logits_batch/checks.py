@@ -36,7 +36,8 @@ class Finding:
     examples: int = 0
     acted: int = 0
     message: str | None = None
-    case: dict[str, Any] | None = None  #: the counterexample, where there is one
+    #: For a failure without a history: what ``demonstrations`` needs to show it again.
+    case: dict[str, Any] | None = None
 
 
 def passed(examples: int, acted: int) -> Finding:
@@ -48,9 +49,16 @@ def passed(examples: int, acted: int) -> Finding:
     return Finding(Verdict.PASS, examples, acted)
 
 
-def failed(message: str, examples: int = 1, acted: int | None = None) -> Finding:
+def failed(
+    message: str,
+    examples: int = 1,
+    acted: int | None = None,
+    *,
+    case: dict[str, Any] | None = None,
+) -> Finding:
     """Return a failure."""
-    return Finding(Verdict.FAIL, examples, examples if acted is None else acted, message)
+    acted = examples if acted is None else acted
+    return Finding(Verdict.FAIL, examples, acted, message, case)
 
 
 def no_claim() -> Finding:
@@ -103,7 +111,7 @@ def acts(trial: Trial) -> Finding:
     if trial.blocking():
         return Finding(Verdict.NOT_VERIFIED, len(examples), acted, trial.blocked())
     if trial.parameters.declared:
-        return failed(sentence, len(examples))
+        return failed(sentence, len(examples), case={"choice": idle[0]})
     return Finding(Verdict.NOT_VERIFIED, len(examples), acted, sentence)
 
 
@@ -126,7 +134,7 @@ def live_list(trial: Trial) -> Finding:
                     grown.append([_delta(before, after) for before, after in rows])
                     rebuilt.append(
                         [
-                            _delta(*_resumed(bench, choice, outputs[:length]))
+                            _delta(*resumed(bench, choice, outputs[:length]))
                             for length in range(len(outputs) + 1)
                         ]
                     )
@@ -145,6 +153,7 @@ def live_list(trial: Trial) -> Finding:
                     f"differ in a fresh instance, and are the same in one that saw the outputs "
                     f"grow: it keeps a copy of the output list",
                     examples,
+                    case={"choice": choice, "outputs": (first, second), "step": told_apart[0]},
                 )
     if not depends:
         return Finding(
@@ -161,7 +170,7 @@ def claim_is_true(trial: Trial) -> Finding:
             return no_claim()
         examples = acted = 0
         for choice in _on(bench):
-            for before, after in _scaled_rows(bench, choice, trial.budget):
+            for before, after in scaled_rows(bench, choice, trial.budget):
                 examples += 1
                 acted += not torch.equal(before, after)
                 best = int(before[0].argmax())
@@ -173,6 +182,7 @@ def claim_is_true(trial: Trial) -> Finding:
                         f"{after[0, other]:.6g}) instead of token {best} "
                         f"({before[0, best]:.6g} -> {after[0, best]:.6g})",
                         examples,
+                        case={"choice": choice},
                     )
     return passed(examples, acted)
 
@@ -259,9 +269,14 @@ def deterministic(trial: Trial) -> Finding:
                         f"{_name(choice)}, step {step}: token {token} got {expected:.6g} the "
                         f"first time and {got:.6g} again, for the same request",
                         examples,
+                        case={"choice": choice, "draws": False},
                     )
         if not torch.equal(state, torch.random.get_rng_state()):
-            return failed(f"{_name(choice)} draws from torch's global random generator", examples)
+            return failed(
+                f"{_name(choice)} draws from torch's global random generator",
+                examples,
+                case={"choice": choice, "draws": True},
+            )
     return passed(examples, acted)
 
 
@@ -301,7 +316,7 @@ def _output_pairs(tokens: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[in
     ]
 
 
-def _resumed(
+def resumed(
     bench: Bench, choice: Choice, outputs: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return logits before and after for a request that is added with outputs."""
@@ -324,7 +339,7 @@ def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
     return same(first.flatten(), second.flatten())
 
 
-def _scaled_rows(
+def scaled_rows(
     bench: Bench, choice: Choice, budget: Budget
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield logits before and after, over ties, near ties, masked, negative and scaled rows."""

@@ -13,7 +13,7 @@ from conformance import history
 from conformance.logits_batch import batches, strata
 from conformance.logits_batch.checks import Finding, failed, passed
 from conformance.logits_batch.play import Kind
-from conformance.verdict import Verdict
+from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ RULES = frozenset(_SHAPE_OF_RULE) | frozenset(strata.RULE_OF_KIND.values())
 BLOCKING = set(strata.RULE_OF_KIND) - {Kind.RAISED}
 
 #: What the mixed stratum of moves is made of.
-_PARTS = (strata.REPLACED, strata.ONE_WAY, strata.SWAP, strata.CHUNK, strata.REMOVED)
+_PARTS = (strata.SWAP, strata.CHUNK)
 
 
 def judge(trial: Trial, rule: str) -> Judged:
@@ -56,8 +56,7 @@ def judge(trial: Trial, rule: str) -> Judged:
     failing = [example for example in examples if rule in example.rules()]
     acted = sum(bool(example.played.acted) for example in examples)
     if failing and (first := _look_first(trial, rule, shape)):
-        why = f"cannot be judged before {first} holds"
-        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, why), None
+        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, must_wait(first)), None
     if failing:
         return _failure(trial, rule, shape, examples, failing)
     if why := _obstacle(trial, shape, examples):
@@ -78,11 +77,11 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     return examples
 
 
-def _look_first(trial: Trial, rule: str, shape: Shape | None) -> str:
-    """Return the rules that a failure of this one follows from, or an empty string."""
+def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
+    """Return the rules that a failure of this one follows from."""
     if rule == "LB-16" and batches.minds_inference_mode(trial.bench):
-        return "LB-29"
-    return _simpler(trial, strata.BUILT_ON.get(shape, ())) if shape else ""
+        return ["LB-29"]
+    return _simpler(trial, strata.BUILT_ON.get(shape, ())) if shape else []
 
 
 def _failure(
@@ -98,7 +97,7 @@ def _failure(
     trouble = next(t for t in smallest.played.troubles if rule in smallest.broken_by(t))
     message = f"{trouble.message} ({smallest.shape.title})"
     if shape == strata.ORDER and (simpler := _simpler(trial, _PARTS)):
-        message += f"; {simpler} fails in a simpler history, look there first"
+        message += f"; {', '.join(simpler)} fails in a simpler history, look there first"
     acted = sum(bool(example.played.acted) for example in examples)
     return failed(message, len(examples), acted), trial.case(smallest, trouble)
 
@@ -112,14 +111,13 @@ def _obstacle(trial: Trial, shape: Shape | None, examples: Sequence[Example]) ->
     kinds = {trouble.kind for example in examples for trouble in example.played.troubles}
     if (kinds if shape else kinds & BLOCKING) or not examples:
         # Not about this rule, yet nobody knows what would have come after.
-        owners = ", ".join(sorted({owner for e in examples for owner in e.rules()}))
-        return f"cannot be judged before {owners} holds"
+        return must_wait(sorted({owner for example in examples for owner in example.rules()}))
     return "" if trial.parameters.on else trial.unknown_switch()
 
 
-def _simpler(trial: Trial, shapes: Iterable[Shape]) -> str:
+def _simpler(trial: Trial, shapes: Iterable[Shape]) -> list[str]:
     """Return the rules that are broken in strata which another one is made of."""
-    return ", ".join(
+    return list(
         dict.fromkeys(
             rule
             for shape in shapes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
     from conformance.history import Choice
@@ -33,7 +33,7 @@ class Ledger:
         """Note that a rule is broken; the first message stands."""
         self.troubles.setdefault(rule, message)
         if self.blocked is None:
-            self.blocked = f"cannot be judged before {rule} holds: {message}"
+            self.blocked = must_wait([rule], message)
 
     def saw(self, rule: str, count: int = 1) -> None:
         """Note that a rule was seen to hold."""

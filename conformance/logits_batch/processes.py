@@ -33,10 +33,10 @@ from conformance.logits_batch.checks import Finding, failed, passed
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import differing, same
 from conformance.settings import UsageError
-from conformance.verdict import Verdict
+from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from multiprocessing.connection import Connection
 
     from vllm.v1.sample.logits_processor import LogitsProcessor
@@ -56,7 +56,7 @@ Rows = list[np.ndarray[Any, Any]] | str
 class Errand:
     """What a second process is asked to do."""
 
-    what: str  #: a key of ``_ERRANDS``
+    what: str  #: a key of :data:`ERRANDS`
     model: str
     parameters: Mapping[Choice, Mapping[str, Any]]
     invalid: tuple[Mapping[str, Any], ...]
@@ -85,7 +85,7 @@ class Untouched:
         theirs.close()
         return cls(mine, pid)
 
-    def run(self, errand: Errand) -> Any:  # noqa: ANN401 - what the errand gives
+    def run(self, errand: Any) -> Any:  # noqa: ANN401 - what the errand gives
         """Run an errand in a process of its own, forked from the untouched one.
 
         Raises:
@@ -110,7 +110,7 @@ def _serve(connection: Connection, plugin: type[LogitsProcessor]) -> None:
             if pid == 0:
                 status = 1
                 try:
-                    connection.send(_ERRANDS[errand.what](plugin, errand))
+                    connection.send(ERRANDS[errand.what](plugin, errand))
                     status = 0
                 finally:
                     os._exit(status)
@@ -177,7 +177,13 @@ def _asked(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
     return _unasked(plugin, errand)
 
 
-_ERRANDS = {"admit": _admit, "unasked": _unasked, "asked": _asked, "rank": _rank}
+#: What the second process can be asked; ``demonstrations`` adds to it.
+ERRANDS: dict[str, Callable[[type[LogitsProcessor], Any], Any]] = {
+    "admit": _admit,
+    "unasked": _unasked,
+    "asked": _asked,
+    "rank": _rank,
+}
 
 
 def rows_of(bench: Bench) -> dict[Choice, Rows]:
@@ -235,7 +241,7 @@ def same_on_every_rank(trial: Trial) -> Finding:
     """LB-33: another process, with other seeds and another rank, computes the same rows."""
     mine, again = rows_of(trial.bench), rows_of(trial.bench)
     if any(_apart(again[choice], rows) for choice, rows in mine.items()):
-        return Finding(Verdict.NOT_VERIFIED, message="cannot be judged before LB-23 holds")
+        return Finding(Verdict.NOT_VERIFIED, message=must_wait(["LB-23"]))
     try:
         theirs: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "rank"))
     except EOFError:

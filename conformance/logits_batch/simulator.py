@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance import history
-from conformance.logits_batch import batches, checks, judgement, memory, processes, strata
+from conformance.logits_batch import batches, checks, demonstrations, judgement, memory, processes, strata
 from conformance.logits_batch.bench import (
     CALL_LIMIT,
     Bench,
@@ -21,7 +21,7 @@ from conformance.logits_batch.bench import (
 from conformance.logits_batch.parameters import Parameters, starter
 from conformance.logits_batch.play import Kind
 from conformance.rules import Evidence
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,6 +81,8 @@ class Trial:
         """Judge one rule."""
         started = time.perf_counter()
         finding, case = self._find(rule)
+        if finding.verdict is Verdict.FAIL:
+            case = demonstrations.shown(self, rule, finding, case)
         return RuleResult(
             rule=rule,
             verdict=finding.verdict,
@@ -146,7 +148,7 @@ class Trial:
 
     def blocked(self) -> str:
         """Say which rules must hold before this one can be judged."""
-        return f"cannot be judged before {', '.join(sorted(self.blocking()))} holds"
+        return must_wait(sorted(self.blocking()))
 
     def unknown_switch(self) -> str:
         """Say that nobody knows how to switch the plugin on, and what to write."""
@@ -174,9 +176,7 @@ class Trial:
     def _elsewhere(self, rule: str, owner: str, message: str) -> Finding:
         if rule == owner:
             return checks.failed(message)
-        return checks.Finding(
-            Verdict.NOT_VERIFIED, message=f"cannot be judged before {owner} holds: {message}"
-        )
+        return checks.Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
 
 
 def _case(trial: Trial, example: Example, trouble: Trouble) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance import baseline
 from conformance.reporting.certificate import conclusion
 from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict
@@ -71,6 +72,16 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     return result
 
 
+def known(certificate: Mapping[str, Any]) -> Text:
+    """Return what the baseline says about a certificate, a line for each entry."""
+    marks = certificate.get("baseline", ())
+    text = Text()
+    for mark in marks:
+        style = "dim" if mark["state"] == baseline.State.KNOWN else "bold red"
+        text.append(f"baseline: {baseline.sentence(mark)}\n", style=style)
+    return text
+
+
 def headline(certificate: Mapping[str, Any]) -> Text:
     """Return the verdict on one line: target, verdict, counts."""
     verdict = conclusion(certificate)
@@ -103,6 +114,7 @@ def text(certificate: Mapping[str, Any], *, width: int = 100, colour: bool = Fal
     )
     console.print(headline(certificate))
     console.print(table(certificate, width=width))
+    console.print(known(certificate), end="")
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
@@ -128,4 +140,6 @@ def markdown(certificate: Mapping[str, Any]) -> str:
             f"| {rule['id']} | {rule['title']}{note} | {rule['verdict']} | "
             f"{rule['acted']}/{rule['examples']} | {' '.join(rule['evidence'])} |"
         )
+    if marks := certificate.get("baseline"):
+        lines += ["", *(f"- baseline: {baseline.sentence(mark)}" for mark in marks)]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,9 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("must subclass LogitsProcessor and define (at minimum) four methods"),
+            document(
+                "must subclass ... LogitsProcessor and define (at minimum) the following methods"
+            ),
             vllm(
                 "v1/sample/logits_processor/__init__.py:_load_logitsprocs_by_fqcns",
                 "a name is <module>:<type>, the object a subclass of LogitsProcessor",
@@ -41,7 +43,9 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("__init__(self, vllm_config, device, is_pin_memory)"),
+            document(
+                "__init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool)"
+            ),
             vllm(
                 "v1/sample/logits_processor/__init__.py:build_logitsprocs",
                 "ctor(vllm_config, device, is_pin_memory)",
@@ -98,7 +102,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(document("vLLM will invoke update_state() and apply() in every engine step"),),
+        sources=(document("vLLM will invoke update_state() and apply() ... in every engine step"),),
         hint="Look for loops without a bound, locks, network calls, sys.exit and native code.",
         evidence=ALL,
     ),
@@ -159,7 +163,7 @@ RULES = (
         section=SECTION,
         sources=(
             document("different ways of making your logits processor visible to vLLM"),
-            document("the examples below show how a user would pass a custom argument"),
+            document("The examples below show how a user would pass a custom argument"),
         ),
         hint="Look for state that is shared between the front end and the engine in one process, "
         "for settings taken from the environment, and for values that change on their way through "

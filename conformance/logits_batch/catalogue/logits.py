@@ -16,8 +16,8 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("the transformed logits tensor is then passed to softmax"),
-            document("return a transformed (num_requests) x (vocab_size) logits tensor"),
+            document("The transformed logits tensor is then passed to softmax"),
+            document("Return a transformed (num_requests) x (vocab_size) logits tensor"),
         ),
         hint="Check that apply returns the tensor it changed, and that the extra_args key is "
         "spelled as in the profile; parameters that act only after many tokens need a smaller "
@@ -35,7 +35,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("True if the logits processor never changes the highest-logit token"),
+            document("never changes what is the highest-logit-value token ID for a given request"),
             vllm("v1/sample/sampler.py:Sampler.sample", "skipped when all requests are greedy"),
         ),
         hint="If the plugin masks, forces or biases tokens, return False: with True it is skipped "
@@ -49,7 +49,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("return a transformed (num_requests) x (vocab_size) logits tensor"),
+            document("Return a transformed (num_requests) x (vocab_size) logits tensor"),
             vllm(
                 "v1/sample/logits_processor/interface.py:LogitsProcessor.apply",
                 "the updated tensor must be returned but may be modified in-place",

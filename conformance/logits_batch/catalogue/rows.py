@@ -20,8 +20,8 @@ RULES = (
         section=SECTION,
         sources=(
             document(
-                "for all requests which enable the logits processor, it applies a transformation "
-                "to the corresponding row"
+                "For all requests which enable the logits processor, the logits processor applies "
+                "a transformation to the corresponding row of the logits tensor"
             ),
         ),
         hint="Look for one value kept for all requests, for arithmetic over the batch dimension, "
@@ -51,8 +51,8 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("use Add operations to replace as many finished requests with new requests"),
-            document("discards information about requests which are replaced by an Add"),
+            document("Use Add operations to replace as many finished requests with new requests"),
+            document("discards information about ... requests which are replaced by an Add"),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch._register_add_request",
                 "a reused index is popped from `removed`",
@@ -72,7 +72,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("apply a Unidirectional Move to fill the empty slot"),
+            document("apply a Unidirectional Move ... to fill the empty slot"),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.condense",
                 "destinations are popped from `removed`",
@@ -105,7 +105,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(document("apply Remove operations to finished requests"),),
+        sources=(document("Apply Remove operations to finished requests"),),
         hint="Process `removed` in every update, with .pop(index, None).",
         evidence=ENGINE,
     ),
@@ -119,8 +119,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("must process operations in the following order: removes, adds, moves"),
-            document("Move operations can be assumed to be applied in the order they appear"),
+            document(
+                "must process batch update operations in the following order: removes, adds, moves"
+            ),
+            document(
+                "Move operations can be assumed to be applied in the order in which they appear"
+            ),
         ),
         hint="Do not move from a snapshot of the old state, and do not sort moves.",
         resembles=("torch-spyre/sendnn-inference@07928f2f",),
@@ -135,7 +139,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("consume a (num_requests) x (vocab_size) logits tensor"),
+            document("Consume a (num_requests) x (vocab_size) logits tensor"),
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
                 "max_num_reqs is scheduler_config.max_num_seqs",
