@@ -58,6 +58,7 @@ class Shape:
     first: int = 3  #: requests that join in the first step, at most
     live: int = 5  #: requests alive at the same time, at most
     prompt: int = 3  #: prompt length, at most
+    shortest: int = 1  #: prompt length, at least
     #: ``stack``: the latest first; ``replaced``: as many join as finish, in the same step;
     #: ``alone``: never in a step in which others join; ``free``: anyhow.
     finish: Literal["never", "stack", "replaced", "alone", "free"] = "never"
@@ -82,29 +83,30 @@ def histories(
     Draws are few and small integers, each simplest at zero,
     so that generation is fast and a failing history shrinks to a few plain steps.
     """
-    joined = 0
+    requests: dict[str, Request] = {}
     prefill: dict[str, int] = {}  # live request -> tokens still to compute, in joining order
     outputs: dict[str, int] = {}
-    lengths: dict[str, int] = {}
     steps: list[Step] = []
     # Mostly long, since little happens in the first steps; the simplest is still the shortest.
     counts = (*range(1, shape.steps + 1), *(shape.steps - 1, shape.steps) * shape.steps)
     count = draw(st.sampled_from(counts))
     for index in range(count):
         finish = _draw_finish(draw, shape, list(prefill)) if index else ()
+        idling = shape.greedy and 3 * index // count == 1
+        if idling:
+            # Those that are not greedy leave, and a while without ``apply`` begins.
+            random = [name for name in prefill if not requests[name].greedy]
+            finish = tuple(dict.fromkeys([*random, *finish]))
         for name in finish:
             del prefill[name]
         join: list[Request] = []
         for _ in range(_draw_joins(draw, shape, index, len(prefill), len(finish))):
-            length = draw(st.integers(1, shape.prompt))
-            start = draw(st.integers(0, len(tokens) - 1))
-            name = _name(joined)
-            joined += 1
-            prompt = tuple(tokens[(start + offset) % len(tokens)] for offset in range(length))
-            choice = draw(st.sampled_from(choices))
-            greedy = shape.greedy and draw(st.sampled_from((True, True, False)))
-            join.append(Request(name, prompt, choice, greedy))
-            prefill[name], outputs[name], lengths[name] = length, 0, length
+            request = _draw_request(draw, shape, _name(len(requests)), choices, tokens)
+            if shape.greedy:
+                request = attrs.evolve(request, greedy=idling or draw(st.booleans()))
+            join.append(request)
+            requests[request.name] = request
+            prefill[request.name], outputs[request.name] = len(request.prompt), 0
         new = {request.name for request in join}
         pause: tuple[str, ...] = ()
         if shape.pause and index and (old := [name for name in prefill if name not in new]):
@@ -116,7 +118,7 @@ def histories(
         for name, remaining in prefill.items():
             if name in pause:
                 # Preempted: everything is computed again when it comes back.
-                prefill[name] = lengths[name] + outputs[name]
+                prefill[name] = len(requests[name].prompt) + outputs[name]
             elif shape.chunk and remaining > 1 and (left := draw(st.integers(0, remaining - 1))):
                 chunk.append((name, remaining - left))
                 prefill[name] = left
@@ -130,6 +132,15 @@ def histories(
                 outputs[name] += repeat - 1
         steps.append(Step(finish, tuple(join), pause, tuple(chunk), repeat))
     return tuple(steps)
+
+
+def _draw_request(
+    draw: DrawFn, shape: Shape, name: str, choices: Sequence[Choice], tokens: Sequence[int]
+) -> Request:
+    length = draw(st.integers(shape.shortest, shape.prompt))
+    start = draw(st.integers(0, len(tokens) - 1))
+    prompt = tuple(tokens[(start + offset) % len(tokens)] for offset in range(length))
+    return Request(name, prompt, draw(st.sampled_from(choices)))
 
 
 def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]:

@@ -32,11 +32,19 @@ class Specimen:
     target: str
     rule: str | None  #: the rule it must fail by; None for one that must pass
     profile: Mapping[str, Any]
+    kind: str = ""  #: what sort of processor it is
+    evidence: Evidence = Evidence.SIMULATOR  #: the cheapest that shows its fault
+    advice: tuple[str, ...] = ()  #: each SHOULD that it breaks knowingly
 
     @property
     def name(self) -> str:
         """A short name for test ids."""
         return Path(self.target.partition(":")[0]).stem
+
+    @property
+    def label(self) -> str:
+        """The class, and whether the harness has to find out how it is switched on."""
+        return self.target.rpartition(":")[2] + ("" if self.profile else "-discovered")
 
 
 def gallery(folder: Path) -> list[Specimen]:
@@ -49,7 +57,16 @@ def gallery(folder: Path) -> list[Specimen]:
             document = tomllib.loads((folder / profile).read_text(encoding="utf-8"))
             profile = document["logits-processor"]
         target = f"{folder / entry['file']}:{entry['class']}"
-        specimens.append(Specimen(target, entry.get("rule"), profile))
+        specimens.append(
+            Specimen(
+                target,
+                entry.get("rule"),
+                profile,
+                entry.get("kind", ""),
+                Evidence(entry.get("evidence", "simulator")),
+                tuple(entry.get("advice", ())),
+            )
+        )
     return specimens
 
 

@@ -43,6 +43,7 @@ SHAPES = (
     Shape(name="stack", title="", finish="stack"),
     Shape(name="churn", title="", finish="stack", stays=True),
     Shape(name="resume", title="", pause=True, join_later=False, repeat=False),
+    Shape(name="skipped", title="", finish="free", idle=True, greedy=True, steps=9, shortest=2),
 )
 
 

@@ -64,6 +64,13 @@ def judge(trial: Trial, rule: str) -> Judged:
     return passed(len(examples), acted), None
 
 
+def first_failure(trial: Trial, rule: str) -> int | None:
+    """Return how many examples it took until one broke the rule; None if none did."""
+    examples = _examples(trial, rule, _SHAPE_OF_RULE.get(rule))
+    broken = (number for number, e in enumerate(examples, 1) if rule in e.rules())
+    return next(broken, None)
+
+
 def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     """Return the examples that a rule is judged by."""
     if shape is None:
@@ -93,7 +100,8 @@ def _failure(
 ) -> Judged:
     """Return the failure with the smallest history that shows it."""
     smallest = min(failing, key=lambda example: history.size(example.history))
-    smallest = strata.minimise(trial.bench, rule, smallest, trial.budget)
+    if not trial.survey:
+        smallest = strata.minimise(trial.bench, rule, smallest, trial.budget)
     trouble = next(t for t in smallest.played.troubles if rule in smallest.broken_by(t))
     message = f"{trouble.message} ({smallest.shape.title})"
     if shape == strata.ORDER and (simpler := _simpler(trial, _PARTS)):

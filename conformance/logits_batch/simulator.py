@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance import history
-from conformance.logits_batch import batches, checks, demonstrations, judgement, memory, processes, strata
+from conformance.counterexample.source import encoded
+from conformance.logits_batch import (
+    batches,
+    checks,
+    demonstrations,
+    judgement,
+    memory,
+    processes,
+    strata,
+)
 from conformance.logits_batch.bench import (
     CALL_LIMIT,
     Bench,
@@ -71,7 +80,10 @@ class Trial:
     bench: Bench
     budget: Budget
     untouched: Untouched
+    #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
+    survey: bool = False
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
+    _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
     #: The history in which a call hung, if it was one.
@@ -81,7 +93,7 @@ class Trial:
         """Judge one rule."""
         started = time.perf_counter()
         finding, case = self._find(rule)
-        if finding.verdict is Verdict.FAIL:
+        if finding.verdict is Verdict.FAIL and not self.survey:
             case = demonstrations.shown(self, rule, finding, case)
         return RuleResult(
             rule=rule,
@@ -160,8 +172,12 @@ class Trial:
 
     def stratum(self, shape: Shape) -> list[Example]:
         """Return the played examples of a stratum."""
-        if not self._played:
+        if self.survey and shape not in self._played:
+            self._played[shape] = strata.sweep(self.bench, shape, self.budget)
+        elif not self._played:
             self._played = strata.sweep_all(self.bench, self.budget)
+        if not self._looked:
+            self._looked = not self.survey
             for example in itertools.chain.from_iterable(self._played.values()):
                 for trouble in example.played.troubles:
                     if trouble.kind is Kind.HUNG:
@@ -188,7 +204,7 @@ def _case(trial: Trial, example: Example, trouble: Trouble) -> dict[str, Any]:
         "seed": trial.bench.seed,
         "history": history.to_json(example.history),
         "parameters": [
-            {"choice": list(choice), "keywords": keywords}
+            {"choice": list(choice), "keywords": encoded(keywords)}
             for choice, keywords in trial.bench.parameters.items()
         ],
         "used": sorted(list(choice) for choice in used),

@@ -23,6 +23,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 from conformance import history
 from conformance.history import History, Shape
 from conformance.logits_batch.bench import limited
+from conformance.logits_batch.classics import classics
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import Kind, Played, play
 from conformance.settings import Budget
@@ -65,7 +66,7 @@ SKIPPED = Shape(
     finish="free",
     idle=True,
     greedy=True,
-    steps=8,
+    steps=9,
     live=4,
 )
 REMOVED = Shape(name="removed", title="the latest requests finish", finish="stack")
@@ -77,7 +78,8 @@ ORDER = Shape(
     reorder=True,
     first=5,
     live=7,
-    prompt=5,
+    shortest=3,
+    prompt=6,
 )
 EVERYTHING = Shape(
     name="everything",
@@ -143,7 +145,7 @@ _ROWS = (Kind.ROW, Kind.OPT_OUT)
 #: Examples in each stratum, and how many times as many where the thing it is about is rare:
 #: chains of moves, moves between rows of different kinds, and a resumed request that gets enough
 #: tokens before and after.
-EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 400}
+EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 120}
 
 TIMES = {ORDER: 3, ONE_WAY: 2, RESUME: 2, SWAP: 2, SKIPPED: 2}
 
@@ -230,6 +232,8 @@ def sweep(bench: Bench, shape: Shape, budget: Budget) -> list[Example]:
         if not (examples and _hung(examples[-1])):
             examples.append(run(bench, shape, drawn))
 
+    for classic in classics(shape.name, bench.choices, bench.tokens):
+        body(classic)
     _generate(bench, shape, budget, (Phase.generate,), body)
     return examples
 

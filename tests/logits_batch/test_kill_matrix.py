@@ -11,6 +11,7 @@ from support import DEFECTIVE, certify, gallery
 
 from conformance.logits_batch.catalogue import RULES
 from conformance.reporting.failure import folded
+from conformance.rules import Evidence
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -23,11 +24,25 @@ if TYPE_CHECKING:
 MOST_STEPS = 6
 
 
-@pytest.mark.parametrize("specimen", gallery(DEFECTIVE), ids=lambda specimen: specimen.name)
+def _defects() -> list[pytest.ParameterSet]:
+    """Every defective plugin; those that only an engine shows carry its marker."""
+    return [
+        pytest.param(
+            specimen,
+            id=specimen.name,
+            marks=[] if specimen.evidence is Evidence.SIMULATOR else pytest.mark.engine,
+        )
+        for specimen in gallery(DEFECTIVE)
+    ]
+
+
+@pytest.mark.parametrize("specimen", _defects())
 def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
     """A defective plugin fails by its rule's id, and the history shown has at most six steps."""
     assert specimen.rule is not None
-    result = certify(zygote, specimen, tmp_path, rules={specimen.rule})[specimen.rule]
+    evidence = (specimen.evidence,)
+    results = certify(zygote, specimen, tmp_path, rules={specimen.rule}, evidence=evidence)
+    result = results[specimen.rule]
 
     assert result.verdict is Verdict.FAIL, result.message
     assert result.message

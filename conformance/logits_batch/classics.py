@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories written by hand: what chance finds too rarely, played before what it finds.
+
+Each is the shortest known that shows a kind of fault which real plugins have had.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from conformance.history import History, Request, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from conformance.history import Choice
+
+#: Parameter sets that each classic is played with.
+MOST_CHOICES = 4
+
+
+def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> list[History]:
+    """Return the classics of a stratum, for the first of the parameter sets that switch on."""
+    on = list(dict.fromkeys(choice for choice in choices if choice[0] == "on"))
+    other = next((choice for choice in choices if choice[0] == "off"), None)
+    written = {"resume": _resumed, "skipped": _skipped}.get(name)
+    if written is None:
+        return []
+    prompt = tuple(tokens[:2])
+    return [
+        history
+        for choice in islice(on, MOST_CHOICES)
+        for history in written(choice, other or choice, prompt)
+    ]
+
+
+def _resumed(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """Preempted twice, with enough tokens before, between and after to count by."""
+    first, second = Request("A", prompt, on), Request("B", prompt, off)
+    yield (
+        Step(join=(first, second)),
+        Step(repeat=3),
+        Step(pause=("A",)),
+        Step(repeat=3),
+        Step(pause=("A",)),
+        Step(repeat=3),
+    )
+    # Before its first token, which comes late.
+    yield Step(join=(first, second)), Step(pause=("A",)), Step(repeat=4)
+
+
+def _skipped(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """What random requests leave while all are greedy, and a random one that comes after."""
+    greedy = Request("A", prompt, off, greedy=True)
+    last = Request("E", prompt, off)
+    yield (
+        Step(join=(Request("B", prompt, on), greedy)),
+        Step(finish=("B",)),
+        Step(),
+        Step(finish=("A",), join=(last,)),
+    )
+    yield (
+        Step(join=(greedy, Request("B", prompt, on), Request("C", prompt, on))),
+        Step(finish=("B", "C")),
+        Step(join=(Request("D", prompt, off, greedy=True),)),
+        Step(finish=("D",)),
+        Step(finish=("A",), join=(last,)),
+    )
+    # Nobody is left, and in the step after that somebody is.
+    yield (
+        Step(join=(Request("B", prompt, on), Request("C", prompt, on))),
+        Step(finish=("B", "C")),
+        Step(join=(last,)),
+    )

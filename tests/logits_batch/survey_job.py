@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in a worker: one plugin judged for many seeds, without vLLM being imported again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from conformance import target as targets
+from conformance.logits_batch import host, judgement, suite
+from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.processes import Untouched
+from conformance.logits_batch.simulator import Trial
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from multiprocessing.connection import Connection
+
+    from conformance.settings import Budget
+    from conformance.target import Target
+
+
+def survey(
+    connection: Connection,
+    *,
+    target: Target,
+    profile: Mapping[str, Any],
+    model: str,
+    budget: Budget,
+) -> None:
+    """Answer each (seed, rules) with what was found of each rule.
+
+    That is the verdict, the message, the examples to the first failure, and those played.
+    """
+    cls = targets.load_class(target)
+    host.vllm_config(model)
+    untouched = Untouched.fork(cls)
+    parameters = suite.effective_parameters(cls, profile, origin=None, model=model, seed=0)
+    try:
+        while True:
+            seed, rules = connection.recv()
+            bench = Bench(cls, model, parameters.choices(), seed)
+            name = f"{target.module}:{target.qualname}"
+            trial = Trial(cls, name, parameters, bench, budget, untouched, survey=True)
+            connection.send({rule: _judge(trial, rule) for rule in rules})
+    except EOFError:
+        untouched.close()
+
+
+def _judge(trial: Trial, rule: str) -> tuple[str, str | None, int | None, int]:
+    result = trial.check(rule)
+    first = None
+    if result.verdict is Verdict.FAIL:
+        first = judgement.first_failure(trial, rule) if rule in judgement.RULES else result.examples
+    return result.verdict.value, result.message, first, result.examples

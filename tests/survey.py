@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What many seeds showed of the galleries: kept as data, drawn as a page.
+
+The nightly lane writes one file for each plugin, and this program collects them into
+ ``reports/logits-batch-survey.json`` and draws ``docs/rules/logits-batch-survey.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FRESH = ROOT / "reports" / "local" / "survey"
+DATA = ROOT / "reports" / "logits-batch-survey.json"
+PAGE = ROOT / "docs" / "rules" / "logits-batch-survey.md"
+
+#: Seeds of the two surveys.
+KILL_SEEDS = int(os.environ.get("SURVEY_KILL_SEEDS", "20"))
+QUIET_SEEDS = int(os.environ.get("SURVEY_QUIET_SEEDS", "50"))
+
+COMMAND = "./run nightly"
+
+
+def keep(kind: str, name: str, record: dict[str, Any]) -> None:
+    """Write the record of one plugin; ``kind`` is ``kills`` or ``quiet``."""
+    folder = FRESH / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def collect() -> dict[str, Any]:
+    """Return the records of both surveys; those of an earlier run stay where none is fresh."""
+    data: dict[str, Any] = {"kills": {}, "quiet": {}}
+    if DATA.exists():
+        data = json.loads(DATA.read_text(encoding="utf-8"))
+    for kind in ("kills", "quiet"):
+        for path in sorted((FRESH / kind).glob("*.json")):
+            data[kind][path.stem] = json.loads(path.read_text(encoding="utf-8"))
+        data[kind] = dict(sorted(data[kind].items()))
+    return data
+
+
+def page(data: dict[str, Any]) -> str:
+    """Return the page that shows both surveys, as Markdown."""
+    kills, quiet = data["kills"], data["quiet"]
+    seeds = sum(record["seeds"] for record in kills.values())
+    killed = sum(record["killed"] for record in kills.values())
+    firsts = [first for record in kills.values() for first in record["first"]]
+    runs = sum(record["seeds"] for record in quiet.values())
+    alarms = sum(record["alarms"] for record in quiet.values())
+    head = f"""\
+# Batch logits processors: what the suite catches
+
+Drawn from `reports/logits-batch-survey.json`; made with `{COMMAND}`.
+
+{len(kills)} defective plugins, judged at `standard` budget with several seeds each:
+{killed} of {seeds} runs found the fault by the rule that is about it,
+the median one after {median(firsts):g} examples.
+
+{len(quiet)} correct plugins, judged by every rule at `deep` budget with several seeds each:
+{alarms} false alarms in {runs} runs.
+
+## Defect by rule
+
+`first` is the number of examples to the first failure, median and most over the seeds;
+`also` names the other rules that fail with the default seed.
+
+| defect | kind | rule | killed | first | also |
+|---|---|---|---|---|---|"""
+    lines = head.splitlines()
+    for name, record in sorted(kills.items(), key=lambda item: (item[1]["rule"], item[0])):
+        first = record["first"]
+        shown = f"{median(first):g}, at most {max(first)}" if first else ""
+        lines.append(
+            f"| `{name}` | {record['kind']} | {record['rule']} | "
+            f"{record['killed']}/{record['seeds']} | {shown} | {' '.join(record['also'])} |"
+        )
+    lines += [
+        "",
+        "## Correct plugins",
+        "",
+        "| plugin | seeds | false alarms | examples |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{name}` | {record['seeds']} | {record['alarms']} | {record['examples']} |"
+        for name, record in quiet.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Collect what is there and draw the page."""
+    data = collect()
+    DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(data), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
