@@ -16,7 +16,7 @@ import attrs
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hypothesis.strategies import DrawFn, SearchStrategy
 
@@ -91,12 +91,11 @@ def histories(
     counts = (*range(1, shape.steps + 1), *(shape.steps - 1, shape.steps) * shape.steps)
     count = draw(st.sampled_from(counts))
     for index in range(count):
-        finish = _draw_finish(draw, shape, list(prefill)) if index else ()
+        # In the middle third those that are not greedy leave, and ``apply`` is not called.
         idling = shape.greedy and 3 * index // count == 1
-        if idling:
-            # Those that are not greedy leave, and a while without ``apply`` begins.
-            random = [name for name in prefill if not requests[name].greedy]
-            finish = tuple(dict.fromkeys([*random, *finish]))
+        random = [name for name in prefill if idling and not requests[name].greedy]
+        drawn = _draw_finish(draw, shape, list(prefill)) if index else ()
+        finish = tuple(dict.fromkeys([*random, *drawn]))
         for name in finish:
             del prefill[name]
         join: list[Request] = []
@@ -109,28 +108,22 @@ def histories(
             prefill[request.name], outputs[request.name] = len(request.prompt), 0
         new = {request.name for request in join}
         pause: tuple[str, ...] = ()
-        if shape.pause and index and (old := [name for name in prefill if name not in new]):
-            mask = draw(st.integers(0, 2 ** len(old) - 1))
-            pause = tuple(name for bit, name in enumerate(old) if mask >> bit & 1)
-            # A scheduler preempts a request to make room for another one.
-            pause = pause[: len(prefill) - 1]
-        chunk: list[tuple[str, int]] = []
-        for name, remaining in prefill.items():
-            if name in pause:
-                # Preempted: everything is computed again when it comes back.
-                prefill[name] = len(requests[name].prompt) + outputs[name]
-            elif shape.chunk and remaining > 1 and (left := draw(st.integers(0, remaining - 1))):
-                chunk.append((name, remaining - left))
-                prefill[name] = left
-            else:
-                prefill[name] = 1
-                outputs[name] += 1
+        if shape.pause and index:
+            pause = _draw_pause(draw, [name for name in prefill if name not in new], len(prefill))
+        for name in pause:
+            # Preempted: everything is computed again when it comes back.
+            prefill[name] = len(requests[name].prompt) + outputs[name]
+        running = [name for name in prefill if name not in pause]
+        chunk = _draw_chunk(draw, {name: prefill[name] for name in running}) if shape.chunk else {}
+        for name in running:
+            prefill[name] = prefill[name] - chunk[name] if name in chunk else 1
+            outputs[name] += name not in chunk
         repeat = 1
         if shape.repeat and not (finish or pause or chunk) and index:
             repeat = draw(st.integers(1, 4))
             for name in prefill:
                 outputs[name] += repeat - 1
-        steps.append(Step(finish, tuple(join), pause, tuple(chunk), repeat))
+        steps.append(Step(finish, tuple(join), pause, tuple(chunk.items()), repeat))
     return tuple(steps)
 
 
@@ -155,6 +148,24 @@ def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]
         return tuple(live[len(live) - count :])
     names = list(live)
     return tuple(names.pop(draw(st.integers(0, len(names) - 1))) for _ in range(count))
+
+
+def _draw_pause(draw: DrawFn, old: list[str], live: int) -> tuple[str, ...]:
+    if not old:
+        return ()
+    mask = draw(st.integers(0, 2 ** len(old) - 1))
+    pause = tuple(name for bit, name in enumerate(old) if mask >> bit & 1)
+    # A scheduler preempts requests to make room for others: one of them stays.
+    return pause[: live - 1]
+
+
+def _draw_chunk(draw: DrawFn, prefill: Mapping[str, int]) -> dict[str, int]:
+    """Draw how many tokens are computed of those prefills that a step does not finish."""
+    return {
+        name: remaining - left
+        for name, remaining in prefill.items()
+        if remaining > 1 and (left := draw(st.integers(0, remaining - 1)))
+    }
 
 
 def _draw_joins(draw: DrawFn, shape: Shape, index: int, live: int, finished: int) -> int:

@@ -148,7 +148,10 @@ def test_nothing_is_written_that_is_not_there() -> None:
         (
             EVERYTHING,
             lambda step: step.pause,
-            (Step(join=(Request("A", (5,), ("on", 0)),)), Step(pause=("A",))),
+            (
+                Step(join=(Request("A", (5,), ("on", 0)), Request("B", (5,), ("on", 0)))),
+                Step(pause=("A",)),
+            ),
         ),
         (
             REPLACED,
