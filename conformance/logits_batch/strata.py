@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -149,8 +148,9 @@ EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 120}
 
 TIMES = {ORDER: 3, ONE_WAY: 2, RESUME: 2, SWAP: 2, SKIPPED: 2}
 
-#: Wall time for making one failing history smaller.
-SHRINK_SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 4.0, Budget.DEEP: 30.0}
+#: Histories played to make one that fails smaller. Not a time, which would give another
+#: counterexample on a busier machine.
+SHRINK_EXAMPLES = {Budget.QUICK: 200, Budget.STANDARD: 500, Budget.DEEP: 3000}
 
 
 @attrs.frozen
@@ -281,11 +281,12 @@ def minimise(bench: Bench, rule: str, failing: Example, budget: Budget) -> Examp
     if _hung(failing):
         return failing
     best = failing
-    deadline = time.monotonic() + SHRINK_SECONDS[budget]
+    left = SHRINK_EXAMPLES[budget]
 
     def body(drawn: History) -> None:
-        nonlocal best
-        if time.monotonic() > deadline:
+        nonlocal best, left
+        left -= 1
+        if left < 0:
             return
         example = run(bench, failing.shape, drawn)
         if rule in example.rules():
@@ -293,7 +294,7 @@ def minimise(bench: Bench, rule: str, failing: Example, budget: Budget) -> Examp
                 best = example
             raise _Broken
 
-    # Running out of time in the middle of shrinking looks flaky to Hypothesis; what it
+    # Running out of examples in the middle of shrinking looks flaky to Hypothesis; what it
     # found so far has been played here and stands.
     with suppress(_Broken, hypothesis.errors.HypothesisException):
         _generate(bench, failing.shape, budget, (Phase.generate, Phase.shrink), body)
