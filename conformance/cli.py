@@ -18,6 +18,7 @@ from rich.console import Console
 
 from conformance import __version__
 from conformance.generations import all_generations, find_rule, named
+from conformance.host_command import host
 from conformance.settings import (
     DEFAULT_SEED,
     Budget,
@@ -396,6 +397,8 @@ def _certificates(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
         found.append((path, document))
     return found
 
+
+main.add_command(host)
 
 if __name__ == "__main__":
     main()

@@ -298,6 +298,40 @@ def does_without_prompt(trial: Trial) -> Finding:
     return Finding(Verdict.PASS, len(bench.parameters), len(bench.parameters))
 
 
+def keeps_masks(trial: Trial) -> Finding:
+    """LB-34: what is ``-inf`` before stays so."""
+    bench = trial.bench
+    # As a grammar would that allows none of the tokens which parameters and outputs name.
+    mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
+    mask[list(bench.tokens)] = True
+    mask[bench.seed % 7 :: 7] = True
+    examples = acted = 0
+    for choice in _on(bench):
+        with limited():
+            instance = bench.new()
+            outputs: list[int] = []
+            added = [(0, bench.params(choice), [bench.tokens[0]], outputs)]
+            instance.update_state(BatchUpdate(1, [], added, []))
+            for row in range(12):
+                before = bench.table[row : row + 1].masked_fill(mask, -torch.inf)
+                after = instance.apply(before.clone())
+                examples += 1
+                acted += not torch.equal(before, after)
+                again = torch.isneginf(before) & ~torch.isneginf(after)
+                if again.any():
+                    token = int(again[0].nonzero()[0])
+                    return failed(
+                        f"{_name(choice)}, with {len(outputs)} outputs: token {token} was masked "
+                        f"(-inf) and got {after[0, token]:.5g}",
+                        examples,
+                        acted,
+                    )
+                outputs.append(bench.tokens[len(outputs) % len(bench.tokens)])
+                instance.update_state(None)
+            bench.retire(instance, 1)
+    return passed(examples, acted)
+
+
 def _on(bench: Bench) -> list[Choice]:
     return [choice for choice in bench.parameters if choice[0] == "on"]
 

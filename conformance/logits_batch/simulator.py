@@ -60,6 +60,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-30": batches.serves_full_batches,
     "LB-31": processes.needs_no_instance,
     "LB-33": processes.same_on_every_rank,
+    "LB-34": checks.keeps_masks,
 }
 
 #: The rules about calls that a check may fail to get over.

@@ -112,6 +112,28 @@ RULES = (
         hint="Keep count of opted-in requests in update_state and return early in apply.",
     ),
     Rule(
+        id="LB-34",
+        title="Tokens that are masked stay masked",
+        statement=(
+            "A logit that is -inf when apply gets it is -inf when apply returns it: structured "
+            "output, allowed tokens and bad words have been applied before."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
+                "applies the grammar's bitmask before it samples",
+            ),
+            vllm(
+                "v1/sample/sampler.py:Sampler.apply_logits_processors",
+                "masks by allowed tokens and bad words before the custom processors",
+            ),
+        ),
+        hint="Keep the value of a token that is to be forced instead of writing a constant; where "
+        "it is -inf, leave the row alone.",
+    ),
+    Rule(
         id="LB-29",
         title="Logits may be a view with padded rows",
         statement=(

@@ -170,7 +170,8 @@ RULES = (
         title="Finished requests leave nothing behind",
         statement=(
             "After ten thousand requests a plugin holds no more than after a few: no parameters, "
-            "prompts, outputs or logits of finished requests, and no growing state of its own."
+            "prompts, outputs or logits of finished requests, and no growing state of its own, "
+            "also where update_state is called and apply is not."
         ),
         level=Level.MUST,
         section=SECTION,

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-conformance host``: judge the installed vLLM itself, as the host of logits processors.
+
+Imports neither vLLM nor torch: an engine runs in a worker, and what it sent is judged here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance import RULE_SET, __version__
+from conformance.logits_batch.host_check import results
+from conformance.logits_batch.host_rules import RULES
+from conformance.settings import DEFAULT_SEED, Device, UsageError
+from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conformance.rules import Rule
+    from conformance.verdict import RuleResult, RuleVerdict
+    from conformance.worker import Zygote
+
+FILE_NAME = "host.json"
+STREAM_NAME = "stream.jsonl"
+
+#: Seconds for starting an engine and serving some thirty requests of a tiny model.
+LIMIT = 300.0
+
+STYLES = {
+    Conclusion.CONFORMANT: "bold green",
+    Conclusion.NON_CONFORMANT: "bold red",
+    Conclusion.INCOMPLETE: "bold yellow",
+    Conclusion.ERROR: "bold magenta",
+}
+
+COLOURS = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.NOT_APPLICABLE: "dim",
+    Verdict.NOT_VERIFIED: "yellow",
+    Verdict.ERROR: "bold magenta",
+}
+
+#: What is known about the surroundings, the stream, and what ended the engine early, if anything.
+Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
+
+
+@click.command(
+    epilog="Exit status: 0 conformant, 1 non-conformant, 2 incomplete (something could not be "
+    "shown), 3 the harness itself failed, 4 usage."
+)
+@click.option(
+    "--device",
+    type=click.Choice([device.value for device in Device]),
+    default=Device.AUTO.value,
+    show_default=True,
+    help="Where the engine runs.",
+)
+@click.option(
+    "--conformance-seed",
+    "seed",
+    type=int,
+    default=DEFAULT_SEED,
+    show_default=True,
+    help="Seed of the workload.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print host.json instead of a table.")
+@click.option(
+    "--conformance-report",
+    "report",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports/local/host"),
+    show_default=True,
+    help=f"Where {FILE_NAME} and the recorded {STREAM_NAME} go.",
+)
+@click.option(
+    "--stream",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Judge this recorded stream (JSON lines) instead of the installed vLLM.",
+)
+def host(*, device: str, seed: int, as_json: bool, report: Path, stream: Path | None) -> int:
+    """Judge the installed vLLM as a host of batch logits processors.
+
+    Runs a real engine, a fork or a hardware plugin as it is installed here, with two processors
+    that write down every call, and judges what they were sent: the batch updates, the
+    lists of output tokens, the logits, and when each call was made.
+    """
+    console = Console(highlight=False)
+    started = time.monotonic()
+    if stream is not None:
+        recorded: Recorded = ({}, read_stream(stream), None)
+    else:
+        with console.status("importing vLLM and starting an engine"):
+            answer = _observe_installed(Device(device), seed)
+        if isinstance(answer, str):
+            click.echo(f"vllm-conformance: {answer}", err=True)
+            return int(ExitStatus.HARNESS_FAILED)
+        recorded = answer
+    document = build(
+        recorded, seed=seed if stream is None else None, seconds=time.monotonic() - started
+    )
+    _write(document, recorded[1] if stream is None else None, report)
+    if as_json:
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        _show(console, document, report)
+    return int(exit_status([Conclusion(document["verdict"])]))
+
+
+def _observe_installed(device: Device, seed: int) -> Recorded | str:
+    """Record the installed vLLM; return a sentence where the harness could not."""
+    from conformance.runner import start_zygote
+    from conformance.worker import JobDied, JobHung, ZygoteFailed
+
+    with (
+        tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder,
+        contextlib.closing(start_zygote()) as zygote,
+    ):
+        try:
+            return observe(zygote, Path(folder), device=device, seed=seed)
+        except (ZygoteFailed, JobDied, JobHung) as error:
+            return f"the engine could not be observed: {error}"
+
+
+def observe(
+    zygote: Zygote,
+    folder: Path,
+    *,
+    device: Device = Device.AUTO,
+    seed: int = DEFAULT_SEED,
+    patch: str | None = None,
+    python_path: Sequence[str] = (),
+) -> Recorded:
+    """Record what an engine in a forked process sends its processors.
+
+    Args:
+        zygote: the process to fork from.
+        folder: where the engine's log goes.
+        device: where the engine runs.
+        seed: of the workload.
+        patch: ``module:function`` on ``python_path`` that changes the host before it starts.
+        python_path: folders for the worker's ``sys.path``.
+
+    Returns:
+        What is known about the surroundings, the stream, and what ended the engine, if anything.
+
+    Raises:
+        JobDied: the process ended.
+        JobHung: there was no answer within five minutes.
+        ZygoteFailed: vLLM cannot be imported.
+
+    """
+    from conformance.engine.models import tiny_llama
+
+    job = zygote.fork(
+        "conformance.logits_batch.host_engine:record",
+        {"model": str(tiny_llama()), "device": device, "seed": seed, "patch": patch},
+        log=folder / "host.log",
+        directory=folder,
+        python_path=python_path,
+    )
+    try:
+        answer: Recorded = job.ask("record", limit=LIMIT)
+    finally:
+        job.close()
+    return answer
+
+
+def read_stream(path: Path) -> list[dict[str, Any]]:
+    """Read a recorded stream.
+
+    Raises:
+        UsageError: there is no such file, or a line is no record.
+
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UsageError(f"there is no stream {path}.") from None
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or "event" not in record:
+            raise UsageError(f"{path}, line {number}: no JSON object with an 'event'.")
+        records.append(record)
+    return records
+
+
+def build(recorded: Recorded, *, seed: int | None, seconds: float) -> dict[str, Any]:
+    """Judge what was recorded and return it as the document of ``host.json``.
+
+    Raises:
+        UsageError: a record lacks a field.
+
+    """
+    context, records, failure = recorded
+    try:
+        found = {result.rule: result for result in results(records)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"the stream is damaged: {type(error).__name__}: {error}.") from error
+    if failure is not None:
+        # What happened until then may break rules, and shows none of them to hold.
+        found = {rule: _unproven(result, failure) for rule, result in found.items()}
+    verdicts = {rule.id: combine(rule.id, rule.level, [found[rule.id]]) for rule in RULES}
+    return {
+        "schema": 1,
+        "verdict": decide(verdicts.values()).value,
+        "interface": "logits-processor",
+        "generation": "logits/batch",
+        "environment": context,
+        "harness": {"version": __version__, "rules": RULE_SET},
+        "run": {"seed": seed, "seconds": round(seconds, 1), "records": len(records)},
+        "failure": failure,
+        "rules": [_rule(rule, verdicts[rule.id]) for rule in RULES],
+    }
+
+
+def _unproven(result: RuleResult, failure: str) -> RuleResult:
+    if result.verdict is not Verdict.PASS:
+        return result
+    message = f"the engine ended early: {failure}"
+    return attrs.evolve(result, verdict=Verdict.NOT_VERIFIED, message=message)
+
+
+def _rule(rule: Rule, verdict: RuleVerdict) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "title": rule.title,
+        "level": rule.level.value,
+        "section": rule.section,
+        "verdict": verdict.verdict.value,
+        "examples": verdict.examples,
+        "message": verdict.message,
+    }
+
+
+def _write(document: dict[str, Any], stream: list[dict[str, Any]] | None, folder: Path) -> None:
+    from conformance.reporting.certificate import write_whole
+
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    write_whole(folder / FILE_NAME, text)
+    if stream is not None:
+        lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in stream]
+        write_whole(folder / STREAM_NAME, "".join(lines))
+
+
+def _show(console: Console, document: dict[str, Any], folder: Path) -> None:
+    """Print the verdict, the rules in a table, and where the document is."""
+    conclusion = Conclusion(document["verdict"])
+    environment = document["environment"]
+    name = f"vLLM {environment['vllm']}" if environment else "recorded stream"
+    surroundings = ", ".join(str(value) for value in environment.values())
+    console.print(
+        Text.assemble(
+            (name, "bold"),
+            "  ",
+            (conclusion.value.upper(), STYLES[conclusion]),
+            f"  {surroundings}",
+        )
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("rule", "verdict"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("tested", justify="right", no_wrap=True)
+    table.add_column("title", overflow="fold", ratio=1)
+    for rule in document["rules"]:
+        verdict = Verdict(rule["verdict"])
+        title = Text(rule["title"])
+        if rule["message"]:
+            title.append("\n" + rule["message"], style=COLOURS[verdict])
+        table.add_row(
+            rule["id"], Text(verdict.value, style=COLOURS[verdict]), str(rule["examples"]), title
+        )
+    console.print(table)
+    if document["failure"]:
+        console.print(f"the engine ended early: {document['failure']}", markup=False)
+    run = document["run"]
+    seed = "" if run["seed"] is None else f"seed {run['seed']}, "
+    console.print(
+        f"{folder / FILE_NAME}, {seed}{run['records']} records, {run['seconds']} s",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
