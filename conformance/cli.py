@@ -311,7 +311,7 @@ def rules(interface: str | None, *, as_json: bool) -> None:
 
     for generation in generations:
         click.echo(f"{generation.name}: {generation.title}\n")
-        for section, members in by_section(generation.rules).items():
+        for section, members in by_section(generation.rules + generation.host_rules).items():
             click.echo(section)
             for rule in members:
                 click.echo(f"  {rule.id}  {rule.level:<6}  {rule.title}")

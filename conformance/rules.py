@@ -69,6 +69,8 @@ class Generation:
     rules: tuple[Rule, ...]
     #: Module that recognises a class and opens its suites; imported in workers only, it needs vLLM.
     suite: str
+    #: Rules about what runs the plugins: vLLM, a fork of it or a hardware plugin.
+    host_rules: tuple[Rule, ...] = ()
 
     def rule(self, rule_id: str) -> Rule:
         """Return the rule with this id, or raise ``KeyError``."""

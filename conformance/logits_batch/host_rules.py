@@ -97,8 +97,8 @@ RULES = (
         "source held a request and every destination is empty.",
         "Compare with `InputBatch.condense`; look for moves that are collected and sorted.",
         document(
-            "starting with the lowest-index empty slot ..., apply a Unidirectional Move from the "
-            "current highest non-empty slot"
+            "apply a Unidirectional Move from the current highest non-empty slot in the batch to "
+            "fill the empty slot"
         ),
         document(
             "Move operations can be assumed to be applied in the order in which they appear in "
@@ -112,7 +112,7 @@ RULES = (
         "A backend that reorders the batch does so when it is contiguous: each swap names two "
         "different rows below `batch_size`.",
         "Look at where the attention backend reorders the batch.",
-        document("Reorder the batch for improved efficiency ... zero or more Swap Move operations"),
+        document("zero or more Swap Move operations may be applied to reorder the batch"),
         vllm(
             "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
             "`condense()`, then `_may_reorder_batch()`",
@@ -271,7 +271,9 @@ RULES = (
         "Processors are built with the configuration, the device and is_pin_memory",
         "The constructor gets a `VllmConfig`, a `torch.device` and a bool, in this order.",
         "Compare with `build_logitsprocs`.",
-        document("`__init__(self, vllm_config, device, is_pin_memory)`"),
+        document(
+            "`__init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool)`"
+        ),
     ),
     _rule(
         "HB-20",

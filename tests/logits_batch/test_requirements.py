@@ -33,9 +33,16 @@ GENERATION = named("logits/batch")
 REQUIREMENTS = cast("Requirements", load(GENERATION))
 PASSAGES = take_apart((FIXTURES / "documents" / REQUIREMENTS.file).read_text(encoding="utf-8"))
 RULES = {rule.id: rule for rule in GENERATION.rules}
+HOST_RULES = {rule.id: rule for rule in GENERATION.host_rules}
 SOURCES = [(rule.id, source) for rule in GENERATION.rules for source in rule.sources]
 QUOTED = [(rule, source.says) for rule, source in SOURCES if ".py:" not in source.where]
 SYMBOLS = {source.where for _, source in SOURCES if ".py:" in source.where}
+SYMBOLS |= {
+    source.where
+    for rule in GENERATION.host_rules
+    for source in rule.sources
+    if ".py:" in source.where
+}
 SYMBOLS |= {one.where for one in REQUIREMENTS.beyond}
 
 
@@ -53,6 +60,7 @@ def test_entries_name_rules_that_exist() -> None:
     reasons += [one.why for one in REQUIREMENTS.beyond]
 
     assert named_rules <= RULES.keys()
+    assert {rule for entry in REQUIREMENTS.entries for rule in entry.host} <= HOST_RULES.keys()
     assert set(re.findall(r"LB-\d+", " ".join(reasons))) <= RULES.keys()
 
 
@@ -61,6 +69,24 @@ def test_rules_quote_the_document(rule: str, says: str) -> None:
     """What a rule cites is in one passage, word for word, and the passage belongs to the rule."""
     pairs = account(PASSAGES, REQUIREMENTS.entries)
     claimed = [entry.rules for passage, entry in pairs if quotes(passage, says)]
+
+    assert claimed, "these words are nowhere in the document"
+    assert any(rule in rules for rules in claimed), f"{rule} is missing there: {claimed}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (rule.id, source.says)
+        for rule in GENERATION.host_rules
+        for source in rule.sources
+        if ".py:" not in source.where
+    ],
+)
+def test_host_rules_quote_the_document(rule: str, says: str) -> None:
+    """What a host rule cites is in one passage, word for word, and the passage names the rule."""
+    pairs = account(PASSAGES, REQUIREMENTS.entries)
+    claimed = [entry.host for passage, entry in pairs if quotes(passage, says)]
 
     assert claimed, "these words are nowhere in the document"
     assert any(rule in rules for rules in claimed), f"{rule} is missing there: {claimed}"
