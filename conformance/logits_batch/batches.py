@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 #: Rows of logits in memory are this much longer than the vocabulary, as vLLM pads it to 64.
 PADDING = 12
 
+#: Steps for which a batch runs: some effects come late.
+STEPS = 8
+
 #: A batch far larger than those of the histories, in an engine that allows it.
 FULL = 300
 MAX_FULL = 512
@@ -91,40 +94,30 @@ class _FullRows(TorchDispatchMode):
 def takes_views(trial: Trial) -> Finding:
     """LB-29: rows with padding behind them, in inference mode, give what plain tensors give."""
     bench = trial.bench
-    acted = 0
     choices = list(bench.parameters)
-    for examples, steps in enumerate((1, 3), 1):
-        with limited():
-            plain = _rows(bench, choices, steps, torch.Tensor.clone)
-            padded = _rows(bench, choices, steps, _padded)
-        if isinstance(plain, PluginRaised):
-            if not minds_inference_mode(bench):
-                raise plain  # not about how logits are handed over
-            return failed(f"under torch.inference_mode, in which engines run, {plain}", examples)
-        if isinstance(padded, PluginRaised):
-            return failed(
-                f"for logits that are a view (shape [{len(choices)}, {bench.vocabulary}], stride "
-                f"({bench.vocabulary + PADDING}, 1)) {padded}",
-                examples,
-            )
-        acted += not torch.equal(plain, bench.table[: len(choices)])
-        if not same(padded, plain):
-            row = next(row for row in range(len(choices)) if not same(padded[row], plain[row]))
-            token, got, expected = differing(padded[row], plain[row])[0]
-            return failed(
-                f"for logits that are a view row {row} differs: token {token} is {got:.5g}, "
-                f"expected {expected:.5g} as for logits that are not",
-                examples,
-            )
-    return passed(examples, acted)
+    with limited():
+        plain = _rows(bench, bench.new(), choices)
+        padded = _rows(bench, bench.new(), choices, _padded)
+    if isinstance(plain, PluginRaised):
+        if not minds_inference_mode(bench):
+            raise plain  # not about how logits are handed over
+        return failed(f"under torch.inference_mode, in which engines run, {plain}")
+    what = f"for logits that are a view (stride ({bench.vocabulary + PADDING}, 1))"
+    if isinstance(padded, PluginRaised):
+        return failed(f"{what} {padded}")
+    for step, (got, expected) in enumerate(zip(padded, plain, strict=True)):
+        if apart := _apart(got, expected):
+            return failed(f"{what} {apart} as for logits that are not (step {step})", step + 1)
+    return passed(STEPS, _acted(bench, choices, plain))
 
 
 def minds_inference_mode(bench: Bench) -> bool:
     """Tell whether the plugin raises in inference mode, and only there."""
     choices = list(bench.parameters)
     with limited():
-        inside = _rows(bench, choices, 3, torch.Tensor.clone)
-        outside = _rows(bench, choices, 3, torch.Tensor.clone, inference=False)
+        inside = _rows(bench, bench.new(), choices)
+        bare = Watched(bench.new().plugin, inference=False)
+        outside = _rows(bench, bare, choices)
     return isinstance(inside, PluginRaised) and not isinstance(outside, PluginRaised)
 
 
@@ -132,60 +125,68 @@ def serves_full_batches(trial: Trial) -> Finding:
     """LB-30: the rows of a batch of hundreds are those of a batch of a few."""
     bench = trial.bench
     choices = list(bench.parameters)
+    many = [choices[row % len(choices)] for row in range(FULL)]
     config = host.vllm_config(bench.model, MAX_FULL)
+    arguments = (config, host.CPU, False)
+    few, full = (Watched(call("__init__", bench.plugin, *arguments)) for _ in range(2))
     with limited():
-        arguments = (config, host.CPU, False)
-        instance = Watched(call("__init__", bench.plugin, *arguments))
-        small = _rows(bench, choices, 2, torch.Tensor.clone)
+        small = _rows(bench, few, choices)
         if isinstance(small, PluginRaised):
             raise small
-        try:
-            rows = [choices[row % len(choices)] for row in range(FULL)]
-            lists = _serve(bench, instance, rows)
-            logits = result = bench.table[torch.arange(FULL) % len(choices)]
-            for step in range(2):
-                if step:
-                    instance.update_state(None)
-                result = instance.apply(logits.clone())
-                for outputs in lists:
-                    outputs.append(bench.tokens[step])
-        except PluginRaised as error:
-            return failed(f"with {FULL} requests and max_num_seqs={MAX_FULL}, {error}")
-    for row in range(FULL):
-        expected = small[row % len(choices)]
-        if not same(result[row], expected):
-            token, got, wanted = differing(result[row], expected)[0]
+        large = _rows(bench, full, many)
+    where = f"with {FULL} requests and max_num_seqs={MAX_FULL}"
+    if isinstance(large, PluginRaised):
+        return failed(f"{where}, {large}")
+    for step, (got, expected) in enumerate(zip(large, small, strict=True)):
+        if apart := _apart(got, expected[torch.arange(FULL) % len(choices)]):
             return failed(
-                f"row {row} of {FULL} (max_num_seqs={MAX_FULL}) differs: token {token} is "
-                f"{got:.5g}, expected {wanted:.5g} as in a batch of {len(choices)}",
+                f"{where} {apart} as in a batch of {len(choices)} (step {step})", step + 1
             )
-    return passed(1, int(not torch.equal(result, logits)))
+    return passed(STEPS, _acted(bench, choices, small))
 
 
 def _rows(
     bench: Bench,
-    choices: list[Choice],
-    steps: int,
-    layout: Callable[[torch.Tensor], torch.Tensor],
-    *,
-    inference: bool = True,
-) -> torch.Tensor | PluginRaised:
-    """Return the rows of the last of some steps with one request for each choice."""
-    instance = Watched(bench.new().plugin, inference=inference)
-    result = bench.table[:0]
+    instance: Watched,
+    choices: Sequence[Choice],
+    layout: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone,
+) -> list[torch.Tensor] | PluginRaised:
+    """Return the rows of each step with one request for each choice, or what was raised."""
+    steps: list[torch.Tensor] = []
     try:
         lists = _serve(bench, instance, choices)
-        for step in range(steps):
+        for step in range(STEPS):
             if step:
                 instance.update_state(None)
-            logits = layout(bench.table[: len(choices)])
-            result = instance.apply(logits)
+            result = instance.apply(layout(_logits(bench, choices, step)))
+            steps.append(result.clone())
             for outputs in lists:
-                outputs.append(bench.tokens[step])
+                outputs.append(bench.tokens[step % len(bench.tokens)])
+        instance.update_state(BatchUpdate(0, list(range(len(choices) - 1, -1, -1)), [], []))
     except PluginRaised as error:
         return error
-    bench.retire(instance, len(choices))
-    return result
+    return steps
+
+
+def _logits(bench: Bench, choices: Sequence[Choice], step: int) -> torch.Tensor:
+    """Return logits ``[rows, vocabulary]``; requests of one choice get the same."""
+    return bench.table[torch.arange(len(choices)) % len(bench.parameters) + step]
+
+
+def _acted(bench: Bench, choices: Sequence[Choice], steps: Sequence[torch.Tensor]) -> int:
+    """Return in how many steps some row was changed."""
+    return sum(
+        not torch.equal(rows, _logits(bench, choices, step)) for step, rows in enumerate(steps)
+    )
+
+
+def _apart(got: torch.Tensor, expected: torch.Tensor) -> str | None:
+    """Say in which row and token two batches differ, if they do."""
+    if same(got, expected):
+        return None
+    row = next(row for row in range(len(got)) if not same(got[row], expected[row]))
+    token, there, here = differing(got[row], expected[row])[0]
+    return f"row {row} differs: token {token} is {there:.5g}, expected {here:.5g}"
 
 
 def _serve(bench: Bench, instance: LogitsProcessor, choices: Sequence[Choice]) -> list[list[int]]:

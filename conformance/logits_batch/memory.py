@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.logits_batch.bench import limited
+from conformance.logits_batch.bench import LAST_SPECIAL, limited
 from conformance.logits_batch.checks import Finding, failed, passed
 from conformance.logits_batch.host import MAX_REQUESTS
 from conformance.settings import Budget
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 
-#: Half of the rows change hands in every step, so that a request stays for two.
+#: Half of the rows change hands in every step. The others stay for as many steps as it takes to
+#: have an effect that comes late.
 LEAVING = MAX_REQUESTS // 2
+LONG = 12
 
 #: One part in so many of the requests in each round without ``apply``.
 IDLE = 10
@@ -109,27 +111,17 @@ def _serve(
 ) -> int:
     """Take requests through an empty batch and out again; return in how many steps rows changed.
 
-    All rows are kept busy: half of them are replaced in each step, as an engine with a queue does.
+    All rows are kept busy: those that leave are replaced at once, as an engine with a queue does.
     """
     acted = 0
-    choices = bench.choices
     live: list[Given] = []
-    row = 0
     for step in range(count // LEAVING + 1):
         added = []
-        leaving = range(row, row + LEAVING) if live else range(MAX_REQUESTS)
-        for index in leaving:
-            number = len(given)
-            token = bench.tokens[number % len(bench.tokens)]
-            request: Given = (
-                bench.params(choices[number % len(choices)]),
-                [token, 7, number % 89],
-                [],
-            )
+        for index in range(LEAVING if step % LONG else MAX_REQUESTS):
+            request = _request(bench, len(given))
             given.append(request)
             live[index : index + 1] = [request]
             added.append((index, *request))
-        row = (row + LEAVING) % MAX_REQUESTS
         instance.update_state(BatchUpdate(MAX_REQUESTS, [], added, []))
         if applied:
             start = step * 3 % (len(bench.table) - MAX_REQUESTS)
@@ -140,6 +132,16 @@ def _serve(
     instance.update_state(BatchUpdate(0, list(range(MAX_REQUESTS - 1, -1, -1)), [], []))
     instance.update_state(None)
     return acted
+
+
+def _request(bench: Bench, number: int) -> Given:
+    """Return what the request with a number hands over: no two have the same prompt."""
+    params = bench.params(bench.choices[number % len(bench.choices)])
+    if params.max_tokens is not None:
+        params.max_tokens += number
+    high, low = divmod(number, bench.vocabulary - LAST_SPECIAL - 1)
+    token = bench.tokens[number % len(bench.tokens)]
+    return params, [token, LAST_SPECIAL + 1 + low, LAST_SPECIAL + 1 + high], []
 
 
 def _references(value: object) -> int:

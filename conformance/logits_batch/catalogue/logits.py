@@ -152,7 +152,8 @@ RULES = (
                 "decorated with torch.inference_mode",
             ),
         ),
-        hint="Use reshape or index by (row, token) instead of view(-1); do not use autograd.",
+        hint="Index by (row, token): view(-1) raises, and what is written to the copies that "
+        "reshape(-1) and contiguous() make is lost. Do not use autograd.",
         evidence=ENGINE,
     ),
 )
