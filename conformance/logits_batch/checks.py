@@ -7,9 +7,12 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
+import pickle
+import random
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import numpy as np
 import torch
 from vllm.exceptions import VLLMValidationError
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
@@ -92,7 +95,36 @@ def constructs(trial: Trial) -> Finding:
                 call("__init__(vllm_config, device, is_pin_memory)", bench.construct)
         except PluginRaised as error:
             return failed(f"making the {count} instance: {error}")
-    return Finding(Verdict.PASS, 3, 3)
+    for first, second in _pairs(bench):
+        if what := _shared(bench, first, second):
+            return failed(what, 4)
+    return Finding(Verdict.PASS, 4, 4)
+
+
+def _pairs(bench: Bench) -> list[tuple[Choice, Choice]]:
+    """Return a parameter set that switches on, with two others."""
+    choices = [*_on(bench), *(choice for choice in bench.parameters if choice[0] == "off")]
+    return [(choices[0], other) for other in dict.fromkeys((*choices[1:2], *choices[2:][-1:]))]
+
+
+def _shared(bench: Bench, first: Choice, second: Choice) -> str | None:
+    """Say whether the request of one instance is felt in another one."""
+    with limited():
+        alone = [[a.clone() for _, a in rows_alone(bench, c, 1)] for c in (first, second)]
+        instances = [bench.new(), bench.new()]
+        for instance, choice in zip(instances, (first, second), strict=True):
+            prompt = [bench.tokens[0], bench.tokens[-1]]
+            added = [(0, bench.params(choice), prompt, list[int]())]
+            instance.update_state(BatchUpdate(1, [], added, []))
+        for instance, choice, expected in zip(instances, (first, second), alone, strict=True):
+            if not same(instance.apply(bench.table[:1].clone()), expected[0]):
+                return (
+                    f"two instances serve a request each ({_name(first)} and {_name(second)}), "
+                    f"and the row of {_name(choice)} is not the one that it gets where there is "
+                    "one instance"
+                )
+            bench.retire(instance, 1)
+    return None
 
 
 def acts(trial: Trial) -> Finding:
@@ -256,7 +288,7 @@ def deterministic(trial: Trial) -> Finding:
     bench = trial.bench
     examples = acted = 0
     for choice in bench.parameters:
-        state = torch.random.get_rng_state()
+        before = _global_random_states()
         with limited():
             runs = [list(rows_alone(bench, choice, 6)) for _ in range(3)]
         examples += 1
@@ -271,13 +303,22 @@ def deterministic(trial: Trial) -> Finding:
                         examples,
                         case={"choice": choice, "draws": False},
                     )
-        if not torch.equal(state, torch.random.get_rng_state()):
+        after = _global_random_states()
+        for name in [name for name in before if after[name] != before[name]]:
             return failed(
-                f"{_name(choice)} draws from torch's global random generator",
+                f"{_name(choice)} changes the global random state of {name}",
                 examples,
-                case={"choice": choice, "draws": True},
+                case={"choice": choice, "draws": name},
             )
     return passed(examples, acted)
+
+
+def _global_random_states() -> dict[str, object]:
+    return {
+        "torch": torch.random.get_rng_state().numpy().tobytes(),
+        "random": random.getstate(),
+        "numpy.random": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - plugins may use it
+    }
 
 
 def does_without_prompt(trial: Trial) -> Finding:
@@ -329,6 +370,10 @@ def keeps_masks(trial: Trial) -> Finding:
                 outputs.append(bench.tokens[len(outputs) % len(bench.tokens)])
                 instance.update_state(None)
             bench.retire(instance, 1)
+    if not acted:
+        return Finding(
+            Verdict.NOT_APPLICABLE, examples, message="rows with masked tokens are left alone"
+        )
     return passed(examples, acted)
 
 

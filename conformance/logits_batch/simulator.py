@@ -63,6 +63,9 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-34": checks.keeps_masks,
 }
 
+#: Rules that compare rows under two conditions.
+_COMPARING = frozenset(("LB-02", "LB-29", "LB-30", "LB-31"))
+
 #: The rules about calls that a check may fail to get over.
 _RULE_OF_CALL = {
     "__init__": "LB-02",
@@ -83,8 +86,11 @@ class Trial:
     untouched: Untouched
     #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
     survey: bool = False
+    only: str | None = None  #: in a survey, the rule whose first failure is enough
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
+    #: Whether the same request gets other rows again; None where nobody has asked.
+    _unsteady: bool | None = attrs.field(init=False, default=None)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
     #: The history in which a call hung, if it was one.
@@ -115,7 +121,7 @@ class Trial:
             return self._obstructed(rule)
         try:
             if rule in CHECKS:
-                return CHECKS[rule](self), None
+                return self._steady(rule, CHECKS[rule](self)), None
             return judgement.judge(self, rule)
         except PluginHung as error:
             # Once is enough to wait for.
@@ -126,6 +132,15 @@ class Trial:
         except PluginRaised as error:
             owner = _RULE_OF_CALL.get(error.call, "LB-16")
             return self._elsewhere(rule, owner, str(error)), None
+
+    def _steady(self, rule: str, finding: Finding) -> Finding:
+        """Return what a check found, unless rows differ where nothing at all is different."""
+        if rule in _COMPARING and finding.verdict is Verdict.FAIL:
+            if self._unsteady is None:
+                self._unsteady = checks.deterministic(self).verdict is Verdict.FAIL
+            if self._unsteady:
+                return checks.Finding(Verdict.NOT_VERIFIED, message=must_wait(["LB-23"]))
+        return finding
 
     def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         assert self._obstacle is not None
@@ -142,12 +157,13 @@ class Trial:
 
     def examples(self) -> list[Example]:
         """All examples of the strata that isolate one thing."""
-        return [
-            example
-            for shape in strata.RULE_OF_SHAPE
-            if shape != strata.EVERYTHING
-            for example in self.stratum(shape)
-        ]
+        examples: list[Example] = []
+        for shape in strata.RULE_OF_SHAPE:
+            if shape != strata.EVERYTHING:
+                examples += self.stratum(shape)
+                if self.only and any(self.only in example.rules() for example in examples):
+                    break
+        return examples
 
     def blocking(self) -> frozenset[str]:
         """The rules about single calls that some example breaks."""
@@ -174,7 +190,7 @@ class Trial:
     def stratum(self, shape: Shape) -> list[Example]:
         """Return the played examples of a stratum."""
         if self.survey and shape not in self._played:
-            self._played[shape] = strata.sweep(self.bench, shape, self.budget)
+            self._played[shape] = strata.sweep(self.bench, shape, self.budget, self.only)
         elif not self._played:
             self._played = strata.sweep_all(self.bench, self.budget)
         if not self._looked:

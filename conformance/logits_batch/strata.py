@@ -224,12 +224,13 @@ def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
     return (about,)
 
 
-def sweep(bench: Bench, shape: Shape, budget: Budget) -> list[Example]:
-    """Play the histories of a stratum; a hang ends the sweep."""
+def sweep(bench: Bench, shape: Shape, budget: Budget, until: str | None = None) -> list[Example]:
+    """Play the histories of a stratum; a hang ends the sweep, and so does breaking ``until``."""
     examples: list[Example] = []
 
     def body(drawn: History) -> None:
-        if not (examples and _hung(examples[-1])):
+        last = examples[-1] if examples else None
+        if last is None or not (_hung(last) or until in last.rules()):
             examples.append(run(bench, shape, drawn))
 
     for classic in classics(shape.name, bench.choices, bench.tokens):

@@ -41,7 +41,8 @@ def survey(
             seed, rules = connection.recv()
             bench = Bench(cls, model, parameters.choices(), seed)
             name = f"{target.module}:{target.qualname}"
-            trial = Trial(cls, name, parameters, bench, budget, untouched, survey=True)
+            only = rules[0] if len(rules) == 1 else None
+            trial = Trial(cls, name, parameters, bench, budget, untouched, survey=True, only=only)
             connection.send({rule: _judge(trial, rule) for rule in rules})
     except EOFError:
         untouched.close()
