@@ -20,9 +20,15 @@ PAGE = ROOT / "docs" / "rules" / "logits-batch-survey.md"
 
 #: Seeds of the two surveys.
 KILL_SEEDS = int(os.environ.get("SURVEY_KILL_SEEDS", "20"))
-QUIET_SEEDS = int(os.environ.get("SURVEY_QUIET_SEEDS", "50"))
+QUIET_SEEDS = os.environ.get("SURVEY_QUIET_SEEDS", "1-50")  # first and last
 
 COMMAND = "./run nightly"
+
+
+def quiet_seeds() -> range:
+    """Return the seeds that correct plugins are judged with; parts add up over several runs."""
+    first, _, last = QUIET_SEEDS.partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 def keep(kind: str, name: str, record: dict[str, Any]) -> None:
@@ -33,13 +39,21 @@ def keep(kind: str, name: str, record: dict[str, Any]) -> None:
 
 
 def collect() -> dict[str, Any]:
-    """Return the records of both surveys; those of an earlier run stay where none is fresh."""
+    """Return the records of both surveys; those of an earlier run stay where none is fresh.
+
+    Correct plugins have a record for each part of the seeds.
+    """
     data: dict[str, Any] = {"kills": {}, "quiet": {}}
     if DATA.exists():
         data = json.loads(DATA.read_text(encoding="utf-8"))
     for kind in ("kills", "quiet"):
         for path in sorted((FRESH / kind).glob("*.json")):
-            data[kind][path.stem] = json.loads(path.read_text(encoding="utf-8"))
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if kind == "quiet":
+                name, _, part = path.stem.rpartition(" ")
+                data[kind].setdefault(name, {})[part] = record
+            else:
+                data[kind][path.stem] = record
         data[kind] = dict(sorted(data[kind].items()))
     return data
 
@@ -50,8 +64,8 @@ def page(data: dict[str, Any]) -> str:
     seeds = sum(record["seeds"] for record in kills.values())
     killed = sum(record["killed"] for record in kills.values())
     firsts = [first for record in kills.values() for first in record["first"]]
-    runs = sum(record["seeds"] for record in quiet.values())
-    alarms = sum(record["alarms"] for record in quiet.values())
+    runs = sum(total(parts, "seeds") for parts in quiet.values())
+    alarms = sum(total(parts, "alarms") for parts in quiet.values())
     head = f"""\
 # Batch logits processors: what the suite catches
 
@@ -87,10 +101,16 @@ the median one after {median(firsts):g} examples.
         "|---|---|---|---|",
     ]
     lines += [
-        f"| `{name}` | {record['seeds']} | {record['alarms']} | {record['examples']} |"
-        for name, record in quiet.items()
+        f"| `{name}` | {total(parts, 'seeds')} | {total(parts, 'alarms')} | "
+        f"{total(parts, 'examples')} |"
+        for name, parts in quiet.items()
     ]
     return "\n".join(lines) + "\n"
+
+
+def total(parts: dict[str, dict[str, int]], what: str) -> int:
+    """Return the sum over the parts of a correct plugin's record."""
+    return sum(part[what] for part in parts.values())
 
 
 def main() -> None:

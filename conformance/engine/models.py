@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from itertools import chain, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-VOCABULARY = 512
+#: No multiple of 64, to which vLLM pads the output layer: in float32 logits processors are handed
+#: a view of the padded rows, as with many real models.
+VOCABULARY = 500
 CONTEXT = 512
 
 _HIDDEN = 64
@@ -32,6 +34,7 @@ _LAYERS = 2
 _HEADS = 2
 _HEAD = 32
 _SEED = 88
+_DRAWN_ROWS = 512  # for the vocabulary; those that are too many are cut off
 _SPECIALS = ("<s>", "</s>", "<pad>")
 _BOS, _EOS, _PAD = range(3)
 
@@ -60,7 +63,7 @@ _CHAT_TEMPLATE = (
 def tiny_llama(cache_dir: Path | None = None) -> Path:
     """Return the folder of a tiny Llama with random weights, and make it if it is not there.
 
-    512 tokens (0 ``<s>``, 1 ``</s>``, 2 ``<pad>``, 3 to 258 the single bytes, then pairs of
+    500 tokens (0 ``<s>``, 1 ``</s>``, 2 ``<pad>``, 3 to 258 the single bytes, then pairs of
     characters), 512 positions, hidden size 64, two layers, two heads of 32, float32, 0.6 MB.
     The weights come from a fixed seed.
     It does not end an answer by itself: the output rows of the three special tokens are zero.
@@ -155,7 +158,9 @@ def _weights() -> dict[str, NDArray[np.float32]]:
 
     ones = np.ones(_HIDDEN, dtype=np.float32)
     inner = _HEADS * _HEAD
-    weights = {"model.embed_tokens.weight": matrix("embed_tokens", VOCABULARY, _HIDDEN)}
+    weights = {
+        "model.embed_tokens.weight": matrix("embed_tokens", _DRAWN_ROWS, _HIDDEN)[:VOCABULARY]
+    }
     for layer in range(_LAYERS):
         prefix = f"model.layers.{layer}"
         for kind in ("q_proj", "k_proj", "v_proj"):
@@ -167,7 +172,7 @@ def _weights() -> dict[str, NDArray[np.float32]]:
         for kind in ("input_layernorm", "post_attention_layernorm"):
             weights[f"{prefix}.{kind}.weight"] = ones.copy()
     weights["model.norm.weight"] = ones.copy()
-    head = matrix("lm_head", VOCABULARY, _HIDDEN)
+    head = matrix("lm_head", _DRAWN_ROWS, _HIDDEN)[:VOCABULARY]
     head[: len(_SPECIALS)] = 0.0
     weights["lm_head.weight"] = head
     return weights
@@ -232,7 +237,7 @@ def _byte_characters() -> list[str]:
 
 
 def _merges() -> list[tuple[str, str]]:
-    """Return the 253 pairs of characters that fill the vocabulary up to 512 tokens."""
+    """Return the 241 pairs of characters that fill the vocabulary up to 500 tokens."""
     space = _byte_characters()[ord(" ")]
     letters = "abcdefghijklmnopqrstuvwxyz"
     vowels = "aeiou"
@@ -244,4 +249,5 @@ def _merges() -> list[tuple[str, str]]:
         ("th", "sh", "ch", "ph", "wh", "gh", "ck", "ng", "nd", "nt", "st", "tr", "br"),
         ("ll", "ss", "tt", "ee"),
     )
-    return [(pair[0], pair[1]) for pair in pairs]
+    room = VOCABULARY - len(_SPECIALS) - 256
+    return [(pair[0], pair[1]) for pair in islice(pairs, room)]

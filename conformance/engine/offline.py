@@ -6,6 +6,7 @@ Worker processes only: vLLM is imported, and its environment variables are set f
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
     from vllm.sampling_params import SamplingParams
 
 #: More requests than rows, prompts longer than a step's tokens, and a cache that holds fewer
@@ -36,6 +38,36 @@ class Order:
     preempted: tuple[str, ...]
 
 
+#: Two logits that are closer than this may change places with the batch they are computed in.
+MARGIN = 1e-3
+
+#: The interface of batch logits processors is the V1 model runner's; where Triton works, vLLM would
+#: choose the other runner by itself.
+ENVIRONMENT = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+
+
+def engine_arguments(
+    model: str, logits_processors: Sequence[str | type], device: str
+) -> dict[str, Any]:
+    """Return the options of an engine on a tiny model, for ``LLM`` and ``AsyncEngineArgs``."""
+    memory = {"gpu_memory_utilization": 0.1} if device == "cuda" else {}
+    return {
+        "model": model,
+        "logits_processors": list(logits_processors) or None,
+        "enforce_eager": True,
+        "max_model_len": MAX_MODEL_LEN,
+        "max_num_seqs": MAX_SEQUENCES,
+        "max_num_batched_tokens": STEP_TOKENS,
+        "num_gpu_blocks_override": BLOCKS,
+        "block_size": BLOCK_SIZE,
+        "enable_prefix_caching": False,
+        "dtype": "float32",
+        "seed": 0,
+        "kv_cache_memory_bytes": 32 << 20,
+        **memory,
+    }
+
+
 @attrs.define
 class OfflineEngine:
     """One ``vllm.LLM`` on a tiny model."""
@@ -55,28 +87,10 @@ class OfflineEngine:
         """
         # One process: the plugin can be watched, and nothing is imported a second time.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        # The interface of these plugins is the V1 model runner's; where Triton works,
-        # vLLM would choose the other runner by itself.
-        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        os.environ.update(ENVIRONMENT)
         from vllm import LLM
 
-        memory: dict[str, Any] = ({"gpu_memory_utilization": 0.1} if device == "cuda" else {}) | {
-            "kv_cache_memory_bytes": 32 << 20
-        }
-        llm = LLM(
-            model,
-            logits_processors=list(logits_processors) or None,
-            enforce_eager=True,
-            max_model_len=MAX_MODEL_LEN,
-            max_num_seqs=MAX_SEQUENCES,
-            max_num_batched_tokens=STEP_TOKENS,
-            num_gpu_blocks_override=BLOCKS,
-            block_size=BLOCK_SIZE,
-            enable_prefix_caching=False,
-            dtype="float32",
-            seed=0,
-            **memory,
-        )
+        llm = LLM(**engine_arguments(model, logits_processors, device))
         engine = cls(llm)
         engine._watch_scheduler()
         return engine
@@ -97,6 +111,62 @@ class OfflineEngine:
             use_tqdm=False,
         )
         return [tuple(output.outputs[0].token_ids) for output in outputs]
+
+    def run_in_waves(
+        self,
+        first: tuple[Sequence[Sequence[int]], Sequence[SamplingParams]],
+        steps: int,
+        then: tuple[Sequence[Sequence[int]], Sequence[SamplingParams]],
+    ) -> int:
+        """Run prompts with their parameters, and after so many steps others beside them.
+
+        Returns the number of steps that this took.
+        """
+        before = len(self.orders)
+        self._enqueue(*first)
+        for _ in range(steps):
+            self.llm.llm_engine.step()
+        self._enqueue(*then)
+        self.llm.wait_for_completion(use_tqdm=False)
+        return len(self.orders) - before
+
+    def _enqueue(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> None:
+        inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        self.llm.enqueue(inputs, list(params), use_tqdm=False)
+
+    def generate_decided(
+        self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]
+    ) -> list[tuple[tuple[int, ...], int]]:
+        """Run prompts, all different; return the tokens of each and how many are beyond doubt.
+
+        A greedy token is in doubt, and with it those after it, when another logit is so near to
+        its own that rounding decides.
+        """
+        runner = self.runner
+        sampler, batch = runner.sampler, runner.input_batch
+        choose = sampler.greedy_sample
+        margins: dict[tuple[int, ...], list[float]] = {tuple(prompt): [] for prompt in prompts}
+
+        def watched(logits: torch.Tensor) -> torch.Tensor:
+            best = logits.topk(2).values
+            for row, margin in enumerate((best[:, 0] - best[:, 1]).tolist()):
+                if not runner.discard_request_mask.np[row]:
+                    prompt = batch.token_ids_cpu[row, : batch.num_prompt_tokens[row]]
+                    margins[tuple(prompt.tolist())].append(margin)
+            chosen: torch.Tensor = choose(logits)
+            return chosen
+
+        sampler.greedy_sample = watched
+        try:
+            tokens = self.generate(prompts, params)
+        finally:
+            del sampler.greedy_sample
+        decided = []
+        for prompt, asked, answer in zip(prompts, params, tokens, strict=True):
+            in_doubt = [m <= MARGIN or math.isnan(m) for m in margins[tuple(prompt)]]
+            greedy = asked.temperature == 0
+            decided.append(in_doubt.index(True) if greedy and any(in_doubt) else len(answer))
+        return list(zip(tokens, decided, strict=True))
 
     def _watch_scheduler(self) -> None:
         runner = self.runner

@@ -28,6 +28,7 @@ from conformance.engine.external_server import (
     open_client,
     trouble,
 )
+from conformance.engine.fork import Forked, fork_supervised, may_fork
 from conformance.engine.server_log import cause, last_line, port_was_taken, read_log
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Server:
         command: Sequence[str],
         environment: Mapping[str, str],
         scratch: tempfile.TemporaryDirectory[str],
+        imported: bool = False,
     ) -> None:
         """Start the process; `Server.start` prepares what it needs."""
         self.model_name = model_name
@@ -80,6 +82,7 @@ class Server:
         self._command = tuple(command)
         self._environment = dict(environment)
         self._scratch = scratch
+        self._imported = imported
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._client = open_client(own=True)
@@ -104,6 +107,7 @@ class Server:
         port: int | None = None,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        imported: bool = False,
     ) -> Server:
         """Start a server in the background and return at once.
 
@@ -112,6 +116,8 @@ class Server:
         *device* is ``"cpu"`` or ``"cuda"``; *arguments* come after the defaults for tiny models
         and so override them; *environment* overrides every other variable.
         Without *port* a free one is chosen.
+        *imported* says that this process has imported vLLM: a server on the CPU is then forked
+        from it, where that is safe, and imports nothing again.
         Everything vLLM prints goes to *log*, which is overwritten.
 
         Raises:
@@ -144,6 +150,7 @@ class Server:
                     python_path=dict.fromkeys(path), extra=environment, device=device
                 ),
                 scratch=scratch,
+                imported=imported and device == "cpu",
             )
         except BaseException:
             scratch.cleanup()
@@ -156,18 +163,25 @@ class Server:
         if sys.platform != "linux":
             # Elsewhere a bound socket keeps vLLM itself from the port.
             self._reservation.close()
-        supervised = [sys.executable, "-I", "-S", str(_SUPERVISOR), str(os.getpid()), str(_GRACE)]
         self._starts += 1
+        command = [*self._command, f"--port={self.port}"]
+        self._process: subprocess.Popen[str] | Forked
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*supervised, *self._command, f"--port={self.port}"],
-                env=self._environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+            if self._imported and may_fork():
+                self._process = fork_supervised(
+                    lambda: _serve(command, self._environment), log.fileno(), _GRACE
+                )
+            else:
+                interpreter = [sys.executable, "-I", "-S", str(_SUPERVISOR)]
+                self._process = subprocess.Popen(
+                    [*interpreter, str(os.getpid()), str(_GRACE), *command],
+                    env=self._environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
         assert self._process.stdout is not None
         word, _, number = self._process.stdout.readline().partition(" ")
         if word != "pid":
@@ -310,6 +324,20 @@ class Server:
     ) -> None:
         """Stop the server."""
         self.stop()
+
+
+def _serve(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run the command of a server in this process, a fork."""
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.argv = ["vllm", *command[command.index("serve") :]]
+    from vllm import envs
+    from vllm.entrypoints.cli.main import main
+
+    # Platforms ask for spawned processes, which would import everything.
+    envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
+    main()
 
 
 def _reserve(port: int) -> socket.socket:

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,17 +35,37 @@ _POLL = 0.1  # seconds; also the delay after which a death is noticed
 _REAP = 5.0  # seconds in which killed processes must have disappeared
 
 
+class Child(Protocol):
+    """What is supervised: a ``subprocess.Popen``, or something like it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return the exit status if it has ended."""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
+
+
 def main(arguments: list[str]) -> None:
     """Run the command and return when nothing of its process group is left."""
     parent, grace, command = int(arguments[0]), float(arguments[1]), arguments[2:]
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, leave)
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         start_new_session=True,
-        preexec_fn=_linux_ties(),  # noqa: PLW1509 - this process has one thread
+        preexec_fn=linux_ties(),  # noqa: PLW1509 - this process has one thread
     )
+    supervise(child, parent, grace)
+
+
+def supervise(child: Child, parent: int, grace: float) -> None:
+    """Return when nothing of the child's process group is left; :func:`leave` takes SIGTERM."""
     try:
         os.write(1, b"pid %d\n" % child.pid)
         while child.poll() is None:
@@ -58,13 +78,13 @@ def main(arguments: list[str]) -> None:
         _end(child, grace)
     # The reader may be gone.
     with contextlib.suppress(BrokenPipeError):
-        os.write(1, b"exit %d\n" % child.returncode)
+        os.write(1, b"exit %d\n" % child.wait())
 
 
-def _end(child: subprocess.Popen[bytes], grace: float) -> None:
+def _end(child: Child, grace: float) -> None:
     child.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(grace)
+        child.wait(timeout=grace)
     deadline = time.monotonic() + _REAP
     while _kill_group(child.pid) and time.monotonic() < deadline:
         child.wait()
@@ -85,7 +105,7 @@ def _kill_group(group: int) -> bool:
     return True
 
 
-def _linux_ties() -> Callable[[], object] | None:
+def linux_ties() -> Callable[[], object] | None:
     """Adopt orphaned descendants, and return what makes a child die with this process."""
     if sys.platform != "linux":
         return None
@@ -97,7 +117,8 @@ def _linux_ties() -> Callable[[], object] | None:
     return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _leave(number: int, _frame: object) -> NoReturn:
+def leave(number: int, _frame: object) -> NoReturn:
+    """End this process, by way of its ``finally`` blocks."""
     raise SystemExit(128 + number)
 
 

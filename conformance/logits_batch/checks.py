@@ -349,15 +349,19 @@ def keeps_masks(trial: Trial) -> Finding:
     examples = acted = 0
     for choice in _on(bench):
         with limited():
-            instance = bench.new()
+            # A plugin that respects the mask may leave such rows alone: whether it acts shows on
+            # rows without one.
+            instance, unmasked = bench.new(), bench.new()
             outputs: list[int] = []
             added = [(0, bench.params(choice), [bench.tokens[0]], outputs)]
-            instance.update_state(BatchUpdate(1, [], added, []))
+            for each in (instance, unmasked):
+                each.update_state(BatchUpdate(1, [], added, []))
             for row in range(12):
-                before = bench.table[row : row + 1].masked_fill(mask, -torch.inf)
+                plain = bench.table[row : row + 1]
+                acted += not torch.equal(plain, unmasked.apply(plain.clone()))
+                before = plain.masked_fill(mask, -torch.inf)
                 after = instance.apply(before.clone())
                 examples += 1
-                acted += not torch.equal(before, after)
                 again = torch.isneginf(before) & ~torch.isneginf(after)
                 if again.any():
                     token = int(again[0].nonzero()[0])
@@ -368,11 +372,13 @@ def keeps_masks(trial: Trial) -> Finding:
                         acted,
                     )
                 outputs.append(bench.tokens[len(outputs) % len(bench.tokens)])
-                instance.update_state(None)
-            bench.retire(instance, 1)
+                for each in (instance, unmasked):
+                    each.update_state(None)
+            for each in (instance, unmasked):
+                bench.retire(each, 1)
     if not acted:
         return Finding(
-            Verdict.NOT_APPLICABLE, examples, message="rows with masked tokens are left alone"
+            Verdict.NOT_APPLICABLE, examples, message="the plugin changed none of these rows"
         )
     return passed(examples, acted)
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -48,7 +50,7 @@ BODY_FIELDS = frozenset(
 class Ask:
     """One request: what is asked, how, and with which parameters."""
 
-    prompt: str
+    prompt: str | tuple[int, ...]  #: text, or token ids for completions
     choice: Choice
     route: Route
     body: Mapping[str, Any]
@@ -77,6 +79,8 @@ def body_of(keywords: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     body: dict[str, Any] = {}
     for key, value in keywords.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            return None  # JSON has no word for it
         if key == "extra_args":
             if not all(_fits(item) for item in (value or {}).values()):
                 return None
@@ -94,7 +98,9 @@ def _fits(value: object) -> bool:
     if isinstance(value, list | tuple):
         return all(_fits(item) and not isinstance(item, list | tuple) for item in value)
     # vLLM's protocol turns true into 1 before a plugin can tell them apart.
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 async def converse(
@@ -163,6 +169,12 @@ def post(url: str, model: str, ask: Ask, *, api_key: str = "none") -> Answer:
     choice = response.json()["choices"][0]
     text = choice["text"] if ask.route == "completions" else choice["message"]["content"]
     return Answer(200, tuple(choice.get("token_ids") or ()), text or "")
+
+
+def post_all(url: str, model: str, asks: Sequence[Ask]) -> list[Answer]:
+    """Put all questions over plain REST, at the same time."""
+    with ThreadPoolExecutor(max_workers=len(asks) or 1) as pool:
+        return list(pool.map(lambda ask: post(url, model, ask), asks))
 
 
 def curl(url: str, model: str, ask: Ask) -> str:

@@ -28,6 +28,7 @@ class Ledger:
     #: Why nothing more can be seen; rules that were seen before keep their verdict.
     blocked: str | None = None
     fault: str | None = None  #: the harness's own
+    claims: bool = True  #: whether the plugin claims argmax invariance, as far as is known
 
     def fail(self, rule: str, message: str) -> None:
         """Note that a rule is broken; the first message stands."""
@@ -51,6 +52,8 @@ class Ledger:
             return Verdict.FAIL, f"{self.evidence}: {self.troubles[rule]}", count
         if rule == "LB-04" and not self.parameters.off:
             return Verdict.NOT_APPLICABLE, "the plugin has no opt-in", 0
+        if rule in ("LB-12", "LB-26") and not self.claims:
+            return Verdict.NOT_APPLICABLE, "the plugin does not claim argmax invariance", 0
         if rule == "LB-15" and not self.parameters.invalid:
             return Verdict.NOT_APPLICABLE, "the profile names no invalid requests", 0
         if self.fault is not None:
@@ -71,5 +74,7 @@ class Ledger:
         if self.parameters.on and not idle:
             return Verdict.PASS, None, len(self.acted)
         what = ", ".join(idle) or "no known parameter"
-        verdict = Verdict.FAIL if self.parameters.declared else Verdict.NOT_VERIFIED
-        return verdict, f"{what} had no effect ({self.evidence})", len(self.acted)
+        # What is asked of an engine is little: not everything that has an effect has one there,
+        # and what has none anywhere shows in the simulator.
+        verdict = Verdict.PASS if self.acted else Verdict.NOT_VERIFIED
+        return verdict, f"{what} had no effect here ({self.evidence})", len(self.acted)

@@ -1,44 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence ``offline``: the plugin in a real ``vllm.LLM``.
+"""Evidence ``offline``: the plugin in real ``vllm.LLM`` and ``vllm.AsyncLLM`` engines.
 
-Three engines start in this process: with the class, with its fully-qualified name, and without
-the plugin.  The same requests run through each; what the first engine sent the plugin is
-recorded, judged row by row against twins, and played again in the simulator.
+Engines start in this process with the class, its fully-qualified name, its entry point, and
+without the plugin; others, asynchronous, in processes of their own.
+What the first engine sent the plugin is recorded, judged row by row against twins, and played
+again in the simulator; then all engines are asked the same questions.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
+import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import torch
-from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, BatchUpdate
+from vllm.v1.sample.logits_processor import (
+    BUILTIN_LOGITS_PROCESSORS,
+    LOGITSPROCS_GROUP,
+    cached_load_custom_logitsprocs,
+)
 
+from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed
+from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
-from conformance.logits_batch.bench import (
-    Watched,
-    call,
-    limited,
-    misshapen,
-    sampling_params,
-)
+from conformance.logits_batch import workload
+from conformance.logits_batch.bench import limited, sampling_params
 from conformance.logits_batch.ledger import Ledger
-from conformance.logits_batch.play import describe_update, differing, same
-from conformance.logits_batch.recording import Recording, Rows, replay
+from conformance.logits_batch.recording import Recording, replay
+from conformance.logits_batch.ways import Reply, Ways, difference, hand_over
+from conformance.logits_batch.witness import Witness
 from conformance.rules import Evidence
-from conformance.settings import UsageError
+from conformance.settings import Budget, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice
     from conformance.logits_batch.bench import Bench
     from conformance.logits_batch.parameters import Parameters
-    from conformance.logits_batch.recording import Recorded
+    from conformance.logits_batch.workload import Job
     from conformance.settings import Settings
     from conformance.target import Plugin
     from conformance.verdict import RuleResult
@@ -48,31 +54,17 @@ T = TypeVar("T")
 #: An engine on a tiny model that has not finished its requests after this long hangs.
 LIMIT = 120.0
 
-#: What a row has just been through, and the rule that is about it.
-RULE_OF_EVENT = {"replaced": "LB-06", "moved": "LB-07", "resumed": "LB-11", "chunked": "LB-18"}
+#: What every engine imports when it starts; once is enough for all forks.
+ENGINE_MODULES = ("vllm.entrypoints.llm", "vllm.model_executor.models.llama")
+CPU_MODULES = ("vllm.v1.worker.cpu_worker",)
 
 #: Rules that are about every row or call, and hold when nothing went wrong.
 _GENERAL = ("LB-03", "LB-14", "LB-16", "LB-21", "LB-22", "LB-24")
 
-
-@attrs.frozen
-class Job:
-    """One request of the workload."""
-
-    prompt: tuple[int, ...]
-    choice: Choice
-
-
-@attrs.define
-class _Live:
-    """A request in the recording."""
-
-    job: Job
-    twin: Watched
-    outputs: list[int]
-    params: SamplingParams
-    event: str = "joined"
-    started: bool = False
+BY_CLASS = "LLM.generate, loaded as a class"
+BY_NAME = "LLM.generate, loaded by name"
+BY_ENTRY_POINT = f"LLM.generate, loaded as a {LOGITSPROCS_GROUP} entry point"
+_ASYNC = "AsyncLLM.generate"
 
 
 @attrs.define
@@ -88,13 +80,21 @@ class Trial:
     ledger: Ledger = attrs.field(init=False)
     seconds: float = attrs.field(init=False, default=0.0)
     runner: str = attrs.field(init=False, default="V1")
+    _entry_points: str = attrs.field(init=False)  #: folder that has the plugin as an entry point
+    _async: dict[str, AsyncEngine] = attrs.field(init=False, factory=dict)  #: by way of loading
 
     def __attrs_post_init__(self) -> None:
         """Run the workload through the engines."""
         self.ledger = Ledger(Evidence.OFFLINE, self.parameters)
         started = time.perf_counter()
-        with limited(LIMIT):
-            self._run()
+        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as self._entry_points:
+            self._start_async()
+            try:
+                with limited(LIMIT):
+                    self._run()
+            finally:
+                for engine in self._async.values():
+                    engine.close()
         self.seconds = time.perf_counter() - started
 
     def context(self) -> dict[str, Any]:
@@ -117,55 +117,166 @@ class Trial:
         seconds, self.seconds = self.seconds, 0.0
         return self.ledger.result(rule, seconds)
 
+    @property
+    def _builtin(self) -> bool:
+        """Whether every engine has the plugin, and a second one would act on its rows."""
+        return self.bench.plugin in BUILTIN_LOGITS_PROCESSORS
+
+    def _start_async(self) -> None:
+        """Start the asynchronous engines, before anything here runs in threads."""
+        for module in (*ENGINE_MODULES, *(CPU_MODULES if self.device == "cpu" else ())):
+            importlib.import_module(module)
+        gc.freeze()  # what is not looked at by collections stays shared with the forks
+        if self._builtin:
+            self._async[_ASYNC] = AsyncEngine.start(self.model, device=self.device)
+            return
+        folder = synthetic_distribution(
+            Path(self._entry_points),
+            name="conformance-target",
+            group=LOGITSPROCS_GROUP,
+            entries={"conformance-target": self.plugin.fqcn},
+        )
+        ways: list[tuple[str, list[Any], list[str]]] = [
+            ("as a class", [self.bench.plugin], []),
+            (f"as a {LOGITSPROCS_GROUP} entry point", [], [str(folder)]),
+        ]
+        if self.settings.budget is Budget.DEEP:
+            # To AsyncLLM a name is what it is to LLM, and here every engine takes processor time.
+            ways.append(("by name", [self.plugin.fqcn], []))
+        for how, processors, path in ways:
+            self._async[f"{_ASYNC}, loaded {how}"] = AsyncEngine.start(
+                self.model, processors, python_path=path, device=self.device
+            )
+
     def _run(self) -> None:
-        jobs = workload(self.bench)
-        builtin = self.bench.plugin in BUILTIN_LOGITS_PROCESSORS
-        # A built-in is in every engine already; a second one would act on the first one's rows.
+        processors: list[Any] = [] if self._builtin else [self.bench.plugin]
         engine = self._attempt(
             "LB-01",
             "with the class the engine did not start",
-            lambda: self._start([] if builtin else [self.bench.plugin]),
+            lambda: self._start(processors),
         )
         if engine is None:
             return
+        self.ledger.saw("LB-01")
         recording = Recording.insert(engine.runner, self.bench.plugin)
-        invariant = recording.is_argmax_invariant()
-        params = [self._params(job, invariant) for job in jobs]
-        prompts = [job.prompt for job in jobs]
-        tokens = self._attempt(
-            "LB-16", "a request failed", lambda: engine.generate(prompts, params)
+        invariant = self.ledger.claims = recording.is_argmax_invariant()
+        jobs = workload.crowd(self.bench, invariant=invariant)
+        tokens = self._attempt("LB-16", "a request failed", lambda: _ask(engine, jobs))
+        witness = Witness(
+            self.bench,
+            self.ledger,
+            engine.llm.llm_engine.vllm_config,
+            torch.device(self.device),
+            invariant,
         )
-        self._judge(engine, recording, jobs)
+        witness.judge(recording.steps, jobs)
         if tokens is None:
             return
         for rule in _GENERAL:
             self.ledger.saw(rule, len(recording.steps))
         self._check_ladder(engine, recording, jobs, tokens)
+        if invariant and self.parameters.on and not self.ledger.blocked:
+            self._check_skipping(engine, recording, witness, len(jobs))
         self._check_admission(engine, jobs[0])
         if self.ledger.blocked:
             return
-        greedy = [index for index, p in enumerate(params) if p.temperature == 0]
-        if builtin:
-            self.ledger.saw("LB-01")
-            without = engine
+        self._check_ways(engine, list(zip(jobs, tokens, strict=True)))
+        if self.ledger.blocked:
+            return
+        if self._builtin:
             recording.remove()
-        else:
-            by_name = self._attempt(
-                "LB-01",
-                f"with {self.plugin.fqcn} the engine did not start",
-                lambda: self._start([self.plugin.fqcn]),
-            )
-            if by_name is None:
+        without = engine if self._builtin else self._start([])
+        self._compare_control(jobs, tokens, _ask(without, jobs))
+
+    def _compare_control(
+        self, jobs: list[Job], tokens: list[tuple[int, ...]], control: list[tuple[int, ...]]
+    ) -> None:
+        """LB-04: requests that opt out get the tokens of an engine without the plugin."""
+        for job, got, expected in zip(jobs, tokens, control, strict=True):
+            if job.greedy and job.choice[0] == "off":
+                reply = Reply(expected, len(expected))
+                if problem := difference(reply, got, "without the plugin"):
+                    self.ledger.fail("LB-04", f"{job.label} got other tokens: {problem}")
+                    return
+                self.ledger.saw("LB-04")
+
+    def _check_skipping(
+        self, engine: OfflineEngine, recording: Recording, witness: Witness, first: int
+    ) -> None:
+        """LB-26: requests come and go while ``apply`` is skipped, then random ones join."""
+        start = len(recording.steps)
+        waves = workload.greedy_then_random(self.bench, first)
+        greedy, random = [([j.prompt for j in jobs], [j.params() for j in jobs]) for jobs in waves]
+        steps = self._attempt(
+            "LB-26",
+            "after steps in which apply was skipped a request failed",
+            lambda: engine.run_in_waves(greedy, workload.GREEDY_STEPS, random),
+        )
+        if steps:
+            witness.judge(recording.steps[start:], [*waves[0], *waves[1]], skipping=True)
+
+    def _check_ways(
+        self, engine: OfflineEngine, known: Sequence[tuple[Job, tuple[int, ...]]]
+    ) -> None:
+        """LB-32: however the plugin is loaded and asked, the tokens are the same."""
+        asked = workload.questions(self.bench, invariant=self.ledger.claims)
+        prompts = [job.prompt for job in asked]
+        replies = [
+            Reply(*answer)
+            for answer in engine.generate_decided(prompts, [job.params() for job in asked])
+        ]
+        ways = Ways(self.ledger, "LLM.generate" if self._builtin else BY_CLASS, asked, replies)
+        hand_over(ways, self.folder)
+        if not self._builtin and not (
+            self._check_loading(BY_NAME, [self.plugin.fqcn], ways, known)
+            and self._check_loading(BY_ENTRY_POINT, [], ways, known, self._entry_points)
+        ):
+            return
+        for way, other in self._async.items():
+            try:
+                other.wait_started()
+            except AsyncEngineFailed as error:
+                self.ledger.fail("LB-01", f"{way}: the engine did not start: {error}")
                 return
-            again = by_name.generate(prompts, params)
-            self.ledger.saw("LB-01", len(greedy))
-            self._compare("LB-01", tokens, again, jobs, greedy, how="loaded by name")
-            without = self._start([])
-        plain = [self._params(attrs.evolve(job, choice=("off", 0)), invariant) for job in jobs]
-        control = without.generate(prompts, plain)
-        off = [index for index in greedy if jobs[index].choice == ("off", 0)]
-        self.ledger.saw("LB-04", len(off))
-        self._compare("LB-04", control, tokens, jobs, off, how="than without the plugin")
+            self.ledger.saw("LB-01")
+            try:
+                answers = other.generate(prompts, [job.params() for job in asked])
+            except AsyncEngineFailed as error:
+                self.ledger.fail("LB-32", f"a request failed with {way}: {error}")
+                return
+            if not ways.compare(way, answers):
+                return
+            # Here the front end, which validates, and the engine are different processes.
+            self.ledger.saw("LB-31", len(asked))
+
+    def _check_loading(
+        self,
+        way: str,
+        processors: list[Any],
+        ways: Ways,
+        known: Sequence[tuple[Job, tuple[int, ...]]],
+        path: str | None = None,
+    ) -> bool:
+        """Start an engine in another way; compare the answers to questions and to the workload."""
+        jobs = [job for job, _ in known]
+        with _entry_points_in(path):
+            engine = self._attempt(
+                "LB-01", f"{way}: the engine did not start", lambda: self._start(processors)
+            )
+            if engine is None:
+                return False
+            self.ledger.saw("LB-01")
+            answers = self._attempt(
+                "LB-32", f"a request failed with {way}", lambda: _ask(engine, ways.jobs)
+            )
+            again = self._attempt(
+                "LB-32", f"a request failed with {way}", lambda: _ask(engine, jobs)
+            )
+        if answers is None or again is None or not ways.compare(way, answers):
+            return False
+        # The same steps again: here not even rounding differs.
+        replies = [Reply(tokens, len(tokens) * job.greedy) for job, tokens in known]
+        return Ways(self.ledger, ways.reference, jobs, replies).compare(way, again)
 
     def _start(self, processors: list[Any]) -> OfflineEngine:
         return OfflineEngine.start(self.model, processors, device=self.device)
@@ -180,110 +291,6 @@ class Trial:
                 cause = cause.__cause__
             self.ledger.fail(rule, f"{what}: {type(cause).__name__}: {cause}")
             return None
-
-    def _params(self, job: Job, invariant: bool) -> SamplingParams:  # noqa: FBT001 - private
-        """Return engine parameters: greedy, so that tokens can be compared, where that shows."""
-        keywords = dict(self.bench.parameters.get(job.choice, {}))
-        keywords.setdefault("max_tokens", 20 + 5 * (len(job.prompt) % 3))
-        keywords.setdefault("ignore_eos", True)
-        if not (invariant and job.choice[0] == "on"):
-            # The engine never shows an argmax-invariant plugin to an all-greedy batch.
-            keywords.setdefault("temperature", 0.0)
-        return sampling_params(keywords, str(job.choice))
-
-    def _judge(self, engine: OfflineEngine, recording: Recording, jobs: list[Job]) -> None:
-        """Judge every recorded row against the request's twin."""
-        by_prompt = {job.prompt: job for job in jobs}
-        known: dict[tuple[int, ...], _Live] = {}
-        rows: Rows[_Live] = Rows()
-
-        def enter(
-            index: int,  # noqa: ARG001 - the signature of Rows.update
-            params: SamplingParams,
-            prompt: list[int] | None,
-            outputs: list[int],
-            before: _Live | None,
-        ) -> _Live:
-            key = tuple(prompt or ())
-            if key not in known:
-                known[key] = _Live(by_prompt[key], self._twin(engine), [], params)
-            live = known[key]
-            resumed = live.started and bool(outputs)
-            live.event = "resumed" if resumed else "replaced" if before else "joined"
-            return live
-
-        def moved(live: _Live) -> None:
-            live.event = "moved"
-
-        for number, step in enumerate(recording.steps):
-            if step.update is None:
-                self.ledger.saw("LB-09", 1)
-            else:
-                self.ledger.saw("LB-19", len(step.update.removed))
-                rows.update(_as_it_was(step), enter, moved)
-            if step.applied is not None and not self._judge_step(number, step, rows):
-                return
-        for step in recording.steps:
-            for (_, params, _, _), kept in zip(
-                step.update.added if step.update else (), step.params, strict=True
-            ):
-                if params != kept:
-                    self.ledger.fail("LB-21", "the plugin wrote to the parameters of a request")
-
-    def _judge_step(self, number: int, step: Recorded, rows: Rows[_Live]) -> bool:
-        assert step.applied is not None
-        before, after = step.applied.before, step.applied.after
-        where = f"step {number} ({describe_update(step.update)})"
-        if problem := misshapen(after, before, before.shape):
-            self.ledger.fail("LB-14", f"{problem} in {where}")
-            return False
-        assert isinstance(after, torch.Tensor)
-        for row, live in sorted(rows.at.items()):
-            if row in step.applied.discarded:
-                live.event = "chunked" if live.event == "joined" else live.event
-                continue
-            live.outputs[:] = step.outputs[row]
-            changed = not torch.equal(before[row], after[row])
-            if changed and live.job.choice[0] == "on":
-                self.ledger.acted.add(live.job.choice)
-            if changed and live.job.choice[0] == "off":
-                self.ledger.fail(
-                    RULE_OF_EVENT.get(live.event, "LB-04"),
-                    f"row {row} of a request that did not opt in was changed in {where}",
-                )
-                return False
-            if torch.isnan(after[row]).any() and not torch.isnan(before[row]).any():
-                self.ledger.fail("LB-22", f"row {row} holds NaN in {where}")
-                return False
-            expected = self._expected(live, before[row])
-            if not same(after[row], expected):
-                token, got, wanted = differing(after[row], expected)[0]
-                self.ledger.fail(
-                    RULE_OF_EVENT.get(live.event, "LB-03"),
-                    f"row {row} differs from the one the request gets alone in {where}: "
-                    f"token {token} is {got:.5g}, expected {wanted:.5g}",
-                )
-                return False
-            self.ledger.saw(RULE_OF_EVENT.get(live.event, "LB-03"))
-            # A choice without effect shows nothing about rows that were left alone.
-            self.ledger.saw("LB-04", int(live.job.choice[0] == "off"))
-        return True
-
-    def _twin(self, engine: OfflineEngine) -> Watched:
-        config = engine.llm.llm_engine.vllm_config
-        device = torch.device(self.device)
-        return Watched(call("__init__", self.bench.plugin, config, device, False))  # noqa: FBT003 - vLLM's own call
-
-    def _expected(self, live: _Live, logits: torch.Tensor) -> torch.Tensor:
-        if live.started:
-            live.twin.update_state(None)
-        else:
-            # The engine's own parameters: its front end adds to them (end-of-sequence tokens).
-            added = [(0, live.params, list(live.job.prompt), live.outputs)]
-            live.twin.update_state(BatchUpdate(1, [], added, []))
-            live.started = True
-        result: torch.Tensor = live.twin.apply(logits.clone().unsqueeze(0))
-        return result[0]
 
     def _check_ladder(
         self,
@@ -344,57 +351,23 @@ class Trial:
             lambda: engine.generate([job.prompt], [sampling_params({"max_tokens": 2}, "{}")]),
         )
 
-    def _compare(
-        self,
-        rule: str,
-        expected: list[tuple[int, ...]],
-        got: list[tuple[int, ...]],
-        jobs: list[Job],
-        indices: list[int],
-        *,
-        how: str,
-    ) -> None:
-        for index in indices:
-            if expected[index] != got[index]:
-                position = next(
-                    i
-                    for i, (a, b) in enumerate(zip(expected[index], got[index], strict=False))
-                    if a != b
-                )
-                self.ledger.fail(
-                    rule,
-                    f"request {index} ({jobs[index].choice[0]}) got other tokens {how}: token "
-                    f"{position} is {got[index][position]}, expected {expected[index][position]}",
-                )
-                return
+
+def _ask(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...]]:
+    return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
 
 
-def workload(bench: Bench) -> list[Job]:
-    """Return requests of both kinds, of many lengths, each with a prompt of its own."""
-    choices = bench.choices or (("off", 0),)
-    count = max(16, 2 * len(choices))
-    tokens = bench.tokens
-    jobs = []
-    for index in range(count):
-        length = (6, 40, 17, 60)[index % 4]
-        prompt = [
-            3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)
-        ]
-        # History readers meet the tokens they look for in prompts, too.
-        prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
-        prompt[0] = 3 + index
-        # Every length meets every choice: who is chunked and preempted depends on lengths.
-        choice = choices[(index + index // 4) % len(choices)]
-        jobs.append(Job(tuple(prompt), choice))
-    return jobs
-
-
-def _as_it_was(step: Recorded) -> BatchUpdate:
-    """Return a recorded update with the parameters and outputs of its time."""
-    assert step.update is not None
-    assert step.call is not None
-    added = [
-        (index, params, None if prompt is None else list(prompt), list(outputs))
-        for (index, prompt, outputs), params in zip(step.call[1], step.params, strict=True)
-    ]
-    return BatchUpdate(step.update.batch_size, step.update.removed, added, step.update.moved)
+@contextlib.contextmanager
+def _entry_points_in(path: str | None) -> Iterator[None]:
+    """Let engines of this process see the entry points in a folder, if one is named."""
+    if path is None:
+        yield
+        return
+    # The front end keeps what it has loaded, for engines without names under the same key.
+    cached_load_custom_logitsprocs.cache_clear()
+    sys.path.insert(0, path)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(path)
+        cached_load_custom_logitsprocs.cache_clear()

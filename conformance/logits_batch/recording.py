@@ -67,6 +67,7 @@ class Applied:
     before: torch.Tensor
     after: object  #: whatever the plugin returned
     discarded: frozenset[int]  #: rows of unfinished prefills
+    contiguous: bool = True  #: whether the plugin was handed rows without padding between them
 
 
 @attrs.frozen
@@ -75,7 +76,8 @@ class Recorded:
 
     update: BatchUpdate | None
     call: Call | None
-    #: Output tokens by row, as they were when ``apply`` was called.
+    #: Output tokens by row, as they were when ``apply`` was called, or ``update_state`` where
+    #: ``apply`` was skipped.
     outputs: dict[int, tuple[int, ...]]
     applied: Applied | None
     params: tuple[SamplingParams, ...] = ()  #: copies for ``added``, made before the plugin ran
@@ -126,21 +128,22 @@ class Recording(LogitsProcessor):
         self.steps.append(Recorded(batch_update, call_of(batch_update), {}, None, params))
         if batch_update is not None:
             self._rows.update(batch_update, lambda _i, _p, _q, outputs, _o: outputs)
+        self.steps[-1] = attrs.evolve(self.steps[-1], outputs=self._outputs())
         self.plugin.update_state(batch_update)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Write logits down before and after the plugin."""
-        before = logits.clone()
+        before, contiguous = logits.clone(), logits.is_contiguous()
         after = self.plugin.apply(logits)
         kept = after.clone() if isinstance(after, torch.Tensor) else after
         mask = self._runner.discard_request_mask.np[: len(before)]
         discarded = frozenset(row for row, flag in enumerate(mask) if flag)
-        outputs = {row: tuple(tokens) for row, tokens in self._rows.at.items()}
-        step = self.steps[-1]
-        self.steps[-1] = attrs.evolve(
-            step, outputs=outputs, applied=Applied(before, kept, discarded)
-        )
+        applied = Applied(before, kept, discarded, contiguous)
+        self.steps[-1] = attrs.evolve(self.steps[-1], outputs=self._outputs(), applied=applied)
         return after
+
+    def _outputs(self) -> dict[int, tuple[int, ...]]:
+        return {row: tuple(tokens) for row, tokens in self._rows.at.items()}
 
 
 class _Calls(LogitsProcessor):

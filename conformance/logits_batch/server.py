@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evidence ``server``: the plugin in a live ``vllm serve``.
 
-Two servers of our own start at once: one is given the plugin with ``--logits-processors``,
-the other finds it as an entry point.  With ``--server-url`` a running server is used instead.
+Two servers of our own start at once: one is given the plugin with ``--logits-processors``;
+the other, where possible a fork of this process, finds it as an entry point.
+With ``--server-url`` a running server is used instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from http import HTTPStatus
 from pathlib import Path
@@ -17,10 +19,21 @@ import attrs
 from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, LOGITSPROCS_GROUP
 
 from conformance.engine.environment import chosen_device
+from conformance.engine.offline import ENVIRONMENT, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
+from conformance.logits_batch import workload
 from conformance.logits_batch.bench import PluginRaised
-from conformance.logits_batch.conversation import Answer, Ask, body_of, converse, curl, post
+from conformance.logits_batch.conversation import (
+    Answer,
+    Ask,
+    body_of,
+    converse,
+    curl,
+    post,
+    post_all,
+)
 from conformance.logits_batch.ledger import Ledger
+from conformance.logits_batch.ways import Reply, Ways, handed_over
 from conformance.rules import Evidence
 
 if TYPE_CHECKING:
@@ -30,6 +43,7 @@ if TYPE_CHECKING:
     from conformance.logits_batch.bench import Bench
     from conformance.logits_batch.conversation import Route
     from conformance.logits_batch.parameters import Parameters
+    from conformance.logits_batch.workload import Job
     from conformance.settings import Settings
     from conformance.target import Plugin
     from conformance.verdict import RuleResult
@@ -37,6 +51,9 @@ if TYPE_CHECKING:
 PROMPTS = ("the quick brown fox", "1 2 3 4", "Once upon a time there was a logit")
 
 START_LIMIT = 240.0
+
+#: Answers that are no longer than this fit into the context of offline engines.
+LONGEST_ANSWER = 64
 
 #: A server whose engine was killed notices within some seconds.
 DEATH_SECONDS = 10.0
@@ -58,6 +75,7 @@ class Trial:
     second: Server | None = attrs.field(init=False, default=None)
     seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
+    _invariant: bool = attrs.field(init=False, default=False)  #: the plugin's claim
 
     def __attrs_post_init__(self) -> None:
         """Start the servers in the background."""
@@ -70,7 +88,7 @@ class Trial:
         self.server = self._start("server.log", logits_processors=names)
         if not builtin:
             group = {LOGITSPROCS_GROUP: {"conformance-target": self.plugin.fqcn}}
-            self.second = self._start("server-entry-point.log", entry_points=group)
+            self.second = self._start("server-entry-point.log", entry_points=group, imported=True)
 
     def close(self) -> None:
         """End the servers."""
@@ -108,11 +126,32 @@ class Trial:
             log=Path(self.folder) / log,
             python_path=[root, *self.settings.python_path],
             device=self._device(),
-            environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
+            environment=ENVIRONMENT,
+            # A plugin may go by the length of the context: it is then that of offline engines.
+            arguments=[f"--max-model-len={MAX_MODEL_LEN}"] if self._as_offline() else [],
             **loading,
         )
 
+    def _as_offline(self) -> bool:
+        """Tell whether the servers of our own can do with what offline engines have."""
+        parameters = self.bench.parameters.values()
+        return all((keywords.get("max_tokens") or 0) <= LONGEST_ANSWER for keywords in parameters)
+
     def _run(self) -> None:
+        with contextlib.suppress(PluginRaised):
+            self._invariant = self.bench.new().is_argmax_invariant()
+        bodies = self._bodies()
+        jobs = [job for job in self._questions() if body_of(job.keywords) is not None]
+        asked = [Ask(job.prompt, job.choice, "completions", _body(job)) for job in jobs]
+        alone_asks = [
+            Ask(prompt, choice, route, body)
+            for prompt in PROMPTS
+            for choice, body in bodies.items()
+            for route in ("completions", "chat")
+        ]
+        first_asks = [ask for ask in alone_asks if ask.prompt == PROMPTS[0]]
+        # The fork is healthy long before the server that imports everything.
+        by_entry_point = self._ask_second([*asked, *first_asks])
         self.progress("waiting for vllm serve to become healthy")
         started = time.perf_counter()
         try:
@@ -124,16 +163,10 @@ class Trial:
                 self.ledger.fail("LB-01", f"with --logits-processors {self.plugin.fqcn}: {error}")
             return
         self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
-        bodies = self._bodies()
+        self.ledger.saw("LB-01")
         if not any(choice[0] == "on" for choice in bodies):
             self.ledger.blocked = "no `on` request of the profile can be sent over HTTP"
             return
-        alone_asks = [
-            Ask(prompt, choice, route, body)
-            for prompt in PROMPTS
-            for choice, body in bodies.items()
-            for route in ("completions", "chat")
-        ]
         alone = self._put(self.server, alone_asks, at_once=False)
         if alone is None:
             return
@@ -141,27 +174,29 @@ class Trial:
         self._judge_together(alone_asks, alone)
         if self.ledger.blocked:
             return
-        self._judge_rest(alone_asks, alone)
+        told = zip(alone_asks, alone, strict=True)
+        first = [(ask, answer) for ask, answer in told if ask.prompt == PROMPTS[0]]
+        self._judge_ways(jobs, asked, first, by_entry_point)
         self._judge_refusals()
         if death := self._dead():
             self.ledger.fail("LB-24", death)
             return
         self.ledger.saw("LB-24")
-        if not self.ledger.blocked:
-            self._judge_entry_point(alone_asks, alone)
+
+    def _questions(self) -> list[Job]:
+        """Return what offline engines are asked, too."""
+        return workload.questions(self.bench, invariant=self._invariant)
 
     def _bodies(self) -> dict[Choice, dict[str, Any]]:
         """Return request bodies for the parameter sets that HTTP can carry."""
-        try:
-            invariant = self.bench.new().is_argmax_invariant()
-        except PluginRaised:
-            invariant = False
         bodies: dict[Choice, dict[str, Any]] = {}
         for choice, keywords in self.bench.parameters.items():
             body = body_of(keywords)
             if body is not None:
                 # An argmax-invariant plugin shows only where tokens are drawn at random.
-                random = {"temperature": 1.0, "seed": 7} if invariant else {"temperature": 0.0}
+                random = (
+                    {"temperature": 1.0, "seed": 7} if self._invariant else {"temperature": 0.0}
+                )
                 bodies[choice] = {**random, **body}
         return bodies
 
@@ -201,9 +236,9 @@ class Trial:
 
     def _plain(
         self, asks: Sequence[Ask], answers: Sequence[Answer]
-    ) -> dict[tuple[str, Route], Answer]:
+    ) -> dict[tuple[object, Route], Answer]:
         """Return the answers to requests that opt out."""
-        found = {
+        found: dict[tuple[object, Route], Answer] = {
             (ask.prompt, ask.route): answer
             for ask, answer in zip(asks, answers, strict=True)
             if ask.choice[0] == "off"
@@ -234,22 +269,75 @@ class Trial:
                 return
             self.ledger.saw(rule)
 
-    def _judge_rest(self, asks: Sequence[Ask], alone: Sequence[Answer]) -> None:
-        """LB-03: plain REST with ``vllm_xargs`` gives what the SDK gives."""
-        name = self.server.model_name
-        for ask, expected in zip(asks, alone, strict=True):
-            if ask.prompt != PROMPTS[0]:
-                continue
-            answer = post(self.server.url, name, ask)
-            if answer.same_as != expected.same_as:
-                self.ledger.fail(
-                    "LB-03",
-                    f"over REST {ask.choice[0]}[{ask.choice[1]}] got {answer.text!r} "
-                    f"({answer.error}), through the SDK {expected.text!r}; "
-                    + curl(self.server.url, name, ask),
-                )
+    def _ask_second(self, asks: Sequence[Ask]) -> list[Answer] | ServerFailed | None:
+        """Put questions to the server that finds the plugin by itself, if there is one."""
+        if self.second is None:
+            return None
+        self.progress("waiting for the server that loads the plugin as an entry point")
+        try:
+            self.second.wait_healthy(START_LIMIT)
+        except ServerFailed as error:
+            return error
+        name = self.second.model_name
+        return asyncio.run(converse(self.second.url, name, asks, at_once=True))
+
+    def _judge_ways(
+        self,
+        jobs: list[Job],
+        asked: list[Ask],
+        text: list[tuple[Ask, Answer]],
+        by_entry_point: list[Answer] | ServerFailed | None,
+    ) -> None:
+        """LB-32: the same tokens offline, through the SDK, over REST, and from an entry point."""
+        through_sdk = self._put(self.server, asked, at_once=True)
+        if through_sdk is None:
+            return
+        url, name = self.server.url, self.server.model_name
+        sdk, rest = "the OpenAI SDK", "plain REST"
+        replies = [Reply(answer.tokens, len(answer.tokens)) for answer in through_sdk]
+        ways = Ways(self.ledger, sdk, jobs, replies)
+        both = Evidence.OFFLINE in self.settings.evidence and self._as_offline()
+        if isinstance(self.server, Server) and both and (known := handed_over(jobs, self.folder)):
+            ways = Ways(self.ledger, "LLM.generate in an offline engine", jobs, known)
+            if not ways.compare(f"{sdk} and vllm serve", [a.tokens for a in through_sdk]):
                 return
-            self.ledger.saw("LB-03" if ask.choice[0] == "on" else "LB-04")
+        over_rest = post_all(url, name, [*asked, *(ask for ask, _ in text)])
+        if not self._same(ways, rest, over_rest, text, sdk):
+            return
+        if isinstance(by_entry_point, ServerFailed):
+            self.ledger.fail("LB-01", f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}")
+        elif by_entry_point is not None:
+            self.ledger.saw("LB-01")
+            way = f"vllm serve and a {LOGITSPROCS_GROUP} entry point"
+            self._same(ways, way, by_entry_point, text, "--logits-processors")
+
+    def _same(
+        self,
+        ways: Ways,
+        way: str,
+        answers: list[Answer],
+        text: list[tuple[Ask, Answer]],
+        usual: str,
+    ) -> bool:
+        """Compare answers to the questions of ``ways``, and after them to those about text."""
+        split = len(ways.jobs)
+        for job, answer in zip(ways.jobs, answers, strict=False):
+            if answer.error is not None:
+                self.ledger.fail("LB-32", f"{job.label} got {answer.error} with {way}")
+                return False
+        if not ways.compare(way, [answer.tokens for answer in answers[:split]]):
+            return False
+        for (ask, wanted), answer in zip(text, answers[split:], strict=True):
+            if answer.same_as != wanted.same_as:
+                self.ledger.fail(
+                    "LB-32",
+                    f"{ask.choice[0]}[{ask.choice[1]}] got {answer.text!r} ({answer.error}) with "
+                    f"{way}, {wanted.text!r} with {usual}; "
+                    + curl(self.server.url, self.server.model_name, ask),
+                )
+                return False
+            self.ledger.saw("LB-32")
+        return True
 
     def _judge_refusals(self) -> None:
         """LB-15: refused requests get 400, and the server stays healthy."""
@@ -276,24 +364,8 @@ class Trial:
         if self.parameters.invalid and not self.server.healthy():
             self.ledger.fail("LB-15", "the server is not healthy after refused requests")
 
-    def _judge_entry_point(self, asks: Sequence[Ask], alone: Sequence[Answer]) -> None:
-        """LB-01: loaded as an entry point, the plugin gives the same answers."""
-        self.ledger.saw("LB-01")
-        if self.second is None:
-            return
-        self.progress("waiting for the server that loads the plugin as an entry point")
-        try:
-            self.second.wait_healthy(START_LIMIT)
-        except ServerFailed as error:
-            self.ledger.fail("LB-01", f"as a {LOGITSPROCS_GROUP} entry point: {error}")
-            return
-        answers = asyncio.run(converse(self.second.url, self.second.model_name, asks, at_once=True))
-        for ask, answer, expected in zip(asks, answers, alone, strict=True):
-            if answer.same_as != expected.same_as:
-                self.ledger.fail(
-                    "LB-01",
-                    f"loaded as an entry point, {ask.choice[0]}[{ask.choice[1]}] got "
-                    f"{answer.text!r} ({answer.error}), by --logits-processors {expected.text!r}",
-                )
-                return
-            self.ledger.saw("LB-01")
+
+def _body(job: Job) -> dict[str, Any]:
+    body = body_of(job.keywords)
+    assert body is not None  # those that do not fit are not asked
+    return body

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 6
 
+MARKS = {
+    Evidence.SIMULATOR: (),
+    Evidence.OFFLINE: (pytest.mark.engine,),
+    Evidence.SERVER: (pytest.mark.server,),
+}
+
 
 def _defects() -> list[pytest.ParameterSet]:
     """Every defective plugin; those that only an engine shows carry its marker."""
@@ -30,7 +36,7 @@ def _defects() -> list[pytest.ParameterSet]:
         pytest.param(
             specimen,
             id=specimen.name,
-            marks=[] if specimen.evidence is Evidence.SIMULATOR else pytest.mark.engine,
+            marks=MARKS[specimen.evidence],
         )
         for specimen in gallery(DEFECTIVE)
     ]

@@ -45,7 +45,23 @@ def test_reference_passes_in_an_engine(zygote: Zygote, tmp_path: Path) -> None:
     results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
 
     assert not _broken(results)
-    assert all(results[rule].acted for rule in ("LB-06", "LB-07", "LB-09", "LB-11", "LB-18"))
+    seen = ("LB-06", "LB-07", "LB-09", "LB-11", "LB-18", "LB-31", "LB-32")
+    assert all(results[rule].acted for rule in seen)
+
+
+@pytest.mark.engine
+def test_an_engine_hands_out_a_view_of_padded_rows(zygote: Zygote, tmp_path: Path) -> None:
+    """Logits of the tiny model are not contiguous, so a plugin that packs them by row is found."""
+    good = Specimen(f"{REFERENCE}:TargetTokenLogitsProcessor", None, TARGET)
+    bad = next(s for s in gallery(DEFECTIVE) if s.rule == "LB-29")
+    offline = (Evidence.OFFLINE,)
+
+    right = certify(zygote, good, tmp_path, evidence=offline, rules={"LB-29"})["LB-29"]
+    wrong = certify(zygote, bad, tmp_path, evidence=offline)
+
+    assert right.verdict is Verdict.PASS
+    assert right.acted
+    assert Verdict.FAIL in {result.verdict for result in wrong.values()}
 
 
 @pytest.mark.engine

@@ -40,6 +40,7 @@ RULES = (
         ),
         hint="If the plugin masks, forces or biases tokens, return False: with True it is skipped "
         "for greedy requests.",
+        evidence=ENGINE,
         resembles=("vllm-project/vllm#28617", "deepseek-ai/DeepSeek-OCR#231"),
     ),
     Rule(

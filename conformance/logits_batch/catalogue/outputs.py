@@ -164,6 +164,7 @@ RULES = (
         ),
         hint="Do all bookkeeping in update_state; a flag or an update that waits for apply must "
         "survive several calls of update_state.",
+        evidence=ENGINE,
     ),
     Rule(
         id="LB-27",

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What real engines are asked: requests that crowd an engine, and questions for every way in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.logits_batch.bench import sampling_params
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vllm.sampling_params import SamplingParams
+
+    from conformance.history import Choice
+    from conformance.logits_batch.bench import Bench
+
+#: Tokens per answer to a question: enough for effects to show, few enough for a tiny model.
+ANSWER_TOKENS = 12
+
+#: Prompt lengths of questions: so short that no step is too small for all that are in flight.
+QUESTION_LENGTHS = (6, 9)
+
+#: Greedy requests that start alone, by the lengths of their answers: the last takes over the row
+#: of the first, two leave the end of the batch together, the longest moves down, and after so many
+#: steps it is the only one.
+GREEDY_LENGTHS = (2, 30, 6, 6, 8)
+GREEDY_STEPS = 14
+
+#: The random requests that join it then: one of each kind, and rows that stay empty.
+RANDOM_COUNT = 2
+RANDOM_LENGTH = 12
+
+#: Questions begin with the token of this number and those after it, as no other request does.
+FIRST_QUESTION = 100
+
+RANDOM_SEED = 7
+
+
+@attrs.frozen
+class Job:
+    """One request: no two have the same prompt."""
+
+    prompt: tuple[int, ...]
+    choice: Choice
+    keywords: Mapping[str, Any]  #: of ``SamplingParams``
+
+    @property
+    def greedy(self) -> bool:
+        """Whether it always takes the most likely token."""
+        return bool(self.keywords.get("temperature", 1.0) == 0)
+
+    @property
+    def label(self) -> str:
+        """The name of its parameters in a profile, for example ``on[0]``."""
+        return f"{self.choice[0]}[{self.choice[1]}]"
+
+    def params(self) -> SamplingParams:
+        """Return fresh engine parameters."""
+        return sampling_params(self.keywords, str(self.choice))
+
+
+def crowd(bench: Bench, *, invariant: bool) -> list[Job]:
+    """Return requests of both kinds and many lengths: they wait, are chunked and are preempted.
+
+    All are greedy, so that tokens can be compared, but those that an argmax-``invariant`` plugin
+    is to act on: the engine never shows it an all-greedy batch.
+    """
+    choices = bench.choices or (("off", 0),)
+    jobs = []
+    for index in range(max(16, 2 * len(choices))):
+        choice = choices[index % len(choices)]
+        # Every length meets every choice: who is chunked and preempted depends on lengths.
+        length = (6, 40, 17, 60)[(index + index // len(choices)) % 4]
+        prompt = _prompt(bench, length, index)
+        defaults: dict[str, Any] = {
+            "max_tokens": 20 + 5 * (len(prompt) % 3),
+            "ignore_eos": True,
+        }
+        if not (invariant and choice[0] == "on"):
+            defaults["temperature"] = 0.0
+        jobs.append(Job(prompt, choice, defaults | _keywords(bench, choice)))
+    return jobs
+
+
+def greedy_then_random(bench: Bench, first: int) -> tuple[list[Job], list[Job]]:
+    """Return opted-in greedy requests, and random ones of both kinds that are to join them.
+
+    Their prompts begin with the token of number ``first`` and those after it.
+    """
+    opted_in = [choice for choice in bench.choices if choice[0] == "on"]
+    jobs = []
+    for index in range(len(GREEDY_LENGTHS) + RANDOM_COUNT):
+        greedy = index < len(GREEDY_LENGTHS)
+        choices = opted_in if greedy else bench.choices
+        choice = choices[index % len(choices)]
+        keywords = {"ignore_eos": True, **_keywords(bench, choice)}
+        keywords["max_tokens"] = GREEDY_LENGTHS[index] if greedy else RANDOM_LENGTH
+        if greedy:
+            keywords["temperature"] = 0.0
+        jobs.append(Job(_prompt(bench, 6, first + index), choice, keywords))
+    return jobs[: len(GREEDY_LENGTHS)], jobs[len(GREEDY_LENGTHS) :]
+
+
+def questions(bench: Bench, *, invariant: bool) -> list[Job]:
+    """Return what is asked in every way that there is, with the same answer every time.
+
+    Greedy requests, or, for an argmax-``invariant`` plugin, random ones with a seed of their own.
+    """
+    how = {"temperature": 1.0, "seed": RANDOM_SEED} if invariant else {"temperature": 0.0}
+    defaults = {"max_tokens": ANSWER_TOKENS, "ignore_eos": True, **how}
+    pairs = [(choice, length) for choice in bench.parameters for length in QUESTION_LENGTHS]
+    return [
+        Job(_prompt(bench, length, index), choice, defaults | _keywords(bench, choice))
+        for index, (choice, length) in enumerate(pairs, FIRST_QUESTION)
+    ]
+
+
+def _keywords(bench: Bench, choice: Choice) -> dict[str, Any]:
+    return dict(bench.parameters.get(choice, {}))
+
+
+def _prompt(bench: Bench, length: int, index: int) -> tuple[int, ...]:
+    prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
+    # History readers meet the tokens they look for in prompts, too.
+    tokens = bench.tokens
+    prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
+    prompt[0] = 3 + index % (bench.vocabulary - 3)
+    return tuple(prompt)
