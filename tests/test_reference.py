@@ -79,7 +79,8 @@ def test_links_of_a_page_lead_somewhere(generation: Generation) -> None:
     anchors = set(re.findall(r'<a id="([^"]+)">', page))
     files = re.findall(r"\]\((\.\.[^)]*)\)", page)
 
-    assert anchors == {rule.id.lower() for rule in generation.rules}
+    rules = (*generation.rules, *generation.host_rules)
+    assert anchors == {rule.id.lower() for rule in rules}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) == anchors
     assert files
     assert all((PAGES / file).is_file() for file in files)
