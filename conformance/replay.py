@@ -33,6 +33,8 @@ def replay_case(path: Path, *, python_path: Sequence[str]) -> tuple[Outcome, str
 
     """
     case = _read(path)
+    found = case["counterexample"]
+    expected = _expected(found)
     settings = Settings(targets=(case["target"],), python_path=tuple(python_path))
     with (
         tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder,
@@ -40,26 +42,54 @@ def replay_case(path: Path, *, python_path: Sequence[str]) -> tuple[Outcome, str
     ):
         certification.start()
         (plugin, *_) = certification.load()
-        job = certification.fork_replay(plugin, case, Path(folder))
-        try:
-            kinds, message = job.ask("replay", limit=120)
-        except (JobDied, JobHung) as error:
-            kinds, message = [case["counterexample"]["trouble"]["kind"]], str(error)
-    expected = case["counterexample"]["trouble"]["kind"]
+        if plugin.broken:
+            loads = any(call["do"] == "load" for call in found.get("calls", ()))
+            kinds, message = [expected if loads else _LOADING], plugin.broken
+        else:
+            job = certification.fork_replay(plugin, case, Path(folder))
+            try:
+                kinds, message = job.ask("replay", limit=120)
+            except (JobDied, JobHung) as error:
+                kinds, message = [_HANGING], str(error)
+    if kinds == ["unreadable"]:
+        raise UsageError(f"{path} cannot be played: {message}.")
+    where = "in this history" if found["kind"] == "history" else "in these calls"
     if not kinds:
-        return Outcome.FIXED, f"{case['rule']} holds in this history now"
+        return Outcome.FIXED, f"{case['rule']} holds {where} now"
     if expected in kinds:
         return Outcome.STILL_FAILS, f"{case['rule']}: {message}"
     return Outcome.CHANGED, f"{case['rule']} failed otherwise before; now: {message}"
 
 
+#: Troubles that are noticed from outside.
+_LOADING, _HANGING = "load", "hung"
+
+
+def _expected(counterexample: dict[str, Any]) -> str:
+    """Return the kind of trouble that a counterexample was written for."""
+    if counterexample["kind"] == "history":
+        return str(counterexample["trouble"]["kind"])
+    return _HANGING if counterexample["expect"]["is"] == "returns" else "calls"
+
+
+#: What a counterexample of each kind must have.
+_NEEDED = {
+    "history": {"stratum", "seed", "history", "parameters", "trouble"},
+    "calls": {"rule", "seed", "logits", "calls", "expect", "bare"},
+}
+
+
 def _read(path: Path) -> dict[str, Any]:
+    """Read a case file, or the one beside a program."""
+    if path.suffix == ".py":
+        path = path.with_suffix(".json")
     try:
         case: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if case["schema"] == 1 and case["counterexample"]["kind"] == "history":
+        found = case["counterexample"]
+        if case["schema"] == 1 and not _NEEDED[found["kind"]] - found.keys() and case["target"]:
             return case
     except FileNotFoundError:
         raise UsageError(f"there is no case file {path}.") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         pass
     raise UsageError(f"{path} is no case file: give one from the cases folder of a report.")

@@ -17,6 +17,7 @@ import attrs
 
 from conformance import baseline, profile
 from conformance import target as targets
+from conformance.counterexample import of_loading
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
 from conformance.generations import named
@@ -240,7 +241,8 @@ class Certification:
         generation = named(plugin.generation)
         if plugin.broken:
             if check.rule == generation.loading_rule:
-                return RuleResult(check.rule, Verdict.FAIL, evidence, 1, 0, 0.0, plugin.broken)
+                refused = RuleResult(check.rule, Verdict.FAIL, evidence, 1, 0, 0.0, plugin.broken)
+                return attrs.evolve(refused, counterexample=of_loading(plugin))
             return _not_verified(check, must_wait([generation.loading_rule]))
         if any(
             found.verdict is Verdict.FAIL and earlier.rule == generation.survival_rule

@@ -151,5 +151,7 @@ def test_the_folder_holds_what_belongs_to_one_certificate(tmp_path: Path) -> Non
         "rule": "LB-06",
         "target": PLUGIN.target,
         "generation": "logits/batch",
+        "message": "LB-06 is fail",
+        "plugin": {"module": "sample", "qualname": "Sample", "root": "/plugins"},
         "counterexample": COUNTEREXAMPLE,
     }

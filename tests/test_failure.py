@@ -56,6 +56,35 @@ MIXED = {
 }
 
 
+def test_a_failure_with_a_program(snapshot: SnapshotAssertion) -> None:
+    """Where the calls are known, a program lies beside the case; parameters are real values."""
+    keywords = {"extra_args": {"bound": {"!type": "float", "value": "inf"}}}
+    parameters = [{"choice": ["on", 0], "keywords": keywords}, *COUNTEREXAMPLE["parameters"][1:]]
+    text = render(
+        RULE,
+        message=MESSAGE,
+        evidence=["simulator"],
+        counterexample={**COUNTEREXAMPLE, "parameters": parameters, "calls": []},
+        case=CASE,
+    )
+
+    assert text == snapshot
+
+
+def test_a_failure_that_is_calls(snapshot: SnapshotAssertion) -> None:
+    """Calls without a history are shown by the program alone."""
+    message = "is_argmax_invariant() returns None, not a bool"
+    text = render(
+        RULE,
+        message=message,
+        evidence=["simulator"],
+        counterexample={"kind": "calls", "parameters": [], "calls": []},
+        case=CASE,
+    )
+
+    assert text == snapshot
+
+
 def test_a_failure_with_a_history(snapshot: SnapshotAssertion) -> None:
     """Rule, what the plugin did, what was expected, the history, what to check, the replay."""
     text = render(

@@ -23,6 +23,7 @@ from conformance.logits_batch.bench import (
     PluginRaised,
     Watched,
     limited,
+    serving,
 )
 from conformance.logits_batch.host import Host, Joining
 
@@ -319,6 +320,7 @@ def differing(
 def _twin(run: _Play, name: str) -> _Twin:
     if name not in run.twins:
         request = run.requests[name]
+        serving(name)
         run.twins[name] = _Twin(
             run.bench.new(),
             run.bench.params(request.choice, greedy=request.greedy),

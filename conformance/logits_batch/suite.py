@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
-from conformance.logits_batch import host, parameters, strata
+from conformance.counterexample.source import decoded
+from conformance.logits_batch import demonstrations, host, parameters, strata
 from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised
 from conformance.logits_batch.play import play
 from conformance.logits_batch.processes import Untouched
 from conformance.logits_batch.simulator import Trial
 from conformance.rules import Evidence
+from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,13 +87,23 @@ def open_trial(
 def replay(
     cls: type[LogitsProcessor], counterexample: Mapping[str, Any], *, model: str
 ) -> tuple[list[str], str]:
-    """Play a counterexample again; return the kinds of trouble there are now, and a message."""
-    choices = {
-        (entry["choice"][0], entry["choice"][1]): entry["keywords"]
-        for entry in counterexample["parameters"]
-    }
-    bench = Bench(cls, model, choices, counterexample["seed"])
-    shape = strata.SHAPES[counterexample["stratum"]]
-    played = play(bench, history.from_json(counterexample["history"]), shape)
+    """Play a counterexample again; return the kinds of trouble there are now, and a message.
+
+    A failure without a history is shown again by its own program, and its trouble is ``calls``.
+    Where the counterexample is none that this version could have written, it is ``unreadable``.
+    """
+    try:
+        if counterexample["kind"] == "calls":
+            return demonstrations.again(cls, counterexample)
+        choices = {
+            (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"])
+            for entry in counterexample["parameters"]
+        }
+        bench = Bench(cls, model, choices, counterexample["seed"])
+        shape = strata.SHAPES[counterexample["stratum"]]
+        steps = history.from_json(counterexample["history"])
+    except (LookupError, TypeError, ValueError, UsageError) as error:
+        return ["unreadable"], f"{type(error).__name__}: {error}"
+    played = play(bench, steps, shape)
     kinds = [trouble.kind.value for trouble in played.troubles]
     return kinds, "; ".join(trouble.message for trouble in played.troubles)

@@ -2,7 +2,7 @@
 """A failure as a person reads it, always in the same order.
 
 Rule; what the plugin did; what was expected; the smallest history; what to check first;
-the historical defect it resembles; the command that replays it.
+the historical defect it resembles; the command that replays it, and the program that shows it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from conformance.counterexample.source import call, decoded, flat, keywords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,17 +40,18 @@ def render(
         rule: the rule that is broken.
         message: what the plugin did.
         evidence: where it was seen.
-        counterexample: the history that shows it, when there is one.
-        case: path of the case file, for the replay command.
+        counterexample: the history or the calls that show it, when there are some.
+        case: path of the case file, for the replay command; the program lies beside it.
         width: columns of the terminal.
 
     """
     lines = [f"{rule.id} {rule.title} ({rule.level}, {', '.join(evidence)})", ""]
     lines += _paragraph("Did", message or "broke the rule", width)
-    if counterexample and (detail := _detail(counterexample["trouble"])):
+    is_history = counterexample is not None and counterexample["kind"] == "history"
+    if counterexample and is_history and (detail := _detail(counterexample["trouble"])):
         lines += _paragraph("", detail, width)
     lines += _paragraph("Expected", rule.statement, width)
-    if counterexample:
+    if counterexample and is_history:
         lines += ["", *_history(counterexample, width)]
     lines += ["", *_paragraph("Check", rule.hint, width)]
     for source in rule.sources[:1]:
@@ -57,6 +60,9 @@ def render(
         lines += _paragraph("Resembles", ", ".join(rule.resembles), width)
     if case:
         lines += _paragraph("Replay", f"vllm-conformance replay {shlex.quote(case)}", None)
+    if case and counterexample and "calls" in counterexample:
+        path = shlex.quote(case.removesuffix(".json") + ".py")
+        lines += _paragraph("Program", f"python {path}", None)
     return "\n".join(lines)
 
 
@@ -92,7 +98,8 @@ def _history(counterexample: Mapping[str, Any], width: int) -> list[str]:
     for entry in counterexample["parameters"]:
         if tuple(entry["choice"]) in used:
             kind, index = entry["choice"]
-            lines.append(f"  {kind}[{index}] = SamplingParams(**{entry['keywords']!r})")
+            values = keywords(decoded(entry["keywords"]))
+            lines.append(f"  {kind}[{index}] = {flat(call('SamplingParams', *values))}")
     return lines
 
 

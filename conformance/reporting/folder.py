@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report directory: one folder for each plugin, with its certificate and its drawings."""
+"""The report directory: one folder for each plugin, with its certificate and its cases."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance.counterexample import FIELDS, program
 from conformance.reporting import badge, certificate, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from conformance.target import Plugin
 
@@ -20,11 +21,11 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
 
     Cases of earlier runs are removed: what lies in the folder belongs to one certificate.
     """
-    path = certificate.write(document, folder)
+    path = certificate.write(_without_calls(document), folder)
     badge.write(document, folder)
     certificate.write_whole(folder / "summary.md", summary.markdown(document))
     cases = folder / "cases"
-    for old in cases.glob("*.json"):
+    for old in [*cases.glob("*.json"), *cases.glob("*.py")]:
         old.unlink()
     for rule in document["rules"]:
         if rule["counterexample"]:
@@ -33,8 +34,41 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
                 "rule": rule["id"],
                 "target": plugin.target,
                 "generation": plugin.generation,
+                "message": rule["message"],
+                "plugin": {
+                    "module": plugin.module,
+                    "qualname": plugin.qualname,
+                    "root": plugin.root or _root(plugin),
+                },
                 "counterexample": rule["counterexample"],
             }
-            text = json.dumps(case, indent=2, ensure_ascii=False) + "\n"
-            certificate.write_whole(cases / f"{rule['id']}.json", text)
+            write_case(case, cases)
     return path
+
+
+def write_case(case: Mapping[str, Any], folder: Path) -> None:
+    """Write a case document, and beside it the program that it holds the calls of."""
+    path = folder / f"{case['rule']}.json"
+    certificate.write_whole(path, json.dumps(case, indent=2, ensure_ascii=False) + "\n")
+    if "calls" in case["counterexample"]:
+        certificate.write_whole(path.with_suffix(".py"), program(case))
+
+
+def _root(plugin: Plugin) -> str | None:
+    """Return the folder from which the module of an installed plugin is imported."""
+    if plugin.path is None:
+        return None
+    parents = Path(plugin.path).parents
+    depth = plugin.module.count(".") + (Path(plugin.path).name == "__init__.py")
+    return str(parents[depth])
+
+
+def _without_calls(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a certificate without what only the programs beside it are made of."""
+    rules = []
+    for rule in document["rules"]:
+        found = rule["counterexample"]
+        if found is not None:
+            found = {key: value for key, value in found.items() if key not in FIELDS}
+        rules.append({**rule, "counterexample": found})
+    return {**document, "rules": rules}

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program of a counterexample: a header, the calls one after the other, and the verdict."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.counterexample import helpers, verdicts
+from conformance.counterexample.scripts import script
+from conformance.counterexample.source import (
+    WIDTH,
+    Group,
+    Named,
+    Node,
+    call,
+    decoded,
+    flat,
+    keywords,
+    laid_out,
+    literal,
+)
+from conformance.generations import named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Call = dict[str, Any]
+
+
+def program(case: Mapping[str, Any]) -> str:
+    """Return the source of a program that shows a failure.
+
+    It imports the standard library, torch, vLLM and the plugin.  It exits with status 1 and says
+    what it got and what it expected while the fault is there, and with 0 when it is gone.
+
+    Args:
+        case: a case document with calls; see :mod:`conformance.logits_batch.transcript`.
+
+    """
+    shown = case["counterexample"]
+    calls, bare = shown["calls"], shown["bare"]
+    if shown["expect"]["is"] == "script":
+        calls = helpers.EVERYTHING
+        body = script(shown, bare=bare)
+    else:
+        writer = _Writer(calls, bare=bare)
+        writer.write(shown["expect"])
+        body = "\n".join(writer.lines).strip("\n") + "\n"
+        if any(entry["do"] == "new" for entry in calls):
+            body = f"CONFIG = engine_config(max_num_seqs={helpers.MOST})\n\n{body}"
+    functions = helpers.used(calls, bare=bare, seed=shown["seed"], logits=shown["logits"])
+    plugin = _plugin(case, calls)
+    needed = helpers.imports("\n".join([plugin, *functions, body]))
+    top = f"{needed}\n{plugin}\n"
+    return _heading(case) + "\n" + "\n\n".join([top, *functions, body])
+
+
+def _heading(case: Mapping[str, Any]) -> str:
+    rule = named(case["generation"]).rule(case["rule"])
+    trouble = case["counterexample"].get("trouble")
+    said = case.get("message") or (trouble["message"] if trouble else None)
+    paragraphs = [
+        ("Plugin", case["target"]),
+        ("Did", said),
+        ("Expected", rule.statement),
+        ("Check", rule.hint),
+    ]
+    lines = [f"{rule.id} {rule.title}.", ""]
+    for heading, text in paragraphs:
+        if text:
+            lines += textwrap.wrap(
+                " ".join(text.split()),
+                WIDTH,
+                initial_indent=f"{heading:<10}",
+                subsequent_indent=" " * 10,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    lines += [
+        "",
+        "Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there, and 0",
+        "when it is gone. Written by vllm-conformance.",
+    ]
+    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""{text}\n"""\n'
+
+
+def _plugin(case: Mapping[str, Any], calls: Sequence[Call]) -> str:
+    plugin = case["plugin"]
+    lines = []
+    if plugin["root"]:
+        lines += ["", f"sys.path.insert(0, {flat(literal(plugin['root']))})"]
+    if any(entry["do"] == "load" for entry in calls):
+        return "\n".join(lines)
+    outer, _, rest = plugin["qualname"].partition(".")
+    lines.append("")
+    lines.append(f"from {plugin['module']} import {outer}{'' if rest else ' as Plugin'}")
+    if rest:
+        lines += ["", f"Plugin = {plugin['qualname']}"]
+    return "\n".join(lines)
+
+
+@attrs.define
+class _Writer:
+    """Writes calls as statements."""
+
+    calls: Sequence[Call]
+    bare: bool  #: whether parameters are plain ``SamplingParams``
+    lines: list[str] = attrs.field(factory=list)
+    _inside: bool = False  #: within ``torch.inference_mode()``
+    _margin: int = 0
+    _appended: bool = False  #: whether the last call was the engine's, at the end of a step
+
+    def write(self, expect: Mapping[str, Any]) -> None:
+        """Write all calls and the verdict."""
+        *earlier, last = self.calls
+        if expect["is"] == "undrawn":
+            self._say(f"state = {verdicts.STATES[expect['generator']]}")
+        if expect["is"] == "acts":
+            self._say("changes = []")
+        if expect["is"] == "masked":
+            tokens, *span = expect["masked"]
+            self._say(f"MASKED = [*{tokens}, *range({', '.join(map(str, span))})]")
+        for entry in earlier:
+            self._prepare(entry)
+            if "raised" in entry:
+                self._attempt(entry, "with suppress(Exception):")
+            else:
+                self._state(entry)
+        self._prepare(last)
+        if expect["is"] in ("raises-nothing", "refuses"):
+            self._attempt(last, "try:")
+            self._say_all(verdicts.handlers(expect, last))
+        elif expect["is"] == "returns":
+            self._say_all(verdicts.hanging(last))
+            self._state(last)
+            self._say("faulthandler.cancel_dump_traceback_later()")
+        else:
+            self._state(last)
+        self._leave()
+        self.lines.append("")
+        self._say_all(verdicts.ending(expect, self.calls, self._value(expect)))
+
+    def _value(self, expect: Mapping[str, Any]) -> str:
+        """Return what the plugin must not have written to, as an expression."""
+        if expect["is"] != "kept":
+            return ""
+        if "value" in expect:
+            return flat(literal(expect["value"]))
+        made = next(entry for entry in self.calls if entry.get("name") == expect["name"])
+        return flat(_statement(made, bare=self.bare)[1])
+
+    def _prepare(self, entry: Call) -> None:
+        """Write what stands before a call."""
+        if entry["do"] in ("new", "load", "validate"):
+            self._leave()
+        if entry["do"] in ("update", "apply", "claim"):
+            self._enter()
+        if "note" in entry:
+            self._note(entry)
+        elif self._appended and entry["do"] == "update":
+            self.lines.append("")  # between two steps of the engine
+        self._appended = entry["do"] == "append"
+        if entry["do"] == "new":
+            self._instance(entry)
+        if entry["do"] == "apply":
+            self._logits(entry)
+
+    def _attempt(self, entry: Call, opening: str) -> None:
+        """Write a call that may raise."""
+        self._say(opening)
+        self._margin += 4
+        self._state(entry)
+        self._margin -= 4
+
+    def _note(self, entry: Call) -> None:
+        if self.lines and self.lines[-1] and not self.lines[-1].endswith(":"):
+            self.lines.append("")
+        text = f"Step {entry['step']}: {entry['note']}."
+        for line in textwrap.wrap(text, WIDTH - self._margin - 2):
+            self._say(f"# {line}")
+
+    def _instance(self, entry: Call) -> None:
+        if self.lines:
+            self.lines.append("")
+        if entry["name"] == "alone":
+            self._say("# The same request alone, in an instance of its own.")
+        elif entry["name"] == "batch":
+            self._say("# The batch, as vLLM's InputBatch told the plugin about it.")
+
+    def _logits(self, entry: Call) -> None:
+        """Write down how the logits are made, where that takes more than an expression."""
+        entry["given"] = helpers.rows(entry)
+        masked = any(isinstance(row, dict) and "masked" in row for row in entry["rows"])
+        changed = [
+            (index, token, value)
+            for index, row in enumerate(entry["rows"])
+            if isinstance(row, dict)
+            for token, value in row.get("set", ())
+        ]
+        if changed or masked or entry.get("watched"):
+            self._say(f"logits = {entry['given']}")
+            for index, token, value in changed:
+                self._say(f"logits[{index}, {token}] = {flat(literal(decoded(value)))}")
+            if masked:
+                self._say("logits[:, MASKED] = -torch.inf")
+            entry["given"] = "logits.clone()"
+
+    def _enter(self) -> None:
+        if not self._inside:
+            self._say("with torch.inference_mode():")
+            self._inside, self._margin = True, 4
+
+    def _leave(self) -> None:
+        self._inside, self._margin = False, 0
+
+    def _say(self, line: str) -> None:
+        self.lines.append(" " * self._margin + line)
+
+    def _say_all(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._say(line)
+
+    def _state(self, entry: Call) -> None:
+        before, node = _statement(entry, bare=self.bare)
+        self.lines += laid_out(node, self._margin, before)
+        if entry.get("watched"):
+            self._say("changes.append(not torch.equal(result, logits))")
+
+
+def _statement(entry: Call, *, bare: bool) -> tuple[str, Node]:
+    """Return one call as what stands before it, and the call."""
+    before = f"{entry['to']} = " if "to" in entry else ""
+    if entry["do"] in ("new", "params", "list"):
+        before = f"{entry['name']} = "
+    elif entry["do"] == "replace":
+        before = f"{entry['name']}[:] = "  # the list that the plugin knows
+    elif entry["do"] == "set":
+        before = f"{entry['name']}[{entry['index']}] = "
+    elif entry["do"] == "load":
+        before = "(Plugin,) = "
+    if entry["do"] == "params":
+        values = helpers.keywords(decoded(entry["keywords"]))
+        return before, call("SamplingParams" if bare else "request", *keywords(values))
+    return before, _NODES[entry["do"]](entry)
+
+
+def _new(entry: Call) -> Node:
+    most = entry["max_num_seqs"]
+    config = "CONFIG" if most == helpers.MOST else f"engine_config(max_num_seqs={most})"
+    return call("Plugin", config, 'torch.device("cpu")', "False")
+
+
+def _append(entry: Call) -> Node:
+    values = entry["values"]
+    if len(values) == 1:
+        return call(f"{entry['name']}.append", literal(values[0]))
+    return call(f"{entry['name']}.extend", literal(values))
+
+
+def _update(update: Mapping[str, Any] | None) -> Node:
+    if update is None:
+        return "None"
+    added = [
+        Group("(", [str(row), params, prompt or "None", outputs], ")")
+        for row, params, prompt, outputs in update["added"]
+    ]
+    moved = [
+        Group("(", [str(first), str(second), f"MoveDirectionality.{way}"], ")")
+        for first, second, way in update["moved"]
+    ]
+    return call(
+        "BatchUpdate",
+        f"batch_size={update['batch_size']}",
+        Named("removed=", literal(update["removed"])),
+        Named("added=", Group("[", added, "]")),
+        Named("moved=", Group("[", moved, "]")),
+    )
+
+
+_NODES: Mapping[str, Callable[[Call], Node]] = {
+    "new": _new,
+    "load": lambda entry: call("_load_logitsprocs_by_fqcns", literal([entry["fqcn"]])),
+    "list": lambda entry: literal(entry["value"]),
+    "replace": lambda entry: literal(entry["value"]),
+    "set": lambda entry: literal(entry["value"]),
+    "append": _append,
+    "validate": lambda entry: call("Plugin.validate_params", entry["params"]),
+    "claim": lambda entry: call(f"{entry['of']}.is_argmax_invariant"),
+    "apply": lambda entry: call(f"{entry['of']}.apply", entry["given"]),
+    "update": lambda entry: call(f"{entry['of']}.update_state", _update(entry["update"])),
+}

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of rules about more calls, or more processes, than can be written down one by one."""
+
+from __future__ import annotations
+
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from conformance.counterexample.source import decoded, laid_out, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BATCH = '''\
+CPU = torch.device("cpu")
+
+
+def params(number: int) -> SamplingParams:
+    """Return parameters of a new request: those of the profile in turn."""
+    return $make(**copy.deepcopy(PARAMETERS[number % len(PARAMETERS)]))
+
+
+def serve(plugin: Plugin, count: int) -> list[list[int]]:
+    """Fill an empty batch with this many requests; return their output lists."""
+    outputs = [[] for _ in range(count)]
+    added = [(row, params(row), [$token], outputs[row]) for row in range(count)]
+    plugin.update_state(BatchUpdate(batch_size=count, removed=[], added=added, moved=[]))
+    return outputs
+
+
+'''
+
+_ALONE = '''\
+def served() -> list[torch.Tensor]:
+    """Return the rows that each request gets alone, step by step."""
+    found = []
+    for keywords in PARAMETERS:
+        plugin = Plugin(CONFIG, torch.device("cpu"), False)
+        prompt, outputs = [$token, 11], []
+        added = [(0, $make(**copy.deepcopy(keywords)), prompt, outputs)]
+        with torch.inference_mode():
+            plugin.update_state(BatchUpdate(batch_size=1, removed=[], added=added, moved=[]))
+            for step in range(6):
+                if step:
+                    plugin.update_state(None)
+                found.append(plugin.apply(rows(step)).clone())
+                outputs.append($tokens[step % len($tokens)])
+    return found
+
+
+def compare(got: list[torch.Tensor], expected: list[torch.Tensor], where: str) -> None:
+    """Say in which row two processes differ, and end the program."""
+    for number, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+        close = torch.isclose(mine[0], theirs[0], rtol=1e-4, atol=1e-4, equal_nan=True)
+        wrong = (~close).nonzero().flatten().tolist()
+        if wrong:
+            print(f"FAILS: {where} gets other rows for {PARAMETERS[number // 6]}")
+            for token in wrong[:8]:
+                print(f"  step {number % 6}, token {token}: got {mine[0, token]:.6g}", end=", ")
+                print(f"expected {theirs[0, token]:.6g}")
+            sys.exit(1)
+
+
+'''
+
+_MEMORY = (
+    """\
+# How many requests come and go before each measurement.
+ROUND = 2000
+
+CONFIG = engine_config(max_num_seqs=8)
+"""
+    + _BATCH
+    + '''\
+def go_through(plugin: Plugin, logits: torch.Tensor, numbers: Iterator[int], applies: bool) -> None:
+    """Take requests through a batch of eight and out again; half of them change in each step."""
+    live = [[] for _ in range(8)]
+    for step in range(ROUND // 4):
+        added = []
+        for row in range(4 if step else 8):
+            live[row] = []
+            # No two requests have the same prompt.
+            number = next(numbers)
+            prompt = [$token, 3 + number % 400, 3 + number // 400]
+            added.append((row, params(number), prompt, live[row]))
+        plugin.update_state(BatchUpdate(batch_size=8, removed=[], added=added, moved=[]))
+        if applies:
+            plugin.apply(logits.clone())
+        for outputs in live:
+            outputs.append($tokens[step % len($tokens)])
+    removed = [7, 6, 5, 4, 3, 2, 1, 0]
+    plugin.update_state(BatchUpdate(batch_size=0, removed=removed, added=[], moved=[]))
+    plugin.update_state(None)
+
+
+logits = rows(*range(8))
+tracemalloc.start()
+# Where every request is greedy, an engine does not call apply of some plugins.
+for applies in (True, False):
+    plugin, numbers, held = Plugin(CONFIG, CPU, False), itertools.count(), []
+    with torch.inference_mode():
+        for _ in range(5):
+            go_through(plugin, logits, numbers, applies)
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    growth = [after - before for before, after in zip(held, held[1:])]
+    if min(growth[-3:]) > 0 and sum(growth[-3:]) > 4 * ROUND:
+        print(f"FAILS: more memory is held after each {ROUND} requests, in bytes: {held}")
+        print("expected: as much as before, once the requests have finished")
+        sys.exit(1)
+print("OK: no more memory is held when requests have come and gone")
+'''
+)
+
+_IDLE = (
+    """\
+CONFIG = engine_config(max_num_seqs=8)
+"""
+    + _BATCH
+    + '''\
+class Work(TorchDispatchMode):
+    """Notes the operations on tensors as large as the logits; views cost nothing."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.operations = size, []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        sizes = [tensor.numel() for tensor in tensors]
+        if not function.is_view and self.size in sizes and 0 not in sizes:
+            self.operations.append(str(function.overloadpacket))
+        return result
+
+
+ON, OFF = $on, $off
+plugin = Plugin(CONFIG, CPU, False)
+with torch.inference_mode():
+    for when in ("from the start", "after one that did has finished"):
+        if when != "from the start":
+            added = [(0, params(ON), [$token], [])]
+            plugin.update_state(BatchUpdate(batch_size=1, removed=[], added=added, moved=[]))
+            plugin.apply(rows(0))
+            plugin.update_state(BatchUpdate(batch_size=0, removed=[0], added=[], moved=[]))
+        added = [(row, params(number), [$token], []) for row, number in enumerate(OFF)]
+        plugin.update_state(BatchUpdate(batch_size=len(OFF), removed=[], added=added, moved=[]))
+        logits = rows(*range(len(OFF)))
+        with Work(logits.numel()) as work:
+            result = plugin.apply(logits)
+        removed = list(range(len(OFF) - 1, -1, -1))
+        plugin.update_state(BatchUpdate(batch_size=0, removed=removed, added=[], moved=[]))
+        if result is not logits and result.data_ptr() != logits.data_ptr():
+            print(f"FAILS: with no opted-in request ({when}), apply returns another tensor")
+            print("expected: the tensor that it was given")
+            sys.exit(1)
+        if work.operations:
+            print(f"FAILS: with no opted-in request ({when}), apply works on all logits:")
+            print(f"  {', '.join(dict.fromkeys(work.operations))}")
+            print("expected: no operation on them")
+            sys.exit(1)
+print("OK: with no opted-in request, apply returns its argument and does not work on it")
+'''
+)
+
+_FULL = (
+    _BATCH
+    + '''\
+def last_rows(max_num_seqs: int, count: int) -> torch.Tensor:
+    """Return the rows of a batch of this many requests in its second step."""
+    plugin = Plugin(engine_config(max_num_seqs), CPU, False)
+    with torch.inference_mode():
+        logits = rows(*(row % len(PARAMETERS) for row in range(count)))
+        outputs = serve(plugin, count)
+        plugin.apply(logits.clone())
+        for tokens in outputs:
+            tokens.append($token)
+        plugin.update_state(None)
+        return plugin.apply(logits.clone())
+
+
+few = last_rows(8, len(PARAMETERS))
+try:
+    full = last_rows(512, 300)
+except Exception as error:
+    traceback.print_exc()
+    print(f"FAILS: with 300 requests and max_num_seqs=512: {type(error).__name__}: {error}")
+    print("expected: the rows of a small batch, again and again")
+    sys.exit(1)
+
+for row in range(300):
+    got, expected = full[row], few[row % len(PARAMETERS)]
+    close = torch.isclose(got, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    wrong = (~close).nonzero().flatten().tolist()
+    if wrong:
+        print(f"FAILS: row {row} of 300 is not the one of the same request in a small batch")
+        for token in wrong[:8]:
+            print(f"  token {token}: got {got[token]:.6g}, expected {expected[token]:.6g}")
+        sys.exit(1)
+print("OK: the rows of a batch of 300 are those of a small one")
+'''
+)
+
+_ADMISSION = (
+    """\
+CONFIG = engine_config(max_num_seqs=8)
+
+
+"""
+    + _ALONE
+    + '''\
+def answers() -> list[str]:
+    """Return what validate_params says to each request."""
+    found = []
+    for keywords in [*PARAMETERS, *INVALID]:
+        try:
+            Plugin.validate_params(SamplingParams(**copy.deepcopy(keywords)))
+            found.append(f"{keywords} is accepted")
+        except Exception as error:
+            found.append(f"{keywords} is refused ({type(error).__name__}: {error})")
+    return found
+
+
+if not isinstance(inspect.getattr_static(Plugin, "validate_params"), (classmethod, staticmethod)):
+    print("FAILS: validate_params is an ordinary method")
+    print("expected: a class method; vLLM calls it on the class, where there are no instances")
+    sys.exit(1)
+
+# The engine has a process of its own, in which nobody calls validate_params.
+path = Path(tempfile.mkdtemp(), "rows.pt")
+pid = os.fork()
+if pid == 0:
+    torch.save(served(), path)
+    os._exit(0)
+os.waitpid(pid, 0)
+
+# The front end's process: no instance has been made in it.
+for keywords in PARAMETERS:
+    got = SamplingParams(**copy.deepcopy(keywords))
+    with suppress(Exception):
+        Plugin.validate_params(got)
+    if got != SamplingParams(**copy.deepcopy(keywords)):
+        print(f"FAILS: validate_params wrote to the parameters of a request: {got}")
+        print(f"expected: {SamplingParams(**copy.deepcopy(keywords))}")
+        sys.exit(1)
+
+before = answers()
+rows_here = served()
+for early, late in zip(before, answers(), strict=True):
+    if early != late:
+        print(f"FAILS: where no instance has been made, {early}")
+        print(f"expected: as in a process with instances, {late}")
+        sys.exit(1)
+compare(torch.load(path), rows_here, "a process in which validate_params was not called")
+print("OK: validate_params needs no instance, and nothing depends on it")
+'''
+)
+
+_RANKS = (
+    """\
+CONFIG = engine_config(max_num_seqs=8)
+
+
+"""
+    + _ALONE
+    + """\
+if len(sys.argv) > 1:
+    # One rank: what differs from process to process, differs.
+    torch.manual_seed(int(os.environ["RANK"]))
+    torch.save(served(), sys.argv[1])
+    sys.exit(0)
+
+folder = tempfile.mkdtemp()
+paths = [Path(folder, f"rank{rank}.pt") for rank in range(2)]
+ranks = [
+    subprocess.Popen(
+        [sys.executable, __file__, str(path)],
+        env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONHASHSEED": seed},
+    )
+    for rank, (path, seed) in enumerate(zip(paths, ("$seed_0", "$seed_1")))
+]
+if any([rank.wait() for rank in ranks]):
+    sys.exit("a rank has failed")
+first, second = (torch.load(path) for path in paths)
+compare(second, first, "the second of two ranks")
+print("OK: two ranks compute the same rows")
+"""
+)
+
+SCRIPTS = {
+    "LB-27": _MEMORY,
+    "LB-28": _IDLE,
+    "LB-30": _FULL,
+    "LB-31": _ADMISSION,
+    "LB-33": _RANKS,
+}
+
+#: Programs that start others of their own can be executed as files only.
+FILES_ONLY = frozenset({"LB-33"})
+
+#: Seeds for the hashes of strings, which Python chooses anew for every process.
+_HASH_SEEDS = {"seed_0": "1", "seed_1": "2"}
+
+
+def script(case: Mapping[str, Any], *, bare: bool) -> str:
+    """Return what a program does after its imports and functions."""
+    choices = [entry["choice"][0] for entry in case["parameters"]]
+    tokens = case["logits"]["tokens"]
+    values = [decoded(entry["keywords"]) for entry in case["parameters"]]
+    lines = laid_out(literal(values), before="PARAMETERS = ")
+    if case["rule"] == "LB-31":
+        lines += laid_out(literal(decoded(case["expect"]["invalid"])), before="INVALID = ")
+    words = {
+        "make": "SamplingParams" if bare else "request",
+        "token": tokens[0],
+        "tokens": tokens,
+        "on": choices.index("on") if "on" in choices else 0,
+        "off": [number for number, choice in enumerate(choices) if choice == "off"],
+        **_HASH_SEEDS,
+    }
+    return "\n".join(lines) + "\n" + Template(SCRIPTS[case["rule"]]).substitute(words)

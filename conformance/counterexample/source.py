@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values as JSON and as Python source.
+
+JSON has neither infinity nor tuples nor integers as keys; parameters of requests may hold all of
+them, and a plugin may tell them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+WIDTH = 100
+
+#: The key of a JSON object that stands for a value of another type.
+_TYPE = "!type"
+
+
+def encoded(value: Any) -> Any:  # noqa: ANN401 - any parameter
+    """Return a value as JSON values, such that :func:`decoded` gives it back.
+
+    What is no plain Python data becomes its ``repr``.
+    """
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and key != _TYPE for key in value):
+            return {key: encoded(item) for key, item in value.items()}
+        return {_TYPE: "dict", "items": [[encoded(k), encoded(v)] for k, v in value.items()]}
+    if isinstance(value, list):
+        return [encoded(item) for item in value]
+    if isinstance(value, tuple | set | frozenset):
+        items = value if isinstance(value, tuple) else sorted(value, key=repr)
+        return {_TYPE: type(value).__name__, "items": [encoded(item) for item in items]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_TYPE: "float", "value": str(value)}
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def decoded(value: Any) -> Any:  # noqa: ANN401 - any parameter
+    """Return the value that :func:`encoded` made JSON of."""
+    if isinstance(value, list | tuple):
+        return [decoded(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    kind = value.get(_TYPE)
+    if kind is None:
+        return {key: decoded(item) for key, item in value.items()}
+    if kind == "float":
+        return float(value["value"])
+    items = decoded(value["items"])
+    if kind == "dict":
+        return {_key(key): item for key, item in items}
+    return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
+
+
+def _key(key: Any) -> Any:  # noqa: ANN401 - any key
+    return tuple(key) if isinstance(key, list) else key
+
+
+@attrs.frozen
+class Group:
+    """Brackets around items, laid out as ruff does: on one line if they fit."""
+
+    opening: str
+    items: Sequence[Node]
+    closing: str
+    #: The arguments of a call may share a line of their own; the items of a literal may not.
+    is_call: bool = False
+
+
+@attrs.frozen
+class Named:
+    """A node after a keyword or a key."""
+
+    prefix: str
+    node: Node
+
+
+Node = str | Group | Named
+
+
+def call(function: str, *arguments: Node) -> Group:
+    """Return a call."""
+    return Group(f"{function}(", arguments, ")", is_call=True)
+
+
+def keywords(values: Mapping[str, Any]) -> list[Node]:
+    """Return keyword arguments with these values."""
+    return [Named(f"{key}=", literal(value)) for key, value in values.items()]
+
+
+def literal(value: Any) -> Node:  # noqa: ANN401, PLR0911 - any value; each type has its own way
+    """Return a value as Python source."""
+    if isinstance(value, str):
+        text = repr(value)
+        return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text else text
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, Mapping):
+        entries = [Named(f"{flat(literal(key))}: ", literal(item)) for key, item in value.items()]
+        return Group("{", entries, "}")
+    if isinstance(value, list):
+        return Group("[", [literal(item) for item in value], "]")
+    if isinstance(value, tuple):
+        return Group("(", [literal(item) for item in value], ")")
+    if isinstance(value, set) and value:
+        return Group("{", [literal(item) for item in sorted(value, key=repr)], "}")
+    if isinstance(value, frozenset) and value:
+        return call("frozenset", literal(set(value)))
+    return repr(value)
+
+
+def flat(node: Node) -> str:
+    """Return a node on one line."""
+    if isinstance(node, str):
+        return node
+    if isinstance(node, Named):
+        return node.prefix + flat(node.node)
+    inner = ", ".join(flat(item) for item in node.items)
+    if node.opening == "(" and len(node.items) == 1:
+        inner += ","  # a tuple of one
+    return node.opening + inner + node.closing
+
+
+def laid_out(node: Node, indent: int = 0, before: str = "", after: str = "") -> list[str]:
+    """Return a node as lines of at most :data:`WIDTH` columns, if it can be."""
+    margin = " " * indent
+    line = margin + before + flat(node) + after
+    if len(line) <= WIDTH or isinstance(node, str):
+        return [line]
+    if isinstance(node, Named):
+        return laid_out(node.node, indent, before + node.prefix, after)
+    inner = " " * (indent + 4)
+    together = inner + ", ".join(flat(item) for item in node.items)
+    if node.is_call and len(together) <= WIDTH:
+        body = [together]
+    else:
+        body = [line for item in node.items for line in laid_out(item, indent + 4, after=",")]
+    return [margin + before + node.opening, *body, margin + node.closing + after]
+
+
+def block(lines: Iterable[str]) -> list[str]:
+    """Return lines, indented by one level."""
+    return [f"    {line}" if line else "" for line in lines]

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a failure to a counterexample that stands by itself: calls, and what to expect of them.
+
+The failing history or check is gone through again in a process in which nothing has been done
+with the plugin before, and written down.  The shortest part of it whose program fails there too
+is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance import counterexample
+from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
+from conformance.counterexample.source import encoded
+from conformance.logits_batch import excerpts
+from conformance.logits_batch.bench import Bench, observed, sampling_params
+from conformance.logits_batch.processes import ERRANDS
+from conformance.logits_batch.scenes import Record, of_check, of_history
+from conformance.logits_batch.transcript import Recorder
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+
+    from conformance.logits_batch.checks import Finding
+    from conformance.logits_batch.excerpts import Shown
+    from conformance.logits_batch.processes import Untouched
+    from conformance.logits_batch.simulator import Trial
+
+#: A call that hung before is given up sooner the second time.
+HANGS_AGAIN = 3.0
+
+
+@attrs.frozen
+class Execute:
+    """An errand: execute a program."""
+
+    source: str
+    what: str = "execute"
+
+
+def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
+    """Return the counterexample of a failure, with calls that show it wherever there are some."""
+    bench = trial.bench
+    logits = {"vocabulary": bench.vocabulary, "tokens": list(bench.tokens)}
+    kept = case or {
+        "kind": "calls",
+        "rule": rule,
+        "seed": bench.seed,
+        "parameters": [
+            {"choice": list(choice), "keywords": encoded(keywords)}
+            for choice, keywords in bench.parameters.items()
+        ],
+    }
+    errand = Record(
+        rule,
+        trial.fqcn,
+        bench.model,
+        trial.parameters,
+        bench.seed,
+        trial.budget,
+        hangs=rule == "LB-24",
+        case=case or finding.case,
+    )
+    kept = {**kept, "logits": logits}
+    try:
+        found = _shortest(trial.untouched, rule, trial.fqcn, kept, errand)
+    except (EOFError, OSError):
+        found = None  # the plugin ends the process that it is in
+    return {**kept, **found} if found else case
+
+
+def _shortest(
+    untouched: Untouched, rule: str, fqcn: str, kept: Shown, errand: Record
+) -> Shown | None:
+    """Return the shortest part of a failure that still fails."""
+    if rule in SCRIPTS:
+        invalid = [encoded(keywords) for keywords in _admissible(errand.parameters.invalid)]
+        parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid}}]
+    else:
+        whole: Shown | None = untouched.run(errand)
+        parts = [] if whole is None else excerpts.parts(whole)
+    candidates = [{**part, "bare": bare} for part in parts for bare in (True, False)]
+    if candidates and (errand.hangs or rule in FILES_ONLY):
+        return candidates[0]
+    for candidate in candidates:
+        source = counterexample.program(document(rule, fqcn, {**kept, **candidate}))
+        status, _ = untouched.run(Execute(source))
+        if status == 1:
+            return candidate
+    return None
+
+
+def _admissible(invalid: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the requests that vLLM itself does not refuse."""
+    found = []
+    for keywords in invalid:
+        with contextlib.suppress(UsageError):
+            sampling_params(keywords, "")
+            found.append(keywords)
+    return found
+
+
+def document(rule: str, fqcn: str, case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a case document for a plugin that this process has imported."""
+    module, _, qualname = fqcn.partition(":")
+    plugin = {"module": module, "qualname": qualname, "root": None}
+    return {
+        "rule": rule,
+        "generation": "logits/batch",
+        "target": fqcn,
+        "plugin": plugin,
+        "counterexample": case,
+    }
+
+
+def execute(_: type[LogitsProcessor], errand: Execute) -> tuple[int, str]:
+    """Execute a program here; return its exit status, -1 for an exception, and what it said."""
+    said = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "program.py")
+        path.write_text(errand.source, encoding="utf-8")
+        # As for a program that Python starts with, also where it starts another one.
+        sys.argv = [str(path)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+        names = {"__name__": "__main__", "__file__": str(path)}
+        # What dumps a stack needs the real error stream.
+        with contextlib.redirect_stdout(said):
+            try:
+                exec(compile(errand.source, str(path), "exec"), names)  # noqa: S102 - our program
+                status = 0
+            except SystemExit as leaving:
+                status = leaving.code if isinstance(leaving.code, int) else 1
+            except BaseException as error:  # noqa: BLE001 - whatever the plugin raises
+                traceback.print_exc()
+                print(f"{type(error).__name__}: {error}")  # noqa: T201 - to what is returned
+                status = -1
+    return status, said.getvalue()
+
+
+def again(plugin: type[LogitsProcessor], case: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Execute the program of a counterexample; return kinds of trouble and a message."""
+    fqcn = f"{plugin.__module__}:{plugin.__qualname__}"
+    source = counterexample.program(document(case["rule"], fqcn, case))
+    status, said = execute(plugin, Execute(source))
+    failures = [line for line in said.splitlines() if line.startswith("FAILS: ")]
+    message = failures[0].removeprefix("FAILS: ") if failures else said.strip().splitlines()[-1]
+    return {0: [], 1: ["calls"]}.get(status, ["raised"]), message
+
+
+def record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
+    """Go through a failure again; return all calls and the expectation, or None if it holds."""
+    try:
+        return _record(plugin, errand)
+    except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
+        traceback.print_exc()
+        return None
+
+
+def _record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
+    if errand.hangs:
+        alarm = threading.Timer(HANGS_AGAIN, os.kill, (os.getpid(), signal.SIGALRM))
+        alarm.daemon = True
+        alarm.start()
+    recorder = Recorder(Bench(plugin, errand.model, errand.parameters.choices(), errand.seed))
+    with observed(recorder):
+        if errand.case and errand.case.get("kind") == "history":
+            expect = of_history(recorder, errand.case)
+        else:
+            expect = of_check(recorder, plugin, errand)
+    if expect is None:
+        return None
+    return {"calls": [entry for entry in recorder.calls if entry], "expect": expect}
+
+
+ERRANDS |= {"record": record, "execute": execute}

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every failure comes with a program that shows it without this harness."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from support import DEFECTIVE, ROOT, certify, gallery
+from user import CACHE
+
+from conformance import target as targets
+from conformance.counterexample import helpers
+from conformance.engine.environment import host_environment
+from conformance.replay import Outcome, replay_case
+from conformance.reporting import folder
+from conformance.rules import Evidence
+from conformance.settings import Budget
+from conformance.verdict import RuleResult, Verdict
+from conformance.worker import JobDied
+
+if TYPE_CHECKING:
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+#: Plugins of which there is no program: what a program is made of ends with their process.
+WITHOUT = {"copies_from_null_pointer", "exits_process"}
+
+SPECIMENS = {
+    specimen.name: specimen
+    for specimen in gallery(DEFECTIVE)
+    if specimen.evidence is Evidence.SIMULATOR and specimen.name not in WITHOUT
+}
+
+#: Plugins that are correct and take the same parameters as a defective one.
+FIXED = {
+    "keeps_replaced_occupant": ("target_token", "TargetTokenLogitsProcessor"),
+    "leaves_dead_destination": ("target_token", "TargetTokenLogitsProcessor"),
+    "has_no_validate_params": ("target_token", "TargetTokenLogitsProcessor"),
+    "returns_untouched_input": ("target_token", "TargetTokenLogitsProcessor"),
+}
+
+#: Whatever a program may import beside the plugin and the standard library.
+ALLOWED = {"torch", "vllm"}
+
+
+def failing(zygote: Zygote, specimen: Specimen, place: Path) -> RuleResult:
+    """Return the failure of a defective plugin, with as few examples as show it."""
+    rule = str(specimen.rule)
+    result = certify(zygote, specimen, place, rules={rule}, budget=Budget.QUICK)[rule]
+    if result.verdict is not Verdict.FAIL:
+        result = certify(zygote, specimen, place, rules={rule})[rule]
+    assert result.verdict is Verdict.FAIL, result.message
+    return result
+
+
+def write(specimen: Specimen, result: RuleResult, place: Path) -> Path:
+    """Write the case and the program of a failure; return the path of the program."""
+    assert result.counterexample is not None, result.message
+    (parsed,) = targets.parse(specimen.target, place)
+    case = {
+        "schema": 1,
+        "rule": result.rule,
+        "target": specimen.target,
+        "generation": "logits/batch",
+        "message": result.message,
+        "plugin": {"module": parsed.module, "qualname": parsed.qualname, "root": parsed.root},
+        "counterexample": result.counterexample,
+    }
+    folder.write_case(case, place)
+    return place / f"{result.rule}.py"
+
+
+def execute(zygote: Zygote, path: Path) -> tuple[int, str]:
+    """Execute a program in a process that has imported vLLM; return its exit status and words."""
+    log = path.with_suffix(".log")
+    job = zygote.fork(
+        "program_job:execute",
+        {"path": str(path)},
+        log=log,
+        directory=path.parent,
+        python_path=[str(Path(__file__).parent)],
+    )
+    try:
+        status = job.ask("execute", limit=60)
+    except JobDied as error:
+        status = error.exit_status
+    finally:
+        job.close()
+    return status, log.read_text(encoding="utf-8")
+
+
+def imported(source: str) -> set[str]:
+    """Return the packages that a program imports, but for the standard library."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(str(node.module))
+    return {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("name", SPECIMENS)
+def test_a_program_shows_the_failure(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """It exits with 1, says what it got and expected, and imports nothing of the harness."""
+    specimen = SPECIMENS[name]
+    path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path)
+    source = path.read_text(encoding="utf-8")
+    assert imported(source) <= ALLOWED | {name}
+    lines = [line for line in source.splitlines() if str(DEFECTIVE) not in line]
+    assert max(map(len, lines)) <= 100
+
+    path.write_text(source.replace("traceback_later(20,", "traceback_later(1,"), encoding="utf-8")
+    status, said = execute(zygote, path)
+
+    assert status == 1, said
+    assert "FAILS: " in said or "Timeout" in said
+    assert "expected" in said
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_program_says_when_the_fault_is_gone(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """With a correct plugin in the place of the defective one, the same program exits with 0."""
+    specimen = SPECIMENS[name]
+    module, qualname = FIXED[name]
+    path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path)
+    case = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    package = f"reference_plugins.logits_batch.{module}"
+    case["plugin"] = {"module": package, "qualname": qualname, "root": str(ROOT)}
+    folder.write_case(case, tmp_path)
+
+    status, said = execute(zygote, path)
+
+    assert status == 0, said
+    assert said.splitlines()[-1].startswith("OK: ")
+
+
+@pytest.mark.parametrize(
+    "name", ["raises_at_import", "keeps_replaced_occupant", "depends_on_clock"]
+)
+def test_a_program_needs_nothing_but_python(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """``python program.py`` in an empty folder, with an environment that knows nothing of us."""
+    specimen = SPECIMENS[name]
+    path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path)
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    prepared = host_environment(extra={"VLLM_CONFORMANCE_CACHE": CACHE})
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    environment = {key: os.environ[key] for key in kept if key in os.environ}
+    # Where vLLM keeps what it has learnt about model classes; learning it again takes long.
+    environment["VLLM_CACHE_ROOT"] = prepared["VLLM_CACHE_ROOT"]
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert "FAILS: " in done.stdout
+    assert "conformance" not in done.stderr.replace(str(ROOT), "")
+
+
+@pytest.mark.parametrize("name", ["keeps_replaced_occupant", "answers_none"])
+@pytest.mark.usefixtures("shared_zygote")
+def test_a_case_is_played_again(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """A history and calls alike: it still fails, it is fixed, or it fails in another way."""
+    original = Path(SPECIMENS[name].target.partition(":")[0])
+    plugin = tmp_path / original.name
+    shutil.copy(original, plugin)
+    target = f"{plugin}:{SPECIMENS[name].target.rpartition(':')[2]}"
+    specimen = attrs.evolve(SPECIMENS[name], target=target)
+    path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path)
+
+    assert replay_case(path, python_path=())[0] is Outcome.STILL_FAILS
+
+    source = plugin.read_text(encoding="utf-8")
+    correct = (ROOT / "reference_plugins/logits_batch/target_token.py").read_text(encoding="utf-8")
+    correct = correct.replace("TargetTokenLogitsProcessor", target.rpartition(":")[2])
+    plugin.write_text(correct, encoding="utf-8")
+    assert replay_case(path.with_suffix(".json"), python_path=())[0] is Outcome.FIXED
+
+    for method in ("apply(self, logits):", "is_argmax_invariant(self):"):
+        source = source.replace(f"def {method}", f"def {method}\n        raise OSError")
+    plugin.write_text(source, encoding="utf-8")
+    assert replay_case(path, python_path=())[0] is Outcome.CHANGED
+
+    plugin.write_text("import nothing_of_that_name\n", encoding="utf-8")
+    assert replay_case(path, python_path=())[0] is Outcome.CHANGED
+
+
+@pytest.mark.parametrize("padding", [0, 12])
+@pytest.mark.parametrize("seed", [1, 20261121])
+def test_the_logits_of_programs_are_those_of_the_bench(
+    zygote: Zygote, seed: int, padding: int, tmp_path: Path
+) -> None:
+    """Programs rebuild the rows bit for bit, ties and masks included."""
+    tokens = [67, 5, 7, 11, 13]
+    calls = [{"do": "apply", "rows": [0, 3, 5], "padding": padding}]
+    logits = {"vocabulary": 512, "tokens": tokens}
+    (source,) = helpers.used(calls, bare=True, seed=seed, logits=logits)
+    job = zygote.fork(
+        "program_job:logits",
+        {"source": source, "seed": seed, "padding": padding, **logits},
+        log=tmp_path / "job.log",
+        directory=tmp_path,
+        python_path=[str(Path(__file__).parent)],
+    )
+    equal, stride = job.ask("logits", limit=60)
+    job.close()
+
+    assert equal
+    assert stride == (512 + padding, 1)
+
+
+def test_parameters_that_json_cannot_say_reach_the_program(zygote: Zygote, tmp_path: Path) -> None:
+    """Infinity is in the program what it is in the profile."""
+    specimen = SPECIMENS["keeps_replaced_occupant"]
+    on: dict[str, Any] = {"extra_args": {"target_token": 67, "bound": float("inf")}}
+    odd = attrs.evolve(specimen, profile={"on": [on], "off": [{}]})
+    path = write(odd, failing(zygote, odd, tmp_path), tmp_path)
+
+    assert 'extra_args={"target_token": 67, "bound": float("inf")}' in path.read_text("utf-8")
+    assert execute(zygote, path)[0] == 1
