@@ -34,9 +34,7 @@ def find_rule(rule_id: str) -> tuple[Generation, Rule]:
         UsageError: no generation has a rule with this id.
 
     """
-    known = {
-        rule.id: (g, rule) for g in all_generations() for rule in (*g.rules, *g.host_rules)
-    }
+    known = {rule.id: (g, rule) for g in all_generations() for rule in (*g.rules, *g.host_rules)}
     if rule_id.upper() not in known:
         raise UsageError(f"there is no rule {rule_id!r}." + nearest(rule_id.upper(), known))
     return known[rule_id.upper()]

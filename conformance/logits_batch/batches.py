@@ -12,7 +12,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.logits_batch import host
 from conformance.logits_batch.bench import PluginRaised, Watched, call, limited
-from conformance.logits_batch.checks import Finding, failed, passed
+from conformance.logits_batch.findings import Finding, failed, passed
 from conformance.logits_batch.play import differing, same
 from conformance.verdict import Verdict
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
-    from conformance.logits_batch.checks import Finding
     from conformance.logits_batch.excerpts import Shown
+    from conformance.logits_batch.findings import Finding
     from conformance.logits_batch.processes import Untouched
     from conformance.logits_batch.simulator import Trial
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance import history
 from conformance.logits_batch import batches, strata
-from conformance.logits_batch.checks import Finding, failed, passed
+from conformance.logits_batch.findings import Finding, failed, passed
 from conformance.logits_batch.play import Kind
 from conformance.verdict import Verdict, must_wait
 

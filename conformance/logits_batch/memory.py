@@ -18,7 +18,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from conformance.logits_batch.bench import LAST_SPECIAL, limited
-from conformance.logits_batch.checks import Finding, failed, passed
+from conformance.logits_batch.findings import Finding, failed, passed
 from conformance.logits_batch.host import MAX_REQUESTS
 from conformance.settings import Budget
 

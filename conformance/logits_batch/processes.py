@@ -30,7 +30,7 @@ from conformance.logits_batch.bench import (
     limited,
     sampling_params,
 )
-from conformance.logits_batch.checks import Finding, failed, passed
+from conformance.logits_batch.findings import Finding, failed, passed
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import differing, same
 from conformance.settings import UsageError

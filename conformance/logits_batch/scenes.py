@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from conformance.logits_batch.transcript import Call, Recorder
     from conformance.settings import Budget
 
-#: How often, and for how many steps, a request is repeated: as ``checks.deterministic`` does.
+#: How often, and for how many steps, a request is repeated: as ``effects.deterministic`` does.
 REPETITIONS = 3
 STEPS = 6
 
@@ -227,7 +227,7 @@ def _copying(recorder: Recorder, errand: Record) -> Shown:
             pass
         _last_apply(recorder.calls)["to"] = f"grown_{name}"
     for name, outputs in zip("ab", errand.case["outputs"], strict=True):
-        checks.resumed(bench, choice, outputs[:step])
+        effects.resumed(bench, choice, outputs[:step])
         _last_apply(recorder.calls)["to"] = f"given_{name}"
     return {"is": "follows"}
 

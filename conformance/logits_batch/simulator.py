@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,6 +16,7 @@ from conformance.logits_batch import (
     batches,
     checks,
     demonstrations,
+    effects,
     judgement,
     memory,
     processes,
@@ -27,6 +29,7 @@ from conformance.logits_batch.bench import (
     PluginMisshapen,
     PluginRaised,
 )
+from conformance.logits_batch.findings import Finding, failed
 from conformance.logits_batch.parameters import Parameters, starter
 from conformance.logits_batch.play import Kind
 from conformance.rules import Evidence
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Shape
-    from conformance.logits_batch.checks import Finding
     from conformance.logits_batch.play import Trouble
     from conformance.logits_batch.processes import Untouched
     from conformance.logits_batch.strata import Example
@@ -47,20 +49,20 @@ if TYPE_CHECKING:
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-01": checks.loads,
     "LB-02": checks.constructs,
-    "LB-05": checks.acts,
-    "LB-10": checks.live_list,
+    "LB-05": effects.acts,
+    "LB-10": effects.live_list,
     "LB-12": checks.claim_is_true,
     "LB-13": checks.claim_is_stable,
     "LB-15": checks.refuses,
-    "LB-23": checks.deterministic,
-    "LB-25": checks.does_without_prompt,
+    "LB-23": effects.deterministic,
+    "LB-25": effects.does_without_prompt,
     "LB-27": memory.forgets,
     "LB-28": batches.comes_back,
     "LB-29": batches.takes_views,
     "LB-30": batches.serves_full_batches,
     "LB-31": processes.needs_no_instance,
     "LB-33": processes.same_on_every_rank,
-    "LB-34": checks.keeps_masks,
+    "LB-34": effects.keeps_masks,
 }
 
 #: Rules that compare rows under two conditions.
@@ -137,9 +139,11 @@ class Trial:
         """Return what a check found, unless rows differ where nothing at all is different."""
         if rule in _COMPARING and finding.verdict is Verdict.FAIL:
             if self._unsteady is None:
-                self._unsteady = checks.deterministic(self).verdict is Verdict.FAIL
+                self._unsteady = False
+                with suppress(PluginRaised, PluginMisshapen):
+                    self._unsteady = effects.deterministic(self).verdict is Verdict.FAIL
             if self._unsteady:
-                return checks.Finding(Verdict.NOT_VERIFIED, message=must_wait(["LB-23"]))
+                return Finding(Verdict.NOT_VERIFIED, message=must_wait(["LB-23"]))
         return finding
 
     def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
@@ -208,8 +212,8 @@ class Trial:
 
     def _elsewhere(self, rule: str, owner: str, message: str) -> Finding:
         if rule == owner:
-            return checks.failed(message)
-        return checks.Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
+            return failed(message)
+        return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
 
 
 def _case(trial: Trial, example: Example, trouble: Trouble) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+from programs import ALLOWED, WITHOUT, execute, imported, write
 from support import DEFECTIVE, certify, gallery
 
 from conformance.logits_batch.catalogue import RULES
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from support import Specimen
 
+    from conformance.verdict import RuleResult
     from conformance.worker import Zygote
 
 MOST_STEPS = 6
@@ -44,7 +46,7 @@ def _defects() -> list[pytest.ParameterSet]:
 
 @pytest.mark.parametrize("specimen", _defects())
 def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
-    """A defective plugin fails by its rule's id, and the history shown has at most six steps."""
+    """A defective plugin fails by its rule's id, in a short history and a program that show it."""
     assert specimen.rule is not None
     evidence = (specimen.evidence,)
     results = certify(zygote, specimen, tmp_path, rules={specimen.rule}, evidence=evidence)
@@ -55,6 +57,25 @@ def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path
     if result.counterexample and result.counterexample["kind"] == "history":
         lines = folded(result.counterexample["lines"], result.counterexample["trouble"]["step"])
         assert len(lines) <= MOST_STEPS
+    if specimen.evidence is Evidence.SIMULATOR and specimen.name not in WITHOUT:
+        _check_program(zygote, specimen, result, tmp_path)
+
+
+def _check_program(zygote: Zygote, specimen: Specimen, result: RuleResult, folder: Path) -> None:
+    """The program of the failure exits with 1 and imports nothing of the harness."""
+    path = write(specimen, result, folder)
+    source = path.read_text(encoding="utf-8")
+    assert imported(source) <= ALLOWED | {specimen.name}
+    lines = [line for line in source.splitlines() if str(DEFECTIVE) not in line]
+    assert max(map(len, lines)) <= 100
+
+    # A program that shows a hang waits as long as the harness does.
+    path.write_text(source.replace("traceback_later(20,", "traceback_later(1,"), encoding="utf-8")
+    status, said = execute(zygote, path)
+
+    assert status == 1, said
+    assert "FAILS: " in said or "Timeout" in said
+    assert "expected" in said
 
 
 def test_every_rule_has_a_defective_plugin() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+from programs import WITHOUT, execute, write
 from support import DEFECTIVE, ROOT, certify, gallery
 from user import CACHE
 
-from conformance import target as targets
 from conformance.counterexample import helpers
 from conformance.engine.environment import host_environment
 from conformance.replay import Outcome, replay_case
@@ -25,15 +24,11 @@ from conformance.reporting import folder
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.verdict import RuleResult, Verdict
-from conformance.worker import JobDied
 
 if TYPE_CHECKING:
     from support import Specimen
 
     from conformance.worker import Zygote
-
-#: Plugins of which there is no program: what a program is made of ends with their process.
-WITHOUT = {"copies_from_null_pointer", "exits_process"}
 
 SPECIMENS = {
     specimen.name: specimen
@@ -49,9 +44,6 @@ FIXED = {
     "returns_untouched_input": ("target_token", "TargetTokenLogitsProcessor"),
 }
 
-#: Whatever a program may import beside the plugin and the standard library.
-ALLOWED = {"torch", "vllm"}
-
 
 def failing(zygote: Zygote, specimen: Specimen, place: Path) -> RuleResult:
     """Return the failure of a defective plugin, with as few examples as show it."""
@@ -61,71 +53,6 @@ def failing(zygote: Zygote, specimen: Specimen, place: Path) -> RuleResult:
         result = certify(zygote, specimen, place, rules={rule})[rule]
     assert result.verdict is Verdict.FAIL, result.message
     return result
-
-
-def write(specimen: Specimen, result: RuleResult, place: Path) -> Path:
-    """Write the case and the program of a failure; return the path of the program."""
-    assert result.counterexample is not None, result.message
-    (parsed,) = targets.parse(specimen.target, place)
-    case = {
-        "schema": 1,
-        "rule": result.rule,
-        "target": specimen.target,
-        "generation": "logits/batch",
-        "message": result.message,
-        "plugin": {"module": parsed.module, "qualname": parsed.qualname, "root": parsed.root},
-        "counterexample": result.counterexample,
-    }
-    folder.write_case(case, place)
-    return place / f"{result.rule}.py"
-
-
-def execute(zygote: Zygote, path: Path) -> tuple[int, str]:
-    """Execute a program in a process that has imported vLLM; return its exit status and words."""
-    log = path.with_suffix(".log")
-    job = zygote.fork(
-        "program_job:execute",
-        {"path": str(path)},
-        log=log,
-        directory=path.parent,
-        python_path=[str(Path(__file__).parent)],
-    )
-    try:
-        status = job.ask("execute", limit=60)
-    except JobDied as error:
-        status = error.exit_status
-    finally:
-        job.close()
-    return status, log.read_text(encoding="utf-8")
-
-
-def imported(source: str) -> set[str]:
-    """Return the packages that a program imports, but for the standard library."""
-    modules: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            modules |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            modules.add(str(node.module))
-    return {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
-
-
-@pytest.mark.parametrize("name", SPECIMENS)
-def test_a_program_shows_the_failure(zygote: Zygote, name: str, tmp_path: Path) -> None:
-    """It exits with 1, says what it got and expected, and imports nothing of the harness."""
-    specimen = SPECIMENS[name]
-    path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path)
-    source = path.read_text(encoding="utf-8")
-    assert imported(source) <= ALLOWED | {name}
-    lines = [line for line in source.splitlines() if str(DEFECTIVE) not in line]
-    assert max(map(len, lines)) <= 100
-
-    path.write_text(source.replace("traceback_later(20,", "traceback_later(1,"), encoding="utf-8")
-    status, said = execute(zygote, path)
-
-    assert status == 1, said
-    assert "FAILS: " in said or "Timeout" in said
-    assert "expected" in said
 
 
 @pytest.mark.parametrize("name", FIXED)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing and executing the stand-alone program of a failure."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance import target as targets
+from conformance.reporting import folder
+from conformance.worker import JobDied
+
+if TYPE_CHECKING:
+    from support import Specimen
+
+    from conformance.verdict import RuleResult
+    from conformance.worker import Zygote
+
+#: Whatever a program may import beside the plugin and the standard library.
+ALLOWED = {"torch", "vllm"}
+
+#: Plugins of which there is no program: what a program is made of ends with their process.
+WITHOUT = {"copies_from_null_pointer", "exits_process"}
+
+
+def write(specimen: Specimen, result: RuleResult, place: Path) -> Path:
+    """Write the case and the program of a failure; return the path of the program."""
+    assert result.counterexample is not None, result.message
+    (parsed,) = targets.parse(specimen.target, place)
+    case = {
+        "schema": 1,
+        "rule": result.rule,
+        "target": specimen.target,
+        "generation": "logits/batch",
+        "message": result.message,
+        "plugin": {"module": parsed.module, "qualname": parsed.qualname, "root": parsed.root},
+        "counterexample": result.counterexample,
+    }
+    folder.write_case(case, place)
+    return place / f"{result.rule}.py"
+
+
+def execute(zygote: Zygote, path: Path) -> tuple[int, str]:
+    """Execute a program in a process that has imported vLLM; return its exit status and words."""
+    log = path.with_suffix(".log")
+    job = zygote.fork(
+        "program_job:execute",
+        {"path": str(path)},
+        log=log,
+        directory=path.parent,
+        python_path=[str(Path(__file__).parent / "logits_batch")],
+    )
+    try:
+        status = job.ask("execute", limit=60)
+    except JobDied as error:
+        status = error.exit_status
+    finally:
+        job.close()
+    return status, log.read_text(encoding="utf-8")
+
+
+def imported(source: str) -> set[str]:
+    """Return the packages that a program imports, but for the standard library."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(str(node.module))
+    return {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
