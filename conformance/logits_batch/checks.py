@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that need no history: loading, construction, claims, admission, determinism.
+"""Checks that need no history: loading, construction, claims, admission.
 
 Each takes the :class:`~conformance.logits_batch.simulator.Trial` of a plugin
 and returns a :class:`Finding`.

@@ -24,7 +24,7 @@ def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> lis
     """Return the classics of a stratum, for the first of the parameter sets that switch on."""
     on = list(dict.fromkeys(choice for choice in choices if choice[0] == "on"))
     other = next((choice for choice in choices if choice[0] == "off"), None)
-    written = {"resume": _resumed, "skipped": _skipped}.get(name)
+    written = _WRITTEN.get(name)
     if written is None:
         return []
     prompt = tuple(tokens[:2])
@@ -33,6 +33,53 @@ def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> lis
         for choice in islice(on, MOST_CHOICES)
         for history in written(choice, other or choice, prompt)
     ]
+
+
+def _replaced(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """One that did not opt in takes over from one that did, and the other way round."""
+    for first, second in ((on, off), (off, on)):
+        yield (
+            Step(join=(Request("A", prompt, first), Request("B", prompt, off))),
+            Step(),
+            Step(finish=("A",), join=(Request("C", prompt, second),)),
+            Step(),
+        )
+
+
+def _moved(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """Onto the row of a finished request, and away from a row that is used again."""
+    for first, second in ((on, off), (off, on)):
+        yield (
+            Step(join=(Request("A", prompt, first), Request("B", prompt, second))),
+            Step(),
+            Step(finish=("A",)),
+            Step(),
+            Step(join=(Request("C", prompt, off),)),
+        )
+
+
+def _removed(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """The last row goes, is missing for a step, and belongs to somebody else after that."""
+    yield (
+        Step(join=(Request("A", prompt, off), Request("B", prompt, on))),
+        Step(),
+        Step(finish=("B",)),
+        Step(),
+        Step(join=(Request("C", prompt, off),)),
+    )
+
+
+def _swapped(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """A prefill that is not finished goes behind a decode, one of them without state."""
+    for first, second in ((on, off), (off, on)):
+        yield (
+            Step(
+                join=(Request("A", prompt, first), Request("B", prompt[:1], second)),
+                chunk=(("A", 1),),
+            ),
+            Step(),
+            Step(),
+        )
 
 
 def _resumed(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
@@ -73,3 +120,13 @@ def _skipped(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[Histo
         Step(finish=("B", "C")),
         Step(join=(last,)),
     )
+
+
+_WRITTEN = {
+    "replaced": _replaced,
+    "one-way": _moved,
+    "removed": _removed,
+    "swap": _swapped,
+    "resume": _resumed,
+    "skipped": _skipped,
+}

@@ -53,8 +53,10 @@ def no_claim() -> Finding:
 
 
 def switched_on(bench: Bench) -> list[Choice]:
+    """Return the parameter sets that switch the plugin on."""
     return [choice for choice in bench.parameters if choice[0] == "on"]
 
 
 def label(choice: Choice) -> str:
+    """Return a parameter set as messages name it, for example ``on[0]``."""
     return f"{choice[0]}[{choice[1]}]"

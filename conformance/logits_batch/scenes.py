@@ -14,7 +14,7 @@ import attrs
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
 
 from conformance import history
-from conformance.logits_batch import checks, strata
+from conformance.logits_batch import checks, effects, strata
 from conformance.logits_batch.bench import (
     Bench,
     PluginHung,

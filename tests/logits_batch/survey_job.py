@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from conformance import target as targets
@@ -30,22 +32,33 @@ def survey(
 ) -> None:
     """Answer each (seed, rules) with what was found of each rule.
 
-    That is the verdict, the message, the examples to the first failure, and those played.
+    That is the verdict, the message, the examples to the first failure, and those played;
+    None where the plugin ended the process.
     """
     cls = targets.load_class(target)
     host.vllm_config(model)
     untouched = Untouched.fork(cls)
     parameters = suite.effective_parameters(cls, profile, origin=None, model=model, seed=0)
-    try:
+    name = f"{target.module}:{target.qualname}"
+    with suppress(EOFError):
         while True:
             seed, rules = connection.recv()
-            bench = Bench(cls, model, parameters.choices(), seed)
-            name = f"{target.module}:{target.qualname}"
-            only = rules[0] if len(rules) == 1 else None
-            trial = Trial(cls, name, parameters, bench, budget, untouched, survey=True, only=only)
-            connection.send({rule: _judge(trial, rule) for rule in rules})
-    except EOFError:
-        untouched.close()
+            # Each seed in a process of its own: what a class remembers is the fault of some.
+            if (pid := os.fork()) == 0:
+                status = 1
+                try:
+                    bench = Bench(cls, model, parameters.choices(), seed)
+                    only = rules[0] if len(rules) == 1 else None
+                    trial = Trial(
+                        cls, name, parameters, bench, budget, untouched, survey=True, only=only
+                    )
+                    connection.send({rule: _judge(trial, rule) for rule in rules})
+                    status = 0
+                finally:
+                    os._exit(status)
+            if os.waitpid(pid, 0)[1]:
+                connection.send(None)
+    untouched.close()
 
 
 def _judge(trial: Trial, rule: str) -> tuple[str, str | None, int | None, int]:
