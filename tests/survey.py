@@ -2,7 +2,7 @@
 """What many seeds showed of the galleries: kept as data, drawn as a page.
 
 The nightly lane writes one file for each plugin, and this program collects them into
- ``reports/logits-batch-survey.json`` and draws ``docs/rules/logits-batch-survey.md``.
+``reports/logits-batch-survey.json`` and draws ``docs/logits-batch-survey.md``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FRESH = ROOT / "reports" / "local" / "survey"
 DATA = ROOT / "reports" / "logits-batch-survey.json"
-PAGE = ROOT / "docs" / "rules" / "logits-batch-survey.md"
+PAGE = ROOT / "docs" / "logits-batch-survey.md"
 
 #: Seeds of the two surveys.
 KILL_SEEDS = int(os.environ.get("SURVEY_KILL_SEEDS", "20"))
