@@ -350,8 +350,9 @@ def replay(case: Path) -> int:
 def badge(directory: Path) -> None:
     """Write badge.json and badge.svg from the certificates under DIRECTORY."""
     from conformance.reporting import badge as badges
+    from conformance.reporting import certificate
 
-    for path, document in _certificates(directory):
+    for path, document in certificate.under(directory):
         badges.write(document, path.parent)
         click.echo(f"{path.parent}: {badges.label(document)} {badges.message(document)}")
 
@@ -360,11 +361,11 @@ def badge(directory: Path) -> None:
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 def report(directory: Path) -> int:
     """Show the certificates under DIRECTORY again."""
-    from conformance.reporting import summary
+    from conformance.reporting import certificate, summary
     from conformance.session import status
 
     console = Console(highlight=False)
-    documents = [document for _, document in _certificates(directory)]
+    documents = [document for _, document in certificate.under(directory)]
     for document in documents:
         console.print(summary.headline(document))
         console.print(summary.table(document, width=console.width))
@@ -372,33 +373,8 @@ def report(directory: Path) -> int:
     return int(status(documents))
 
 
-def _certificates(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Read every certificate under a folder.
-
-    Raises:
-        UsageError: there is none, or one is damaged.
-
-    """
-    import jsonschema
-
-    from conformance.reporting.certificate import FILE_NAME, schema
-
-    paths = sorted(directory.rglob(FILE_NAME))
-    if not paths:
-        raise UsageError(f"there is no {FILE_NAME} under {directory}.")
-    found = []
-    for path in paths:
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            jsonschema.validate(document, schema())
-        except (ValueError, jsonschema.ValidationError) as error:
-            reason = getattr(error, "message", str(error))
-            raise UsageError(f"{path} is no certificate: {reason}.") from None
-        found.append((path, document))
-    return found
-
-
 main.add_command(host)
+
 
 if __name__ == "__main__":
     main()

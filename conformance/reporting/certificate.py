@@ -19,6 +19,7 @@ import jsonschema
 
 from conformance import RULE_SET, __version__
 from conformance.generations import named
+from conformance.settings import UsageError
 from conformance.verdict import Conclusion, RuleResult, RuleVerdict, combine, decide
 
 if TYPE_CHECKING:
@@ -119,6 +120,28 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def under(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Read every certificate under a folder, with its path.
+
+    Raises:
+        UsageError: there is none, or one is damaged.
+
+    """
+    paths = sorted(directory.rglob(FILE_NAME))
+    if not paths:
+        raise UsageError(f"there is no {FILE_NAME} under {directory}.")
+    found = []
+    for path in paths:
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            jsonschema.validate(document, schema())
+        except (ValueError, jsonschema.ValidationError) as error:
+            reason = getattr(error, "message", str(error))
+            raise UsageError(f"{path} is no certificate: {reason}.") from None
+        found.append((path, document))
+    return found
 
 
 @cache
