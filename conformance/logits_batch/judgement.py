@@ -35,9 +35,6 @@ RULES = frozenset(_SHAPE_OF_RULE) | frozenset(strata.RULE_OF_KIND.values())
 #: Kinds of trouble after which nothing else can be told about an example.
 BLOCKING = set(strata.RULE_OF_KIND) - {Kind.RAISED}
 
-#: What the mixed stratum of moves is made of.
-_PARTS = (strata.SWAP, strata.CHUNK)
-
 
 def judge(trial: Trial, rule: str) -> Judged:
     """Judge a rule by what happened in the histories that are about it.
@@ -58,7 +55,7 @@ def judge(trial: Trial, rule: str) -> Judged:
     if failing and (first := _look_first(trial, rule, shape)):
         return Finding(Verdict.NOT_VERIFIED, len(examples), acted, must_wait(first)), None
     if failing:
-        return _failure(trial, rule, shape, examples, failing)
+        return _failure(trial, rule, examples, failing)
     if why := _obstacle(trial, shape, examples):
         return Finding(Verdict.NOT_VERIFIED, len(examples), acted, why), None
     return passed(len(examples), acted), None
@@ -92,11 +89,7 @@ def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
 
 
 def _failure(
-    trial: Trial,
-    rule: str,
-    shape: Shape | None,
-    examples: Sequence[Example],
-    failing: Sequence[Example],
+    trial: Trial, rule: str, examples: Sequence[Example], failing: Sequence[Example]
 ) -> Judged:
     """Return the failure with the smallest history that shows it."""
     smallest = min(failing, key=lambda example: history.size(example.history))
@@ -104,8 +97,6 @@ def _failure(
         smallest = strata.minimise(trial.bench, rule, smallest, trial.budget)
     trouble = next(t for t in smallest.played.troubles if rule in smallest.broken_by(t))
     message = f"{trouble.message} ({smallest.shape.title})"
-    if shape == strata.ORDER and (simpler := _simpler(trial, _PARTS)):
-        message += f"; {', '.join(simpler)} fails in a simpler history, look there first"
     acted = sum(bool(example.played.acted) for example in examples)
     return failed(message, len(examples), acted), trial.case(smallest, trouble)
 
