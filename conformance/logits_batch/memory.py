@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 
-#: Half of the rows change hands in every step. The others stay for as many steps as it takes to
+#: Most of the rows change hands in every step. The others stay for as many steps as it takes to
 #: have an effect that comes late.
-LEAVING = MAX_REQUESTS // 2
+LEAVING = MAX_REQUESTS - 2
 LONG = 12
 
 #: One part in so many of the requests in each round without ``apply``.
