@@ -111,7 +111,7 @@ def _check(opened: Any, rule: str, evidence: Evidence, connection: Connection) -
     return attrs.evolve(result, counterexample=_plain(result.counterexample))
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any value that a counterexample holds
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a counterexample or a profile
     """Return a value as JSON has it; what JSON cannot say becomes a string.
 
     A type of vLLM, torch or a generation would make the caller import it, and so would an enum.
@@ -230,7 +230,7 @@ def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any ge
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,
-        **told,
+        **_plain(told),
     }
 
 

@@ -169,6 +169,10 @@ class Watched(LogitsProcessor):
         with torch.inference_mode(self._inference):
             call(name, self.plugin.update_state, batch_update)
 
+    def begin(self, params: SamplingParams, prompt: list[int] | None, outputs: list[int]) -> None:
+        """Add a request to the empty batch; ``outputs`` is its live list."""
+        self.update_state(BatchUpdate(1, [], [(0, params, prompt, outputs)], []))
+
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Pass logits ``[rows, vocabulary]`` on.
 

@@ -72,9 +72,7 @@ def _shared(bench: Bench, first: Choice, second: Choice) -> str | None:
         alone = [[a.clone() for _, a in rows_alone(bench, c, 1)] for c in (first, second)]
         instances = [bench.new(), bench.new()]
         for instance, choice in zip(instances, (first, second), strict=True):
-            prompt = [bench.tokens[0], bench.tokens[-1]]
-            added = [(0, bench.params(choice), prompt, list[int]())]
-            instance.update_state(BatchUpdate(1, [], added, []))
+            instance.begin(bench.params(choice), [bench.tokens[0], bench.tokens[-1]], [])
         for instance, choice, expected in zip(instances, (first, second), alone, strict=True):
             if not same(instance.apply(bench.table[:1].clone()), expected[0]):
                 return (
@@ -120,8 +118,7 @@ def claim_is_stable(trial: Trial) -> Finding:
             instance = bench.new()
             claims += [(name, instance.is_argmax_invariant()) for _ in range(3)]
             for choice in bench.choices:
-                added = [(0, bench.params(choice), [bench.tokens[0]], list[int]())]
-                instance.update_state(BatchUpdate(1, [], added, []))
+                instance.begin(bench.params(choice), [bench.tokens[0]], [])
                 claims.append((f"with a request {label(choice)}", instance.is_argmax_invariant()))
                 instance.apply(bench.table[:1].clone())
                 claims.append(("after apply", instance.is_argmax_invariant()))
@@ -182,8 +179,7 @@ def scaled_rows(
     count = {Budget.QUICK: 1, Budget.STANDARD: 2, Budget.DEEP: 10}[budget]
     instance = bench.new()
     outputs: list[int] = []
-    added = [(0, bench.params(choice), [bench.tokens[0]], outputs)]
-    instance.update_state(BatchUpdate(1, [], added, []))
+    instance.begin(bench.params(choice), [bench.tokens[0]], outputs)
     for round_ in range(count):
         for scale, shift in ((1.0, 0.0), (0.01, 0.0), (30.0, 0.0), (1.0, -50.0), (1e-3, 0.0)):
             for row in range(round_, len(bench.table), count):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.logits_batch.bench import PluginRaised, limited
 from conformance.logits_batch.findings import Finding, failed, label, passed, switched_on
@@ -136,10 +135,9 @@ def does_without_prompt(trial: Trial) -> Finding:
     for choice in bench.parameters:
         for prompt in ([bench.tokens[0]], None):
             instance = bench.new()
-            added = [(0, bench.params(choice), prompt, list[int]())]
             try:
                 with limited():
-                    instance.update_state(BatchUpdate(1, [], added, []))
+                    instance.begin(bench.params(choice), prompt, [])
                     instance.apply(bench.table[:1].clone())
             except PluginRaised as error:
                 if prompt is not None:
@@ -162,9 +160,8 @@ def keeps_masks(trial: Trial) -> Finding:
             # rows without one.
             instance, unmasked = bench.new(), bench.new()
             outputs: list[int] = []
-            added = [(0, bench.params(choice), [bench.tokens[0]], outputs)]
             for each in (instance, unmasked):
-                each.update_state(BatchUpdate(1, [], added, []))
+                each.begin(bench.params(choice), [bench.tokens[0]], outputs)
             for row in range(12):
                 plain = bench.table[row : row + 1]
                 acted += not torch.equal(plain, unmasked.apply(plain.clone()))
@@ -207,9 +204,7 @@ def resumed(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return logits before and after for a request that is added with outputs."""
     instance = bench.new()
-    prompt = [bench.tokens[0], bench.tokens[-1]]
-    added = [(0, bench.params(choice), prompt, list(outputs))]
-    instance.update_state(BatchUpdate(1, [], added, []))
+    instance.begin(bench.params(choice), [bench.tokens[0], bench.tokens[-1]], list(outputs))
     before = bench.table[len(outputs) : len(outputs) + 1]
     after = instance.apply(before.clone())
     bench.retire(instance, 1)

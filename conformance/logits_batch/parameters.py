@@ -15,7 +15,6 @@ import attrs
 import torch
 from hypothesis.strategies import SearchStrategy
 from vllm.sampling_params import SamplingParams
-from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.logits_batch.bench import (
     Bench,
@@ -31,7 +30,7 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vllm.v1.sample.logits_processor import LogitsProcessor
+    from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
     from conformance.history import Choice
 
@@ -88,12 +87,12 @@ class Parameters:
     keys: tuple[str, ...] = ()  #: ``extra_args`` keys that the plugin read
 
     def document(self) -> dict[str, Any]:
-        """Return the effective profile as JSON values."""
+        """Return the effective profile, as certificates show it."""
         return {
             "origin": self.origin,
-            "on": [plain(keywords) for keywords in self.on],
-            "off": [plain(keywords) for keywords in self.off],
-            "invalid": [plain(keywords) for keywords in self.invalid],
+            "on": list(self.on),
+            "off": list(self.off),
+            "invalid": list(self.invalid),
             "keys": list(self.keys),
         }
 
@@ -101,15 +100,6 @@ class Parameters:
         """Return ``on`` and ``off`` under the names that histories use."""
         named: dict[Choice, Keywords] = {("on", index): k for index, k in enumerate(self.on)}
         return named | {("off", index): k for index, k in enumerate(self.off)}
-
-
-def plain(value: Any) -> Any:  # noqa: ANN401 - any parameter
-    """Return a parameter as JSON values; what JSON cannot say becomes its ``repr``."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
 def find(
@@ -226,7 +216,7 @@ def _watch(
             _fields_read = seen
             with suppress(PluginRaised):
                 call("validate_params", plugin.validate_params, params)
-            instance.update_state(BatchUpdate(1, [], [(0, params, [7, 11], [])], []))
+            instance.begin(params, [7, 11], [])
     except (PluginRaised, PluginHung):
         pass
     finally:
@@ -270,9 +260,8 @@ def rows_alone(
     """
     tokens = tokens or bench.tokens
     instance = bench.new()
-    prompt, outputs = [bench.tokens[0], bench.tokens[-1]], list[int]()
-    added = [(0, bench.params(choice), prompt, outputs)]
-    instance.update_state(BatchUpdate(1, [], added, []))
+    outputs: list[int] = []
+    instance.begin(bench.params(choice), [bench.tokens[0], bench.tokens[-1]], outputs)
     for step in range(steps):
         if step:
             instance.update_state(quiet)

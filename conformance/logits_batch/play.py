@@ -100,8 +100,7 @@ class _Twin:
         if self.started:
             self.instance.update_state(None)
         else:
-            added = [(0, self.params, self.prompt, self.outputs)]
-            self.instance.update_state(BatchUpdate(1, [], added, []))
+            self.instance.begin(self.params, self.prompt, self.outputs)
             self.started = True
         row: torch.Tensor = self.instance.apply(logits.clone().unsqueeze(0))
         return row[0]

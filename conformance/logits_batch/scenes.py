@@ -190,8 +190,7 @@ def _simplest(bench: Bench) -> None:
             list(rows_alone(bench, choice, WATCHED_STEPS))
         instance = bench.new()
         for choice in bench.parameters:
-            added = [(0, bench.params(choice), [bench.tokens[0]], list[int]())]
-            instance.update_state(BatchUpdate(1, [], added, []))
+            instance.begin(bench.params(choice), [bench.tokens[0]], [])
             instance.apply(bench.table[:1].clone())
             instance.update_state(BatchUpdate(0, [0], [], []))
 

@@ -183,8 +183,7 @@ class Witness:
             live.twin.update_state(None)
         else:
             # The engine's own parameters: its front end adds to them (end-of-sequence tokens).
-            added = [(0, live.params, list(live.job.prompt), live.outputs)]
-            live.twin.update_state(BatchUpdate(1, [], added, []))
+            live.twin.begin(live.params, list(live.job.prompt), live.outputs)
             live.started = True
         result: torch.Tensor = live.twin.apply(logits.clone().unsqueeze(0))
         return result[0]
