@@ -7,6 +7,7 @@ Loaded by every pytest of the environment, so it imports nothing heavy before it
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import time
 from pathlib import Path
@@ -101,6 +102,7 @@ class _Session:
 
         if self.certification is None:
             return
+        _import_meanwhile()
         try:
             self.plugins = self.certification.load()
         except UsageError as error:
@@ -356,6 +358,13 @@ def pytest_report_teststatus(
         letter = letters[verdict]
         return verdict, letter, (verdict.upper().replace("-", " "), {"yellow": letter != "-"})
     return status
+
+
+def _import_meanwhile() -> None:
+    """Import what the end of the session needs while another process imports vLLM."""
+    # Hypothesis is wanted by its own pytest plugin, for the summary.
+    for module in ("conformance.session", "hypothesis"):
+        importlib.import_module(module)
 
 
 def _packed(value: object) -> str:

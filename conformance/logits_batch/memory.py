@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from types import FunctionType, MethodType, ModuleType
@@ -17,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.logits_batch.bench import LAST_SPECIAL, limited
+from conformance.logits_batch.bench import (
+    LAST_SPECIAL,
+    PluginHung,
+    PluginMisshapen,
+    PluginRaised,
+    limited,
+)
 from conformance.logits_batch.findings import Finding, failed, passed
 from conformance.logits_batch.host import MAX_REQUESTS
 from conformance.settings import Budget
@@ -63,8 +70,18 @@ LIMIT = 120.0
 
 def forgets(trial: Trial) -> Finding:
     """LB-27: nothing of finished requests is kept, and nothing grows."""
-    bench = trial.bench
-    count = REQUESTS[trial.budget]
+    return trial.looked or _look(trial.bench, trial.budget)
+
+
+def look_apart(bench: Bench, budget: Budget) -> Finding | None:
+    """Return what is found in this process; None where a call goes wrong, for others to see."""
+    with suppress(PluginRaised, PluginMisshapen, PluginHung):
+        return _look(bench, budget)
+    return None
+
+
+def _look(bench: Bench, budget: Budget) -> Finding:
+    count = REQUESTS[budget]
     instance = bench.new()
     given: list[Given] = []
     sizes: list[int] = []

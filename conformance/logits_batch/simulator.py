@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -89,6 +90,7 @@ class Trial:
     #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
     survey: bool = False
     only: str | None = None  #: in a survey, the rule whose first failure is enough
+    looked: Finding | None = attrs.field(init=False, default=None)  #: LB-27's, found meanwhile
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
     #: Whether the same request gets other rows again; None where nobody has asked.
@@ -196,7 +198,9 @@ class Trial:
         if self.survey and shape not in self._played:
             self._played[shape] = strata.sweep(self.bench, shape, self.budget, self.only)
         elif not self._played:
-            self._played = strata.sweep_all(self.bench, self.budget)
+            self._played, self.looked = strata.sweep_all(
+                self.bench, self.budget, partial(memory.look_apart, self.bench, self.budget)
+            )
         if not self._looked:
             self._looked = not self.survey
             for example in itertools.chain.from_iterable(self._played.values()):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from conformance.history import Choice
     from conformance.logits_batch.bench import Bench
+    from conformance.logits_batch.findings import Finding
     from conformance.logits_batch.play import Trouble
 
 PLAIN = Shape(name="plain", title="requests join and advance")
@@ -238,31 +239,45 @@ def sweep(bench: Bench, shape: Shape, budget: Budget, until: str | None = None) 
     return examples
 
 
-def sweep_all(bench: Bench, budget: Budget) -> dict[Shape, list[Example]]:
+def sweep_all(
+    bench: Bench, budget: Budget, besides: Callable[[], Finding | None]
+) -> tuple[dict[Shape, list[Example]], Finding | None]:
     """Play the histories of all strata, half of them in a forked process.
 
     A process stops at its first hang: strata that it did not come to are missing.
+
+    Args:
+        bench: the plugin with what it is tried on.
+        budget: how many histories.
+        besides: what the forked process does besides.
+
+    Returns:
+        The examples of each stratum, and what ``besides`` gave; None where the plugin ended
+        that process.
+
     """
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    # The larger strata in turn, so that both halves take about as long.
+    # The larger strata in turn, so that both processes take about as long.
     shapes = sorted(RULE_OF_SHAPE, key=lambda shape: -TIMES.get(shape, 1))
+    theirs = shapes[1:-1:2]
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            sender.send(_sweep_some(bench, shapes[1::2], budget))
+            sender.send((_sweep_some(bench, theirs, budget), besides()))
             status = 0
         finally:
             os._exit(status)
     sender.close()
-    played = _sweep_some(bench, shapes[::2], budget)
+    played = _sweep_some(bench, [shape for shape in shapes if shape not in theirs], budget)
+    found = None
     try:
-        played |= receiver.recv()
+        more, found = receiver.recv()
     except EOFError:
         # The plugin ended that process; here it will end this one, where it is noticed.
-        played |= _sweep_some(bench, shapes[1::2], budget)
+        more = _sweep_some(bench, theirs, budget)
     os.waitpid(pid, 0)
-    return played
+    return played | more, found
 
 
 def _sweep_some(
