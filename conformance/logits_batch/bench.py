@@ -367,6 +367,19 @@ def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
     return params
 
 
+def admissible(
+    invalid: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[str, Mapping[str, Any], SamplingParams]]:
+    """Yield the requests that vLLM itself does not refuse before the plugin is asked.
+
+    Each with its name in messages, its keywords and a fresh ``SamplingParams``.
+    """
+    for index, keywords in enumerate(invalid):
+        name = f"invalid[{index}]"
+        with suppress(UsageError):
+            yield name, keywords, sampling_params(keywords, name)
+
+
 def _integers(value: object) -> Iterator[int]:
     if isinstance(value, bool):
         return

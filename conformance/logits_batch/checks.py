@@ -13,11 +13,11 @@ import torch
 from vllm.exceptions import VLLMValidationError
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
 
-from conformance.logits_batch.bench import PluginRaised, call, limited, sampling_params
+from conformance.logits_batch.bench import PluginRaised, admissible, call, limited
 from conformance.logits_batch.findings import Finding, failed, label, no_claim, passed, switched_on
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import same
-from conformance.settings import Budget, UsageError
+from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -146,23 +146,18 @@ def refuses(trial: Trial) -> Finding:
         except PluginRaised as error:
             return failed(f"a request that is valid by the profile ({label(choice)}): {error}")
     invalid = trial.parameters.invalid
-    for index, keywords in enumerate(invalid):
-        name = f"invalid[{index}] = {keywords}"
-        try:
-            params = sampling_params(keywords, name)
-        except UsageError:
-            continue  # refused by vLLM itself, before the plugin is asked
+    for tried, (name, keywords, params) in enumerate(admissible(invalid), 1):
         try:
             with limited():
                 call("validate_params", validate, params)
         except PluginRaised as error:
             if not isinstance(error.error, ValueError | VLLMValidationError):
                 return failed(
-                    f"{name} is refused with {type(error.error).__name__} ({error.error}): "
-                    "only ValueError and VLLMValidationError become HTTP 400"
+                    f"{name} = {keywords} is refused with {type(error.error).__name__} "
+                    f"({error.error}): only ValueError and VLLMValidationError become HTTP 400"
                 )
         else:
-            return failed(f"{name} is accepted by validate_params", index + 1)
+            return failed(f"{name} = {keywords} is accepted by validate_params", tried)
     if not invalid:
         return Finding(
             Verdict.NOT_APPLICABLE,

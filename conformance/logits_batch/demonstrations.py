@@ -25,14 +25,13 @@ from conformance import counterexample
 from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
 from conformance.counterexample.source import encoded
 from conformance.logits_batch import excerpts
-from conformance.logits_batch.bench import Bench, observed, sampling_params
+from conformance.logits_batch.bench import Bench, admissible, observed
 from conformance.logits_batch.processes import ERRANDS
 from conformance.logits_batch.scenes import Record, of_check, of_history
 from conformance.logits_batch.transcript import Recorder
-from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
@@ -89,7 +88,8 @@ def _shortest(
 ) -> Shown | None:
     """Return the shortest part of a failure that still fails."""
     if rule in SCRIPTS:
-        invalid = [encoded(keywords) for keywords in _admissible(errand.parameters.invalid)]
+        admitted = admissible(errand.parameters.invalid)
+        invalid = [encoded(keywords) for _, keywords, _ in admitted]
         parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid}}]
     else:
         whole: Shown | None = untouched.run(errand)
@@ -103,16 +103,6 @@ def _shortest(
         if status == 1:
             return candidate
     return None
-
-
-def _admissible(invalid: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the requests that vLLM itself does not refuse."""
-    found = []
-    for keywords in invalid:
-        with contextlib.suppress(UsageError):
-            sampling_params(keywords, "")
-            found.append(keywords)
-    return found
 
 
 def document(rule: str, fqcn: str, case: Mapping[str, Any]) -> dict[str, Any]:

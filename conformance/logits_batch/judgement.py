@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from conformance import history
 from conformance.logits_batch import batches, strata
 from conformance.logits_batch.findings import Finding, failed, passed
-from conformance.logits_batch.play import Kind
+from conformance.logits_batch.played import Kind
 from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
 from conformance.logits_batch import workload
-from conformance.logits_batch.bench import limited, sampling_params
+from conformance.logits_batch.bench import admissible, limited, sampling_params
 from conformance.logits_batch.ledger import Ledger
 from conformance.logits_batch.recording import Recording, replay
 from conformance.logits_batch.ways import Reply, Ways, difference, hand_over
 from conformance.logits_batch.witness import Witness
 from conformance.rules import Evidence
-from conformance.settings import Budget, UsageError
+from conformance.settings import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -326,12 +326,7 @@ class Trial:
 
     def _check_admission(self, engine: OfflineEngine, job: Job) -> None:
         """Refused requests raise at admission, and the engine serves the next one."""
-        for index, keywords in enumerate(self.parameters.invalid):
-            name = f"invalid[{index}] = {keywords}"
-            try:
-                params = sampling_params(keywords, name)
-            except UsageError:
-                continue
+        for name, keywords, params in admissible(self.parameters.invalid):
             params.max_tokens = 2
             try:
                 engine.generate([job.prompt], [params])
@@ -339,10 +334,12 @@ class Trial:
                 pass
             except Exception as error:  # noqa: BLE001 - anything else is the finding
                 if type(error).__name__ != "VLLMValidationError":
-                    self.ledger.fail("LB-15", f"{name}: {type(error).__name__}: {error}")
+                    self.ledger.fail(
+                        "LB-15", f"{name} = {keywords}: {type(error).__name__}: {error}"
+                    )
                     return
             else:
-                self.ledger.fail("LB-15", f"{name} was accepted by the engine")
+                self.ledger.fail("LB-15", f"{name} = {keywords} was accepted by the engine")
                 return
             self.ledger.saw("LB-15", 1)
         self._attempt(

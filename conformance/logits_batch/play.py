@@ -8,7 +8,6 @@ token on.  What a request gets in the batch must be what its twin gives.
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import attrs
@@ -26,6 +25,7 @@ from conformance.logits_batch.bench import (
     serving,
 )
 from conformance.logits_batch.host import Host, Joining
+from conformance.logits_batch.played import Kind, Line, Played, Trouble, describe_update
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -35,54 +35,6 @@ if TYPE_CHECKING:
 #: Float tolerance between a batch and a request alone: reductions over other shapes may round
 #: differently; a leak from another request is far larger.
 TOLERANCE = 1e-4
-
-
-class Kind(StrEnum):
-    """What went wrong in a step."""
-
-    ROW = "row"  #: a row differs from the twin's
-    OPT_OUT = "opt-out"  #: the row of a request that did not opt in was changed
-    RAISED = "raised"  #: a call raised in the batch
-    ALONE = "raised-alone"  #: a call raised even for the request alone
-    NONE = "raised-on-none"  #: ``update_state(None)`` raised
-    SHAPE = "shape"  #: not a tensor, or of another shape, dtype or device
-    NAN = "nan"
-    NO_TOKEN = "no-token"
-    MUTATED = "mutated"
-    HUNG = "hung"
-    CONSTRUCTOR = "constructor"  #: making an instance raised
-    CLAIM = "claim"  #: asking for the claim of argmax invariance raised
-
-
-@attrs.frozen
-class Trouble:
-    """One thing that went wrong, as data for the message."""
-
-    kind: Kind
-    step: int  #: index of the engine step, counting repeats
-    message: str
-    request: str | None = None
-    row: int | None = None
-    tokens: tuple[tuple[int, float, float], ...] = ()  #: (token, got, expected)
-
-
-@attrs.frozen
-class Line:
-    """One engine step as a person reads it."""
-
-    step: int
-    events: str
-    update: str
-    rows: tuple[str, ...]  #: request in each row
-
-
-@attrs.frozen
-class Played:
-    """The outcome of one history."""
-
-    troubles: tuple[Trouble, ...]
-    acted: frozenset[Choice]  #: parameter sets whose rows were changed at least once
-    lines: tuple[Line, ...] = ()
 
 
 @attrs.define
@@ -402,20 +354,3 @@ def _note(
             tuple(name or "-" for name in run.host.batch.req_ids),
         )
     )
-
-
-def describe_update(update: BatchUpdate | None) -> str:
-    """Return a ``BatchUpdate`` in one line, as a person writes it."""
-    if update is None:
-        return "None"
-    parts = []
-    if update.removed:
-        parts.append(f"removed={list(update.removed)}")
-    if update.added:
-        parts.append(f"added={[index for index, *_ in update.added]}")
-    if update.moved:
-        moves = ", ".join(
-            f"{a}{'<->' if way.name == 'SWAP' else '->'}{b}" for a, b, way in update.moved
-        )
-        parts.append(f"moved=[{moves}]")
-    return " ".join(parts)

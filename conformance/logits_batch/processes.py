@@ -26,6 +26,7 @@ from conformance.logits_batch.bench import (
     Bench,
     PluginMisshapen,
     PluginRaised,
+    admissible,
     call,
     limited,
     sampling_params,
@@ -33,13 +34,13 @@ from conformance.logits_batch.bench import (
 from conformance.logits_batch.findings import Finding, failed, passed
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import differing, same
-from conformance.settings import UsageError
 from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from multiprocessing.connection import Connection
 
+    from vllm.sampling_params import SamplingParams
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Choice
@@ -130,12 +131,7 @@ class Admitted:
 def _admit(plugin: type[LogitsProcessor], errand: Errand) -> Admitted:
     answers: list[str | None] = []
     changed = []
-    for name, keywords in _named(errand):
-        try:
-            params = sampling_params(keywords, name)
-        except UsageError:
-            answers.append(None)
-            continue
+    for name, params in _named(errand):
         kept = copy.deepcopy(params)
         answer = None
         try:
@@ -149,9 +145,13 @@ def _admit(plugin: type[LogitsProcessor], errand: Errand) -> Admitted:
     return Admitted(tuple(answers), tuple(changed))
 
 
-def _named(errand: Errand) -> list[tuple[str, Mapping[str, Any]]]:
-    named = [(f"{kind}[{index}]", kw) for (kind, index), kw in errand.parameters.items()]
-    return named + [(f"invalid[{index}]", kw) for index, kw in enumerate(errand.invalid)]
+def _named(errand: Errand) -> Iterator[tuple[str, SamplingParams]]:
+    """Yield the requests that ``validate_params`` gets to see, each with its name."""
+    for (kind, index), keywords in errand.parameters.items():
+        name = f"{kind}[{index}]"
+        yield name, sampling_params(keywords, name)
+    for name, _, params in admissible(errand.invalid):
+        yield name, params
 
 
 def _rank(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:

@@ -24,7 +24,8 @@ from conformance.logits_batch.bench import (
     limited,
 )
 from conformance.logits_batch.parameters import WATCHED_STEPS, rows_alone
-from conformance.logits_batch.play import Kind, play, same
+from conformance.logits_batch.play import play, same
+from conformance.logits_batch.played import Kind
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from conformance.history import Choice
     from conformance.logits_batch.excerpts import Shown
     from conformance.logits_batch.parameters import Parameters
-    from conformance.logits_batch.play import Line, Trouble
+    from conformance.logits_batch.played import Line, Trouble
     from conformance.logits_batch.transcript import Call, Recorder
     from conformance.settings import Budget
 

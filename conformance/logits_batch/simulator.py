@@ -32,7 +32,7 @@ from conformance.logits_batch.bench import (
 )
 from conformance.logits_batch.findings import Finding, failed
 from conformance.logits_batch.parameters import Parameters, starter
-from conformance.logits_batch.play import Kind
+from conformance.logits_batch.played import Kind
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict, must_wait
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Shape
-    from conformance.logits_batch.play import Trouble
+    from conformance.logits_batch.played import Trouble
     from conformance.logits_batch.processes import Untouched
     from conformance.logits_batch.strata import Example
     from conformance.settings import Budget

@@ -24,7 +24,8 @@ from conformance.history import History, Shape
 from conformance.logits_batch.bench import limited
 from conformance.logits_batch.classics import classics
 from conformance.logits_batch.parameters import rows_alone
-from conformance.logits_batch.play import Kind, Played, play
+from conformance.logits_batch.play import play
+from conformance.logits_batch.played import Kind, Played
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from conformance.history import Choice
     from conformance.logits_batch.bench import Bench
     from conformance.logits_batch.findings import Finding
-    from conformance.logits_batch.play import Trouble
+    from conformance.logits_batch.played import Trouble
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 REPLACED = Shape(
