@@ -13,7 +13,7 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from conformance.rules import Generation, Rule
 
-_FOLDERS = ("conformance.logits_batch",)
+_FOLDERS = ("conformance.logits_batch", "conformance.logits_slot")
 
 
 @cache

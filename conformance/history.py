@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn, SearchStrategy
 
+#: Tokens that speculative decoding guesses for a request in one step, at most.
+MOST_DRAFTS = 2
+
 #: A parameter set of the profile: the list it is in, and its position there.
 Choice = tuple[Literal["on", "off"], int]
 
@@ -42,6 +45,8 @@ class Step:
     join: tuple[Request, ...] = ()
     pause: tuple[str, ...] = ()  #: live requests that are not scheduled: preempted
     chunk: tuple[tuple[str, int], ...] = ()  #: tokens computed, where fewer than the whole prefill
+    rest: tuple[str, ...] = ()  #: live requests that are not scheduled, and stay where they are
+    draft: tuple[tuple[str, int], ...] = ()  #: tokens that were guessed, and are verified
     repeat: int = 1
 
 
@@ -69,9 +74,12 @@ class Shape:
     stays: bool = False  #: the first request stays and others come and go in every step
     idle: bool = False  #: in some steps nothing is scheduled, since every request has finished
     greedy: bool = False  #: most requests are greedy, and in many steps all of them
+    rest: bool = False  #: in some steps a running request is not scheduled
+    draft: bool = False  #: speculative decoding: several tokens are verified in one step
     #: How the host plays the history, not what requests do:
     reorder: bool = False  #: the attention backend sorts decodes before prefills (SWAP moves)
     asynchronous: bool = False  #: async scheduling: the newest output is -1 in ``update_state``
+    parts: bool = False  #: a step's logits are processed in several parts
 
 
 @st.composite
@@ -113,17 +121,30 @@ def histories(
         for name in pause:
             # Preempted: everything is computed again when it comes back.
             prefill[name] = len(requests[name].prompt) + outputs[name]
-        running = [name for name in prefill if name not in pause]
+        old = [name for name in prefill if name not in (*new, *pause)]
+        rest = _draw_pause(draw, old, len(prefill)) if shape.rest and index else ()
+        running = [name for name in prefill if name not in (*pause, *rest)]
         chunk = _draw_chunk(draw, {name: prefill[name] for name in running}) if shape.chunk else {}
         for name in running:
             prefill[name] = prefill[name] - chunk[name] if name in chunk else 1
             outputs[name] += name not in chunk
+        drafted = _draw_drafts(draw, running) if shape.draft else {}
         repeat = 1
         if shape.repeat and not (finish or pause or chunk) and index:
             repeat = draw(st.integers(1, 4))
-            for name in prefill:
+            for name in running:
                 outputs[name] += repeat - 1
-        steps.append(Step(finish, tuple(join), pause, tuple(chunk.items()), repeat))
+        steps.append(
+            Step(
+                finish,
+                tuple(join),
+                pause,
+                tuple(chunk.items()),
+                rest,
+                tuple(drafted.items()),
+                repeat,
+            )
+        )
     return tuple(steps)
 
 
@@ -168,6 +189,11 @@ def _draw_chunk(draw: DrawFn, prefill: Mapping[str, int]) -> dict[str, int]:
     }
 
 
+def _draw_drafts(draw: DrawFn, running: Sequence[str]) -> dict[str, int]:
+    guesses = {name: draw(st.integers(0, MOST_DRAFTS)) for name in running}
+    return {name: count for name, count in guesses.items() if count}
+
+
 def _draw_joins(draw: DrawFn, shape: Shape, index: int, live: int, finished: int) -> int:
     if index == 0:
         return draw(st.integers(1, shape.first))
@@ -209,6 +235,10 @@ def to_json(history: History) -> list[dict[str, Any]]:
             document["pause"] = list(step.pause)
         if step.chunk:
             document["chunk"] = dict(step.chunk)
+        if step.rest:
+            document["rest"] = list(step.rest)
+        if step.draft:
+            document["draft"] = dict(step.draft)
         if step.repeat != 1:
             document["repeat"] = step.repeat
         steps.append(document)
@@ -231,6 +261,8 @@ def from_json(steps: Sequence[dict[str, Any]]) -> History:
             ),
             pause=tuple(step.get("pause", ())),
             chunk=tuple(step.get("chunk", {}).items()),
+            rest=tuple(step.get("rest", ())),
+            draft=tuple(step.get("draft", {}).items()),
             repeat=step.get("repeat", 1),
         )
         for step in steps
@@ -241,7 +273,12 @@ def size(history: History) -> tuple[int, int, int]:
     """Order histories by how much a person must read: steps, requests, then everything else."""
     requests = sum(len(step.join) for step in history)
     rest = sum(
-        step.repeat + len(step.pause) + len(step.chunk) + sum(len(r.prompt) for r in step.join)
+        step.repeat
+        + len(step.pause)
+        + len(step.chunk)
+        + len(step.rest)
+        + sum(count for _, count in step.draft)
+        + sum(len(r.prompt) for r in step.join)
         for step in history
     )
     return len(history), requests, rest

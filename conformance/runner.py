@@ -39,6 +39,7 @@ PRELOAD = (
     "vllm.engine.arg_utils",
     "conformance.jobs",
     "conformance.logits_batch.suite",
+    "conformance.logits_slot.suite",
 )
 
 #: Seconds that one rule may take before its process is given up, by evidence.

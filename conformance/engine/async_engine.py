@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
+from conformance.engine import model_runner
 from conformance.engine.fork import drop_sockets, may_fork
-from conformance.engine.offline import ENVIRONMENT, engine_arguments
+from conformance.engine.offline import engine_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess, SpawnProcess
 
     from vllm.sampling_params import SamplingParams
+
+    from conformance.engine.model_runner import Runner
 
 #: Seconds in which an engine on a tiny model has started, and has answered.
 LIMIT = 60.0
@@ -63,6 +66,7 @@ class AsyncEngine:
         *,
         python_path: Sequence[str] = (),
         device: str = "cpu",
+        runner: Runner = "v1",
     ) -> AsyncEngine:
         """Start an engine in the background and return at once.
 
@@ -71,13 +75,15 @@ class AsyncEngine:
             logits_processors: classes, or names ``package.module:Class``.
             python_path: goes before ``sys.path``: folders of synthetic entry points.
             device: ``cpu`` or ``cuda``.
+            runner: the model runner, ``v1`` or ``v2``.
 
         """
         ours, theirs = multiprocessing.Pipe()
         arguments = engine_arguments(model, logits_processors, device)
         fork, spawn = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
         start = fork.Process if may_fork() else spawn.Process
-        process = start(target=_serve, args=(theirs, arguments, list(python_path), device))
+        path = [*python_path, *model_runner.python_path(runner, device)]
+        process = start(target=_serve, args=(theirs, arguments, path, device, runner))
         process.start()
         theirs.close()
         return cls(process, ours)
@@ -137,13 +143,18 @@ class AsyncEngine:
 
 
 def _serve(
-    connection: Connection, arguments: dict[str, Any], python_path: list[str], device: str
+    connection: Connection,
+    arguments: dict[str, Any],
+    python_path: list[str],
+    device: str,
+    runner: Runner,
 ) -> None:
     """Run in the engine's process."""
     drop_sockets(connection.fileno())
     os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(model_runner.environment(runner))
     sys.path[:0] = python_path
+    model_runner.prepare()
     try:
         asyncio.run(_answer(connection, arguments, device))
     except EOFError:

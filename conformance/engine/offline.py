@@ -6,17 +6,24 @@ Worker processes only: vLLM is imported, and its environment variables are set f
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.engine import model_runner
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
     from vllm.sampling_params import SamplingParams
+
+    from conformance.engine.model_runner import Runner
+
+    Watch = Callable[[tuple[int, ...], float], None]
 
 #: More requests than rows, prompts longer than a step's tokens, and a cache that holds fewer
 #: tokens than the requests in flight have: so that requests wait, are chunked and are preempted.
@@ -28,6 +35,15 @@ BLOCKS = 6
 
 
 @attrs.frozen
+class Prefill:
+    """What Model Runner V2 is told of a request that enters, or comes back after a preemption."""
+
+    tokens: tuple[int, ...]  #: the prompt, and after it what was output before
+    prompt_len: int
+    computed: int  #: tokens found in the prefix cache
+
+
+@attrs.frozen
 class Order:
     """What the scheduler ordered for one step."""
 
@@ -36,14 +52,14 @@ class Order:
     scheduled: dict[str, int]  #: tokens to compute
     computed: dict[str, int]  #: tokens computed before, for requests that are not new
     preempted: tuple[str, ...]
+    prefills: dict[str, Prefill] = attrs.field(factory=dict)  #: of new requests, in V2 alone
 
 
 #: Two logits that are closer than this may change places with the batch they are computed in.
 MARGIN = 1e-3
 
-#: The interface of batch logits processors is the V1 model runner's; where Triton works, vLLM would
-#: choose the other runner by itself.
-ENVIRONMENT = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+#: The interface of batch logits processors is the V1 model runner's.
+ENVIRONMENT = model_runner.environment("v1")
 
 
 def engine_arguments(
@@ -77,9 +93,14 @@ class OfflineEngine:
 
     @classmethod
     def start(
-        cls, model: str, logits_processors: Sequence[str | type] = (), *, device: str = "cpu"
+        cls,
+        model: str,
+        logits_processors: Sequence[str | type] = (),
+        *,
+        device: str = "cpu",
+        runner: Runner = "v1",
     ) -> OfflineEngine:
-        """Start an engine in this process.
+        """Start an engine in this process, in which all engines are to have the same runner.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start with these processors.
@@ -87,7 +108,8 @@ class OfflineEngine:
         """
         # One process: the plugin can be watched, and nothing is imported a second time.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        os.environ.update(ENVIRONMENT)
+        os.environ.update(model_runner.environment(runner))
+        model_runner.prepare()
         from vllm import LLM
 
         llm = LLM(**engine_arguments(model, logits_processors, device))
@@ -142,25 +164,10 @@ class OfflineEngine:
         A greedy token is in doubt, and with it those after it, when another logit is so near to
         its own that rounding decides.
         """
-        runner = self.runner
-        sampler, batch = runner.sampler, runner.input_batch
-        choose = sampler.greedy_sample
         margins: dict[tuple[int, ...], list[float]] = {tuple(prompt): [] for prompt in prompts}
-
-        def watched(logits: torch.Tensor) -> torch.Tensor:
-            best = logits.topk(2).values
-            for row, margin in enumerate((best[:, 0] - best[:, 1]).tolist()):
-                if not runner.discard_request_mask.np[row]:
-                    prompt = batch.token_ids_cpu[row, : batch.num_prompt_tokens[row]]
-                    margins[tuple(prompt.tolist())].append(margin)
-            chosen: torch.Tensor = choose(logits)
-            return chosen
-
-        sampler.greedy_sample = watched
-        try:
+        watched = _watched_v2 if self._is_v2 else _watched_v1
+        with watched(self.runner, lambda prompt, margin: margins[prompt].append(margin)):
             tokens = self.generate(prompts, params)
-        finally:
-            del sampler.greedy_sample
         decided = []
         for prompt, asked, answer in zip(prompts, params, tokens, strict=True):
             in_doubt = [m <= MARGIN or math.isnan(m) for m in margins[tuple(prompt)]]
@@ -168,19 +175,25 @@ class OfflineEngine:
             decided.append(in_doubt.index(True) if greedy and any(in_doubt) else len(answer))
         return list(zip(tokens, decided, strict=True))
 
+    @property
+    def _is_v2(self) -> bool:
+        return bool(self.llm.llm_engine.vllm_config.use_v2_model_runner)
+
     def _watch_scheduler(self) -> None:
         runner = self.runner
-        update_states = runner._update_states  # noqa: SLF001 - the one place orders arrive at
+        # The one place where a runner's orders arrive, and no imagined ones of its warm-up.
+        name = "finish_requests" if self._is_v2 else "_update_states"
+        obey = getattr(runner, name)
 
         def watched(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput
             if order.num_scheduled_tokens or order.finished_req_ids:
-                self.orders.append(_order(order))
-            return update_states(order)
+                self.orders.append(_order(order, v2=self._is_v2))
+            return obey(order)
 
-        runner._update_states = watched  # noqa: SLF001 - as above
+        setattr(runner, name, watched)
 
 
-def _order(order: Any) -> Order:  # noqa: ANN401 - SchedulerOutput
+def _order(order: Any, *, v2: bool) -> Order:  # noqa: ANN401 - SchedulerOutput
     cached = order.scheduled_cached_reqs
     return Order(
         finished=tuple(sorted(order.finished_req_ids)),
@@ -191,4 +204,66 @@ def _order(order: Any) -> Order:  # noqa: ANN401 - SchedulerOutput
         scheduled=dict(order.num_scheduled_tokens),
         computed=dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True)),
         preempted=tuple(sorted(order.preempted_req_ids or ())),
+        prefills={
+            new.req_id: Prefill(
+                tuple(new.prefill_token_ids), new.prompt_len, new.num_computed_tokens
+            )
+            for new in order.scheduled_new_reqs
+            if v2
+        },
     )
+
+
+@contextlib.contextmanager
+def _watched_v1(runner: Any, watch: Watch) -> Iterator[None]:  # noqa: ANN401 - a model runner
+    """Report the prompt of every row of greedy tokens, and how sure its token is."""
+    sampler, batch = runner.sampler, runner.input_batch
+    choose = sampler.greedy_sample
+
+    def watched(logits: torch.Tensor) -> torch.Tensor:
+        for row, margin in enumerate(_margins(logits)):
+            if not runner.discard_request_mask.np[row]:
+                prompt = batch.token_ids_cpu[row, : batch.num_prompt_tokens[row]]
+                watch(tuple(prompt.tolist()), margin)
+        chosen: torch.Tensor = choose(logits)
+        return chosen
+
+    sampler.greedy_sample = watched
+    try:
+        yield
+    finally:
+        del sampler.greedy_sample
+
+
+@contextlib.contextmanager
+def _watched_v2(runner: Any, watch: Watch) -> Iterator[None]:  # noqa: ANN401 - a model runner
+    """Report the same for rows of random tokens, too; one row for each request."""
+    import torch
+
+    sampler, states = runner.sampler, runner.req_states
+    sample = sampler.sample
+
+    def watched(
+        logits: torch.Tensor, slots: torch.Tensor, *others: object, **more: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        sampled, processed = sample(logits, slots, *others, **more)
+        _idx_mapping, _idx_mapping_np, positions, *_ = others
+        assert isinstance(positions, torch.Tensor)
+        for row, (slot, margin) in enumerate(zip(slots.tolist(), _margins(processed), strict=True)):
+            if int(positions[row]) + 1 >= int(states.prefill_len.np[slot]):
+                prompt = states.all_token_ids.gpu[slot, : int(states.prompt_len.np[slot])]
+                watch(tuple(prompt.tolist()), margin)
+        return sampled, processed
+
+    sampler.sample = watched
+    try:
+        yield
+    finally:
+        del sampler.sample
+
+
+def _margins(logits: torch.Tensor) -> list[float]:
+    """Return how far the highest logit of each row is from the next."""
+    best = logits.topk(2).values
+    margins: list[float] = (best[:, 0] - best[:, 1]).tolist()
+    return margins

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from conformance.engine import model_runner
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import host_environment, vllm_metadata_shim
 from conformance.engine.external_server import (
@@ -34,6 +35,8 @@ from conformance.engine.server_log import cause, last_line, port_was_taken, read
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
+
+    from conformance.engine.model_runner import Runner
 
 __all__ = ["ExternalServer", "Server", "ServerFailed", "external"]
 
@@ -108,6 +111,7 @@ class Server:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         imported: bool = False,
+        runner: Runner | None = None,
     ) -> Server:
         """Start a server in the background and return at once.
 
@@ -118,6 +122,7 @@ class Server:
         Without *port* a free one is chosen.
         *imported* says that this process has imported vLLM: a server on the CPU is then forked
         from it, where that is safe, and imports nothing again.
+        *runner* is the model runner, ``"v1"`` or ``"v2"``; without it vLLM chooses.
         Everything vLLM prints goes to *log*, which is overwritten.
 
         Raises:
@@ -128,6 +133,10 @@ class Server:
         try:
             folder = Path(scratch.name)
             path = [*python_path]
+            variables: dict[str, str] = {}
+            if runner is not None:
+                path += model_runner.python_path(runner, device)
+                variables |= model_runner.environment(runner)
             for index, (group, entries) in enumerate((entry_points or {}).items()):
                 path.append(
                     synthetic_distribution(
@@ -147,7 +156,9 @@ class Server:
                 port=port,
                 command=[*command, *arguments],
                 environment=host_environment(
-                    python_path=dict.fromkeys(path), extra=environment, device=device
+                    python_path=dict.fromkeys(path),
+                    extra=variables | dict(environment or {}),
+                    device=device,
                 ),
                 scratch=scratch,
                 imported=imported and device == "cpu",
@@ -335,6 +346,7 @@ def _serve(command: Sequence[str], environment: Mapping[str, str]) -> None:
     from vllm import envs
     from vllm.entrypoints.cli.main import main
 
+    model_runner.prepare()
     # Platforms ask for spawned processes, which would import everything.
     envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
     main()

@@ -10,10 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from vllm.v1.sample.logits_processor import BatchUpdate
 
+from conformance.logits.calls import PluginRaised, call, limited
+from conformance.logits.configuration import vllm_config
+from conformance.logits.findings import Finding, failed, passed
+from conformance.logits.rows import differing, same
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import PluginRaised, Watched, call, limited
-from conformance.logits_batch.findings import Finding, failed, passed
-from conformance.logits_batch.play import differing, same
+from conformance.logits_batch.bench import Watched
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Choice
+    from conformance.logits.trial import Trial
     from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.simulator import Trial
 
 #: Rows of logits in memory are this much longer than the vocabulary, as vLLM pads it to 64.
 PADDING = 12
@@ -126,7 +128,7 @@ def serves_full_batches(trial: Trial) -> Finding:
     bench = trial.bench
     choices = list(bench.parameters)
     many = [choices[row % len(choices)] for row in range(FULL)]
-    config = host.vllm_config(bench.model, MAX_FULL)
+    config = vllm_config(bench.model, MAX_FULL)
     arguments = (config, host.CPU, False)
     few, full = (Watched(call("__init__", bench.plugin, *arguments)) for _ in range(2))
     with limited():

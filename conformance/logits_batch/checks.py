@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that need no history: loading, construction, claims, admission.
 
-Each takes the :class:`~conformance.logits_batch.simulator.Trial` of a plugin
+Each takes the :class:`~conformance.logits.trial.Trial` of a plugin
 and returns a :class:`Finding`.
 """
 
@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from vllm.exceptions import VLLMValidationError
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
 
-from conformance.logits_batch.bench import PluginRaised, admissible, call, limited
-from conformance.logits_batch.findings import Finding, failed, label, no_claim, passed, switched_on
+from conformance.logits.calls import PluginRaised, call, limited
+from conformance.logits.findings import Finding, failed, label, no_claim, passed, switched_on
+from conformance.logits.rows import same
 from conformance.logits_batch.parameters import rows_alone
-from conformance.logits_batch.play import same
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -24,13 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conformance.history import Choice
+    from conformance.logits.trial import Trial
     from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.simulator import Trial
-
-
-def undefined(plugin: type) -> str:
-    """Return the methods that the class leaves abstract, or an empty string."""
-    return ", ".join(sorted(getattr(plugin, "__abstractmethods__", ())))
 
 
 def loads(trial: Trial) -> Finding:
@@ -133,38 +127,6 @@ def claim_is_stable(trial: Trial) -> Finding:
                 f"is_argmax_invariant() returned {first} first and {claim} {where}", len(claims)
             )
     return Finding(Verdict.PASS, len(claims), len(claims))
-
-
-def refuses(trial: Trial) -> Finding:
-    """LB-15: ``validate_params`` accepts what is good and refuses what is not."""
-    bench = trial.bench
-    validate = trial.plugin.validate_params
-    for choice in bench.parameters:
-        try:
-            with limited():
-                call("validate_params", validate, bench.params(choice))
-        except PluginRaised as error:
-            return failed(f"a request that is valid by the profile ({label(choice)}): {error}")
-    invalid = trial.parameters.invalid
-    for tried, (name, keywords, params) in enumerate(admissible(invalid), 1):
-        try:
-            with limited():
-                call("validate_params", validate, params)
-        except PluginRaised as error:
-            if not isinstance(error.error, ValueError | VLLMValidationError):
-                return failed(
-                    f"{name} = {keywords} is refused with {type(error.error).__name__} "
-                    f"({error.error}): only ValueError and VLLMValidationError become HTTP 400"
-                )
-        else:
-            return failed(f"{name} = {keywords} is accepted by validate_params", tried)
-    if not invalid:
-        return Finding(
-            Verdict.NOT_APPLICABLE,
-            len(bench.parameters),
-            message="the profile names no invalid requests",
-        )
-    return Finding(Verdict.PASS, len(invalid), len(invalid))
 
 
 def scaled_rows(

@@ -24,9 +24,11 @@ import attrs
 from conformance import counterexample
 from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
 from conformance.counterexample.source import encoded
+from conformance.logits.calls import observed
+from conformance.logits.processes import ERRANDS
+from conformance.logits.requests import admissible
 from conformance.logits_batch import excerpts
-from conformance.logits_batch.bench import Bench, admissible, observed
-from conformance.logits_batch.processes import ERRANDS
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.scenes import Record, of_check, of_history
 from conformance.logits_batch.transcript import Recorder
 
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
 
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
+    from conformance.logits.findings import Finding
+    from conformance.logits.processes import Untouched
+    from conformance.logits.trial import Trial
     from conformance.logits_batch.excerpts import Shown
-    from conformance.logits_batch.findings import Finding
-    from conformance.logits_batch.processes import Untouched
-    from conformance.logits_batch.simulator import Trial
 
 #: A call that hung before is given up sooner the second time.
 HANGS_AGAIN = 3.0

@@ -3,45 +3,22 @@
 
 from __future__ import annotations
 
-import pickle
-import random
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from conformance.logits_batch.bench import PluginRaised, limited
-from conformance.logits_batch.findings import Finding, failed, label, passed, switched_on
+from conformance.logits.calls import PluginRaised, limited
+from conformance.logits.findings import Finding, failed, label, passed, switched_on
+from conformance.logits.rows import alike, delta
 from conformance.logits_batch.parameters import rows_alone
-from conformance.logits_batch.play import differing, same
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conformance.history import Choice
+    from conformance.logits.trial import Trial
     from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.simulator import Trial
-
-
-def acts(trial: Trial) -> Finding:
-    """LB-05: each declared ``on`` changes a row somewhere."""
-    examples = trial.examples()
-    seen = frozenset[object]().union(*(example.played.acted for example in examples))
-    acted = sum(bool(example.played.acted) for example in examples)
-    if not trial.parameters.on:
-        return Finding(Verdict.NOT_VERIFIED, len(examples), 0, trial.unknown_switch())
-    idle = [choice for choice in trial.parameters.choices() if choice[0] == "on"]
-    idle = [choice for choice in idle if choice not in seen]
-    if not idle:
-        return Finding(Verdict.PASS, len(examples), acted)
-    entries = ", ".join(f"on[{index}] = {trial.parameters.on[index]}" for _, index in idle)
-    sentence = f"{entries} changed no row in {len(examples)} examples"
-    if trial.blocking():
-        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, trial.blocked())
-    if trial.parameters.declared:
-        return failed(sentence, len(examples), case={"choice": idle[0]})
-    return Finding(Verdict.NOT_VERIFIED, len(examples), acted, sentence)
 
 
 def live_list(trial: Trial) -> Finding:
@@ -60,10 +37,10 @@ def live_list(trial: Trial) -> Finding:
             with limited():
                 for outputs in (first, second):
                     rows = rows_alone(bench, choice, len(outputs) + 1, outputs)
-                    grown.append([_delta(before, after) for before, after in rows])
+                    grown.append([delta(before, after) for before, after in rows])
                     rebuilt.append(
                         [
-                            _delta(*resumed(bench, choice, outputs[:length]))
+                            delta(*resumed(bench, choice, outputs[:length]))
                             for length in range(len(outputs) + 1)
                         ]
                     )
@@ -71,12 +48,12 @@ def live_list(trial: Trial) -> Finding:
             told_apart = [
                 step
                 for step in range(len(rebuilt[0]))
-                if not _alike(rebuilt[0][step], rebuilt[1][step])
+                if not alike(rebuilt[0][step], rebuilt[1][step])
             ]
             if not told_apart:
                 continue
             depends += 1
-            if all(_alike(grown[0][step], grown[1][step]) for step in told_apart):
+            if all(alike(grown[0][step], grown[1][step]) for step in told_apart):
                 return failed(
                     f"with outputs {list(first)} and {list(second)} the rows of {label(choice)} "
                     f"differ in a fresh instance, and are the same in one that saw the outputs "
@@ -89,44 +66,6 @@ def live_list(trial: Trial) -> Finding:
             Verdict.NOT_APPLICABLE, examples, 0, "no effect of the plugin depends on outputs"
         )
     return Finding(Verdict.PASS, examples, depends)
-
-
-def deterministic(trial: Trial) -> Finding:
-    """LB-23: the same request alone gives the same rows again, and draws no global randomness."""
-    bench = trial.bench
-    examples = acted = 0
-    for choice in bench.parameters:
-        before = _global_random_states()
-        with limited():
-            runs = [list(rows_alone(bench, choice, 6)) for _ in range(3)]
-        examples += 1
-        acted += any(not torch.equal(before, after) for before, after in runs[0])
-        for again in runs[1:]:
-            for step, ((_, first), (_, second)) in enumerate(zip(runs[0], again, strict=True)):
-                if not torch.equal(first, second) and not _alike(first, second):
-                    token, got, expected = differing(second[0], first[0])[0]
-                    return failed(
-                        f"{label(choice)}, step {step}: token {token} got {expected:.6g} the "
-                        f"first time and {got:.6g} again, for the same request",
-                        examples,
-                        case={"choice": choice, "draws": False},
-                    )
-        after = _global_random_states()
-        for name in [name for name in before if after[name] != before[name]]:
-            return failed(
-                f"{label(choice)} changes the global random state of {name}",
-                examples,
-                case={"choice": choice, "draws": name},
-            )
-    return passed(examples, acted)
-
-
-def _global_random_states() -> dict[str, object]:
-    return {
-        "torch": torch.random.get_rng_state().numpy().tobytes(),
-        "random": random.getstate(),
-        "numpy.random": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - plugins may use it
-    }
 
 
 def does_without_prompt(trial: Trial) -> Finding:
@@ -209,12 +148,3 @@ def resumed(
     after = instance.apply(before.clone())
     bench.retire(instance, 1)
     return before, after
-
-
-def _delta(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """Return where and how much a row was changed; unchanged and masked tokens give 0 and -inf."""
-    return torch.where(before == after, torch.zeros_like(after), after - before)
-
-
-def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return same(first.flatten(), second.flatten())

@@ -25,7 +25,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from conformance.engine.environment import chosen_device
 from conformance.engine.models import VOCABULARY
 from conformance.engine.offline import OfflineEngine
-from conformance.logits_batch.bench import LAST_SPECIAL
+from conformance.logits.requests import LAST_SPECIAL
 from conformance.logits_batch.recording import Rows
 
 if TYPE_CHECKING:

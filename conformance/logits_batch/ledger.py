@@ -12,7 +12,7 @@ from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
     from conformance.history import Choice
-    from conformance.logits_batch.parameters import Parameters
+    from conformance.logits.parameters import Parameters
     from conformance.rules import Evidence
 
 

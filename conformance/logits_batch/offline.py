@@ -30,8 +30,9 @@ from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
+from conformance.logits.calls import limited
+from conformance.logits.requests import admissible, sampling_params
 from conformance.logits_batch import workload
-from conformance.logits_batch.bench import admissible, limited, sampling_params
 from conformance.logits_batch.ledger import Ledger
 from conformance.logits_batch.recording import Recording, replay
 from conformance.logits_batch.ways import Reply, Ways, difference, hand_over
@@ -42,8 +43,8 @@ from conformance.settings import Budget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from conformance.logits.parameters import Parameters
     from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.parameters import Parameters
     from conformance.logits_batch.workload import Job
     from conformance.settings import Settings
     from conformance.target import Plugin

@@ -15,26 +15,16 @@ import torch
 from vllm.sampling_params import SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.logits_batch.bench import (
-    Bench,
-    PluginHung,
-    PluginMisshapen,
-    PluginRaised,
-    Watched,
-    limited,
-    serving,
-)
+from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, limited, serving
+from conformance.logits.played import Kind, Line, Played, Trouble
+from conformance.logits.rows import differing, same
 from conformance.logits_batch.host import Host, Joining
-from conformance.logits_batch.played import Kind, Line, Played, Trouble, describe_update
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
     from conformance.history import Choice, History, Request, Shape
-
-#: Float tolerance between a batch and a request alone: reductions over other shapes may round
-#: differently; a leak from another request is far larger.
-TOLERANCE = 1e-4
+    from conformance.logits_batch.bench import Bench, Watched
 
 
 @attrs.define
@@ -250,24 +240,6 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
         )
 
 
-def same(row: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Tell whether two rows are equal, but for rounding."""
-    if torch.equal(row, expected):
-        return True
-    if row.shape != expected.shape:
-        return False
-    near = torch.allclose(row, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
-    return bool(near)
-
-
-def differing(
-    got: torch.Tensor, expected: torch.Tensor, most: int = 4
-) -> tuple[tuple[int, float, float], ...]:
-    """Return the first tokens in which two rows differ: (token, got, expected)."""
-    where = (got != expected).nonzero().flatten().tolist()
-    return tuple((token, got[token].item(), expected[token].item()) for token in where[:most])
-
-
 def _twin(run: _Play, name: str) -> _Twin:
     if name not in run.twins:
         request = run.requests[name]
@@ -354,3 +326,20 @@ def _note(
             tuple(name or "-" for name in run.host.batch.req_ids),
         )
     )
+
+
+def describe_update(update: BatchUpdate | None) -> str:
+    """Return a ``BatchUpdate`` in one line, as a person writes it."""
+    if update is None:
+        return "None"
+    parts = []
+    if update.removed:
+        parts.append(f"removed={list(update.removed)}")
+    if update.added:
+        parts.append(f"added={[index for index, *_ in update.added]}")
+    if update.moved:
+        moves = ", ".join(
+            f"{a}{'<->' if way.name == 'SWAP' else '->'}{b}" for a, b, way in update.moved
+        )
+        parts.append(f"moved=[{moves}]")
+    return " ".join(parts)

@@ -14,18 +14,13 @@ import attrs
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
 
 from conformance import history
+from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, call, limited
+from conformance.logits.parameters import WATCHED_STEPS
+from conformance.logits.played import Kind
+from conformance.logits.rows import same
 from conformance.logits_batch import checks, effects, strata
-from conformance.logits_batch.bench import (
-    Bench,
-    PluginHung,
-    PluginMisshapen,
-    PluginRaised,
-    call,
-    limited,
-)
-from conformance.logits_batch.parameters import WATCHED_STEPS, rows_alone
-from conformance.logits_batch.play import play, same
-from conformance.logits_batch.played import Kind
+from conformance.logits_batch.parameters import rows_alone
+from conformance.logits_batch.play import play
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -35,9 +30,10 @@ if TYPE_CHECKING:
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Choice
+    from conformance.logits.parameters import Parameters
+    from conformance.logits.played import Line, Trouble
+    from conformance.logits_batch.bench import Bench
     from conformance.logits_batch.excerpts import Shown
-    from conformance.logits_batch.parameters import Parameters
-    from conformance.logits_batch.played import Line, Trouble
     from conformance.logits_batch.transcript import Call, Recorder
     from conformance.settings import Budget
 
@@ -66,7 +62,7 @@ class Record:
 
 def of_history(recorder: Recorder, case: Mapping[str, Any]) -> Shown | None:
     """Play a history again, until its trouble is there."""
-    shape = strata.SHAPES[case["stratum"]]
+    shape = strata.STRATA.named(case["stratum"])
     steps = history.from_json(case["history"])
     for _ in range(TIMES):
         start = len(recorder.calls)
@@ -155,11 +151,12 @@ def _about_last(recorder: Recorder) -> Shown | None:
 
 def of_check(recorder: Recorder, plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
     """Make the calls of a check again, or those of them that matter."""
-    from conformance.logits_batch.simulator import CHECKS, Trial
+    from conformance.logits.trial import Trial
+    from conformance.logits_batch.simulator import CHECKS, CONTRACT
 
     bench = recorder.bench
     untouched: Any = None
-    trial = Trial(plugin, errand.fqcn, errand.parameters, bench, errand.budget, untouched)
+    trial = Trial(CONTRACT, plugin, errand.fqcn, errand.parameters, bench, errand.budget, untouched)
     try:
         if errand.rule in _NARROWED:
             with limited():

@@ -21,8 +21,8 @@ from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, LOGITSPRO
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import ENVIRONMENT, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
+from conformance.logits.calls import PluginRaised
 from conformance.logits_batch import workload
-from conformance.logits_batch.bench import PluginRaised
 from conformance.logits_batch.conversation import (
     Answer,
     Ask,
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from conformance.history import Choice
+    from conformance.logits.parameters import Parameters
     from conformance.logits_batch.bench import Bench
     from conformance.logits_batch.conversation import Route
-    from conformance.logits_batch.parameters import Parameters
     from conformance.logits_batch.workload import Job
     from conformance.settings import Settings
     from conformance.target import Plugin

@@ -1,40 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strata: families of histories, each of which isolates one thing that the host does.
-
-A stratum is generated once and judged by several rules.
-The rule that a stratum is about fails for whatever goes wrong in it;
-rules about single calls (shape, NaN, exceptions, ...) look at all strata.
-"""
+"""The strata of ``logits/batch``, and which rule is broken by what goes wrong in them."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import attrs
-import hypothesis
 import torch
-from hypothesis import HealthCheck, Phase
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance import history
 from conformance.history import History, Shape
-from conformance.logits_batch.bench import limited
+from conformance.logits.calls import limited
+from conformance.logits.played import Kind
+from conformance.logits.sweeps import Example, Strata
 from conformance.logits_batch.classics import classics
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
-from conformance.logits_batch.played import Kind, Played
-from conformance.settings import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from conformance.history import Choice
     from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.findings import Finding
-    from conformance.logits_batch.played import Trouble
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 REPLACED = Shape(
@@ -110,7 +94,6 @@ RULE_OF_SHAPE = {
     SKIPPED: "LB-26",
     EVERYTHING: "LB-03",
 }
-SHAPES = {shape.name: shape for shape in RULE_OF_SHAPE}
 
 #: Strata that must be clean before trouble in another one says anything about its own rule.
 #: The churning stratum depends on none: what is wrong with ``update_state(None)`` shows anywhere.
@@ -143,43 +126,9 @@ RULE_OF_KIND = {
 
 _ROWS = (Kind.ROW, Kind.OPT_OUT)
 
-#: Examples in each stratum, and how many times as many where the thing it is about is rare:
-#: chains of moves, swaps of rows of different kinds, and what steps without ``apply`` leave.
-EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 120}
-
+#: More examples where the thing that a stratum is about is rare: chains of moves, swaps of rows of
+#: different kinds, and what steps without ``apply`` leave.
 TIMES = {ORDER: 3, SWAP: 2, SKIPPED: 2}
-
-#: Histories played to make one that fails smaller. Not a time, which would give another
-#: counterexample on a busier machine.
-SHRINK_EXAMPLES = {Budget.QUICK: 200, Budget.STANDARD: 500, Budget.DEEP: 3000}
-
-
-@attrs.frozen
-class Example:
-    """One history and what came of it."""
-
-    shape: Shape
-    history: History
-    played: Played
-
-    about_none: bool = False  #: the plugin treats None unlike an update without a change
-
-    def rules(self) -> frozenset[str]:
-        """The rules that this example breaks."""
-        return frozenset(
-            rule for trouble in self.played.troubles for rule in self.broken_by(trouble)
-        )
-
-    def broken_by(self, trouble: Trouble) -> tuple[str, ...]:
-        """The rules that one trouble of this example breaks."""
-        if trouble.kind in _ROWS and self.shape in (PLAIN, CHURN):
-            if self.about_none:
-                return ("LB-09",)
-            # Neighbours that come and go are what the plain stratum is about, too.
-            return broken(PLAIN, trouble.kind)
-        if trouble.kind is Kind.RAISED and self.shape == CHURN:
-            return (RULE_OF_KIND[trouble.kind],)
-        return broken(self.shape, trouble.kind)
 
 
 def run(bench: Bench, shape: Shape, drawn: History) -> Example:
@@ -192,7 +141,18 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
         and _minds_none(bench, choices[trouble.request])
         for trouble in played.troubles
     )
-    return Example(shape, drawn, played, about_none)
+    owners = tuple(_broken_by(shape, trouble.kind, about_none) for trouble in played.troubles)
+    return Example(shape, drawn, played, owners)
+
+
+def _broken_by(shape: Shape, kind: Kind, about_none: bool) -> tuple[str, ...]:  # noqa: FBT001
+    """Return the rules that trouble of a kind breaks in a stratum."""
+    if kind in _ROWS and shape in (PLAIN, CHURN):
+        # Neighbours that come and go are what the plain stratum is about, too.
+        return ("LB-09",) if about_none else broken(PLAIN, kind)
+    if kind is Kind.RAISED and shape == CHURN:
+        return (RULE_OF_KIND[kind],)
+    return broken(shape, kind)
 
 
 def _minds_none(bench: Bench, choice: Choice) -> bool:
@@ -225,127 +185,13 @@ def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
     return (about,)
 
 
-def sweep(bench: Bench, shape: Shape, budget: Budget, until: str | None = None) -> list[Example]:
-    """Play the histories of a stratum; a hang ends the sweep, and so does breaking ``until``."""
-    examples: list[Example] = []
-
-    def body(drawn: History) -> None:
-        last = examples[-1] if examples else None
-        if last is None or not (_hung(last) or until in last.rules()):
-            examples.append(run(bench, shape, drawn))
-
-    for classic in classics(shape.name, bench.choices, bench.tokens):
-        body(classic)
-    _generate(bench, shape, budget, (Phase.generate,), body)
-    return examples
-
-
-def sweep_all(
-    bench: Bench, budget: Budget, besides: Callable[[], Finding | None]
-) -> tuple[dict[Shape, list[Example]], Finding | None]:
-    """Play the histories of all strata, half of them in a forked process.
-
-    A process stops at its first hang: strata that it did not come to are missing.
-
-    Args:
-        bench: the plugin with what it is tried on.
-        budget: how many histories.
-        besides: what the forked process does besides.
-
-    Returns:
-        The examples of each stratum, and what ``besides`` gave; None where the plugin ended
-        that process.
-
-    """
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    # The larger strata in turn, so that both processes take about as long.
-    shapes = sorted(RULE_OF_SHAPE, key=lambda shape: -TIMES.get(shape, 1))
-    theirs = shapes[1:-1:2]
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            sender.send((_sweep_some(bench, theirs, budget), besides()))
-            status = 0
-        finally:
-            os._exit(status)
-    sender.close()
-    played = _sweep_some(bench, [shape for shape in shapes if shape not in theirs], budget)
-    found = None
-    try:
-        more, found = receiver.recv()
-    except EOFError:
-        # The plugin ended that process; here it will end this one, where it is noticed.
-        more = _sweep_some(bench, theirs, budget)
-    os.waitpid(pid, 0)
-    return played | more, found
-
-
-def _sweep_some(
-    bench: Bench, shapes: Sequence[Shape], budget: Budget
-) -> dict[Shape, list[Example]]:
-    played: dict[Shape, list[Example]] = {}
-    for shape in shapes:
-        played[shape] = sweep(bench, shape, budget)
-        if any(_hung(example) for example in played[shape]):
-            break
-    return played
-
-
-def minimise(bench: Bench, rule: str, failing: Example, budget: Budget) -> Example:
-    """Return the smallest example found that breaks the rule in the same stratum."""
-    if _hung(failing):
-        return failing
-    best = failing
-    left = SHRINK_EXAMPLES[budget]
-
-    def body(drawn: History) -> None:
-        nonlocal best, left
-        left -= 1
-        if left < 0:
-            return
-        example = run(bench, failing.shape, drawn)
-        if rule in example.rules():
-            if history.size(drawn) < history.size(best.history):
-                best = example
-            raise _Broken
-
-    # Running out of examples in the middle of shrinking looks flaky to Hypothesis; what it
-    # found so far has been played here and stands.
-    with suppress(_Broken, hypothesis.errors.HypothesisException):
-        _generate(bench, failing.shape, budget, (Phase.generate, Phase.shrink), body)
-    return best
-
-
-class _Broken(Exception):
-    """The example breaks the rule."""
-
-
-def _generate(
-    bench: Bench,
-    shape: Shape,
-    budget: Budget,
-    phases: tuple[Phase, ...],
-    body: Callable[[History], None],
-) -> None:
-    """Run ``body`` on histories; the same seed gives the same ones, whatever the phases."""
-
-    @hypothesis.seed(bench.seed)
-    @hypothesis.settings(
-        max_examples=EXAMPLES[budget] * TIMES.get(shape, 1),
-        database=None,
-        phases=phases,
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(history.strategy(shape, bench.choices, bench.tokens))
-    def generated(drawn: History) -> None:
-        body(drawn)
-
-    generated()
-
-
-def _hung(example: Example) -> bool:
-    return any(trouble.kind is Kind.HUNG for trouble in example.played.troubles)
+STRATA = Strata(
+    rule_of=RULE_OF_SHAPE,
+    rule_of_kind=RULE_OF_KIND,
+    built_on=BUILT_ON,
+    times=TIMES,
+    plain=PLAIN,
+    everything=EVERYTHING,
+    run=run,
+    classics=classics,
+)

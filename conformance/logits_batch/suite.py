@@ -10,11 +10,15 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
 from conformance.counterexample.source import decoded
-from conformance.logits_batch import demonstrations, host, parameters, strata
-from conformance.logits_batch.bench import Bench, PluginHung, PluginRaised
+from conformance.logits.calls import PluginHung, PluginRaised
+from conformance.logits.configuration import vllm_config
+from conformance.logits.parameters import Parameters
+from conformance.logits.processes import Untouched
+from conformance.logits.trial import Trial
+from conformance.logits_batch import demonstrations, parameters, strata
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.play import play
-from conformance.logits_batch.processes import Untouched
-from conformance.logits_batch.simulator import Trial
+from conformance.logits_batch.simulator import CONTRACT
 from conformance.rules import Evidence
 from conformance.settings import UsageError
 
@@ -49,14 +53,14 @@ def effective_parameters(
     origin: str | None,
     model: str,
     seed: int,
-) -> parameters.Parameters:
+) -> Parameters:
     """Return the parameters a plugin is tried with, whatever the plugin does meanwhile."""
     try:
         return parameters.find(cls, section, origin=origin, model=model, seed=seed)
     except (PluginRaised, PluginHung):
         # The rules will say so; here it means only that nothing could be found out.
         on, off = section.get("on", []), section.get("off", [{}])
-        return parameters.Parameters(
+        return Parameters(
             origin or "none", bool(on), tuple(on), tuple(off), tuple(section.get("invalid", ()))
         )
 
@@ -73,13 +77,13 @@ def open_trial(
     folder: str,
 ) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
     """Open the trial of a plugin on one kind of evidence."""
-    host.vllm_config(model)  # takes a while, and every process needs it
+    vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
     untouched = Untouched.fork(cls) if evidence is Evidence.SIMULATOR else None
     found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
     bench = Bench(cls, model, found.choices(), settings.seed)
     if untouched is not None:
-        return Trial(cls, plugin.fqcn, found, bench, settings.budget, untouched)
+        return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
     module = importlib.import_module(f"conformance.logits_batch.{evidence.value}")
     return module.Trial(plugin, found, bench, model, settings, folder)
 
@@ -100,7 +104,7 @@ def replay(
             for entry in counterexample["parameters"]
         }
         bench = Bench(cls, model, choices, counterexample["seed"])
-        shape = strata.SHAPES[counterexample["stratum"]]
+        shape = strata.STRATA.named(counterexample["stratum"])
         steps = history.from_json(counterexample["history"])
     except (LookupError, TypeError, ValueError, UsageError) as error:
         return ["unreadable"], f"{type(error).__name__}: {error}"

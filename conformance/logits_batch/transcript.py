@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.counterexample.source import encoded
-from conformance.logits_batch import host
+from conformance.logits.configuration import MAX_REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +99,7 @@ class Recorder:
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
         if owner is self.bench or function is self.bench.plugin:
-            most = host.MAX_REQUESTS
+            most = MAX_REQUESTS
             if arguments:
                 most = arguments[0].scheduler_config.max_num_seqs
             name = f"@{len(self._instances) + 1}"

@@ -9,9 +9,10 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.logits_batch.bench import Watched, call, misshapen
-from conformance.logits_batch.play import differing, same
-from conformance.logits_batch.played import describe_update
+from conformance.logits.calls import call, misshapen
+from conformance.logits.rows import differing, same
+from conformance.logits_batch.bench import Watched
+from conformance.logits_batch.play import describe_update
 from conformance.logits_batch.recording import Rows
 
 if TYPE_CHECKING:

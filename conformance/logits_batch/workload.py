@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.logits_batch.bench import sampling_params
+from conformance.logits.requests import sampling_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

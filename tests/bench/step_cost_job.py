@@ -21,7 +21,8 @@ from vllm.v1.sample.logits_processor import (
 )
 
 from conformance.engine.models import tiny_llama
-from conformance.logits_batch.host import CPU, vllm_config
+from conformance.logits.configuration import vllm_config
+from conformance.logits_batch.host import CPU
 from reference_plugins.logits_batch.no_repeat_ngram import NoRepeatNgramLogitsProcessor
 from reference_plugins.logits_batch.probability_floor import ProbabilityFloorLogitsProcessor
 from reference_plugins.logits_batch.request_level import TwoArgumentTargetToken

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
+from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits_batch.batch_model import Update, disagreement, judge, predict
-from conformance.logits_batch.host import MAX_REQUESTS, Host, Joining
+from conformance.logits_batch.host import Host, Joining
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from conformance.logits_batch.bench import logits_table
+from conformance.logits.requests import logits_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,8 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from conformance.engine.models import tiny_llama
-from conformance.logits_batch.host import CPU, vllm_config
+from conformance.logits.configuration import vllm_config
+from conformance.logits_batch.host import CPU
 from reference_plugins.logits_batch.no_repeat_ngram import NoRepeatNgramLogitsProcessor
 from reference_plugins.logits_batch.thinking_budget import ThinkingBudgetLogitsProcessor
 

@@ -8,10 +8,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from conformance import target as targets
-from conformance.logits_batch import host, judgement, suite
+from conformance.logits import judgement
+from conformance.logits.configuration import vllm_config
+from conformance.logits.processes import Untouched
+from conformance.logits.trial import Trial
+from conformance.logits_batch import suite
 from conformance.logits_batch.bench import Bench
-from conformance.logits_batch.processes import Untouched
-from conformance.logits_batch.simulator import Trial
+from conformance.logits_batch.simulator import CONTRACT
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ def survey(
     None where the plugin ended the process.
     """
     cls = targets.load_class(target)
-    host.vllm_config(model)
+    vllm_config(model)
     untouched = Untouched.fork(cls)
     parameters = suite.effective_parameters(cls, profile, origin=None, model=model, seed=0)
     name = f"{target.module}:{target.qualname}"
@@ -50,7 +53,15 @@ def survey(
                     bench = Bench(cls, model, parameters.choices(), seed)
                     only = rules[0] if len(rules) == 1 else None
                     trial = Trial(
-                        cls, name, parameters, bench, budget, untouched, survey=True, only=only
+                        CONTRACT,
+                        cls,
+                        name,
+                        parameters,
+                        bench,
+                        budget,
+                        untouched,
+                        survey=True,
+                        only=only,
                     )
                     connection.send({rule: _judge(trial, rule) for rule in rules})
                     status = 0
@@ -65,5 +76,5 @@ def _judge(trial: Trial, rule: str) -> tuple[str, str | None, int | None, int]:
     result = trial.check(rule)
     first = None
     if result.verdict is Verdict.FAIL:
-        first = judgement.first_failure(trial, rule) if rule in judgement.RULES else result.examples
+        first = judgement.first_failure(trial, rule) if rule in CONTRACT.judged else result.examples
     return result.verdict.value, result.message, first, result.examples

@@ -11,8 +11,8 @@ import pytest
 from support import DEFECTIVE, ROOT, Specimen, as_toml, certify, gallery
 
 from conformance.engine.models import tiny_llama
+from conformance.logits.parameters import Parameters
 from conformance.logits_batch.ledger import Ledger
-from conformance.logits_batch.parameters import Parameters
 from conformance.logits_batch.ways import HANDOVER, Reply, Ways, difference, hand_over, handed_over
 from conformance.logits_batch.workload import Job
 from conformance.rules import Evidence

@@ -22,18 +22,10 @@ import attrs
 import numpy as np
 import torch
 
-from conformance.logits_batch.bench import (
-    Bench,
-    PluginMisshapen,
-    PluginRaised,
-    admissible,
-    call,
-    limited,
-    sampling_params,
-)
-from conformance.logits_batch.findings import Finding, failed, passed
-from conformance.logits_batch.parameters import rows_alone
-from conformance.logits_batch.play import differing, same
+from conformance.logits.calls import PluginMisshapen, PluginRaised, call, limited
+from conformance.logits.findings import Finding, failed, passed
+from conformance.logits.requests import admissible, sampling_params
+from conformance.logits.rows import differing, same
 from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
@@ -41,10 +33,10 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from vllm.sampling_params import SamplingParams
-    from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Choice
-    from conformance.logits_batch.simulator import Trial
+    from conformance.logits.requests import Stock
+    from conformance.logits.trial import RowsAlone, Trial
 
 #: Steps for which a request runs alone.
 STEPS = 6
@@ -63,6 +55,8 @@ class Errand:
     parameters: Mapping[Choice, Mapping[str, Any]]
     invalid: tuple[Mapping[str, Any], ...]
     seed: int
+    bench: Callable[..., Stock]  #: that of the generation
+    rows_alone: RowsAlone
 
 
 @attrs.define
@@ -73,7 +67,7 @@ class Untouched:
     _pid: int
 
     @classmethod
-    def fork(cls, plugin: type[LogitsProcessor]) -> Untouched:
+    def fork(cls, plugin: type[Any]) -> Untouched:
         """Fork the process; it waits for errands."""
         mine, theirs = multiprocessing.Pipe()
         if (pid := os.fork()) == 0:
@@ -104,7 +98,7 @@ class Untouched:
             os.waitpid(self._pid, 0)
 
 
-def _serve(connection: Connection, plugin: type[LogitsProcessor]) -> None:
+def _serve(connection: Connection, plugin: type[Any]) -> None:
     with suppress(EOFError):
         while True:
             errand = connection.recv()
@@ -128,7 +122,7 @@ class Admitted:
     changed: tuple[str, ...]  #: names of the parameter sets that it wrote to
 
 
-def _admit(plugin: type[LogitsProcessor], errand: Errand) -> Admitted:
+def _admit(plugin: type[Any], errand: Errand) -> Admitted:
     answers: list[str | None] = []
     changed = []
     for name, params in _named(errand):
@@ -154,7 +148,7 @@ def _named(errand: Errand) -> Iterator[tuple[str, SamplingParams]]:
         yield name, params
 
 
-def _rank(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
+def _rank(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows that another rank computes: what differs from rank to rank, differs."""
     os.environ |= {"RANK": "1", "LOCAL_RANK": "1"}
     random.seed(errand.seed + 1)
@@ -163,7 +157,7 @@ def _rank(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
     return _unasked(_imported_again(plugin), errand)
 
 
-def _imported_again(plugin: type[LogitsProcessor]) -> type[LogitsProcessor]:
+def _imported_again(plugin: type[Any]) -> type[Any]:
     """Return the class of a second import of its module, as another interpreter would have it."""
     module = sys.modules[plugin.__module__]
     if module.__name__.startswith("vllm."):
@@ -180,19 +174,20 @@ def _imported_again(plugin: type[LogitsProcessor]) -> type[LogitsProcessor]:
     return again if isinstance(again, type) else plugin
 
 
-def _unasked(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
+def _unasked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows where ``validate_params`` has never been called."""
-    return rows_of(Bench(plugin, errand.model, errand.parameters, errand.seed))
+    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed)
+    return rows_of(bench, errand.rows_alone)
 
 
-def _asked(plugin: type[LogitsProcessor], errand: Errand) -> dict[Choice, Rows]:
+def _asked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows where ``validate_params`` has just been called for each parameter set."""
     _admit(plugin, errand)
     return _unasked(plugin, errand)
 
 
 #: What the second process can be asked; ``demonstrations`` adds to it.
-ERRANDS: dict[str, Callable[[type[LogitsProcessor], Any], Any]] = {
+ERRANDS: dict[str, Callable[[type[Any], Any], Any]] = {
     "admit": _admit,
     "unasked": _unasked,
     "asked": _asked,
@@ -200,22 +195,21 @@ ERRANDS: dict[str, Callable[[type[LogitsProcessor], Any], Any]] = {
 }
 
 
-def rows_of(bench: Bench) -> dict[Choice, Rows]:
-    """Return the rows that each parameter set gets alone."""
+def rows_of(bench: Stock, rows_alone: RowsAlone) -> dict[Choice, Rows]:
+    """Return the rows that each parameter set gets alone, or what was raised."""
     found: dict[Choice, Rows] = {}
     for choice in bench.parameters:
         try:
             with limited():
-                found[choice] = [
-                    after[0].numpy().copy() for _, after in rows_alone(bench, choice, STEPS)
-                ]
+                rows = rows_alone(bench, choice, STEPS)
+                found[choice] = [after[0].numpy().copy() for _, after in rows]
         except (PluginRaised, PluginMisshapen) as error:
             found[choice] = str(error)
     return found
 
 
 def needs_no_instance(trial: Trial) -> Finding:
-    """LB-31: a class or static method that works in a process without instances."""
+    """A class or static method that works in a process without instances."""
     method = inspect.getattr_static(trial.plugin, "validate_params")
     if not isinstance(method, classmethod | staticmethod):
         return failed(
@@ -244,7 +238,7 @@ def needs_no_instance(trial: Trial) -> Finding:
     for choice, rows in asked.items():
         if not (apart := _apart(unasked[choice], rows)):
             continue
-        # Two processes that were asked alike may disagree as well: that is LB-33's.
+        # Two processes that were asked alike may disagree as well: that is another rule's.
         again: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "unasked"))
         if not _apart(unasked[choice], again[choice]):
             return failed(
@@ -255,10 +249,10 @@ def needs_no_instance(trial: Trial) -> Finding:
 
 
 def same_on_every_rank(trial: Trial) -> Finding:
-    """LB-33: another process, with other seeds and another rank, computes the same rows."""
-    mine, again = rows_of(trial.bench), rows_of(trial.bench)
+    """Another process, with other seeds and another rank, computes the same rows."""
+    mine, again = (rows_of(trial.bench, trial.contract.rows_alone) for _ in range(2))
     if any(_apart(again[choice], rows) for choice, rows in mine.items()):
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait(["LB-23"]))
+        return Finding(Verdict.NOT_VERIFIED, message=must_wait([trial.contract.steady]))
     try:
         theirs: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "rank"))
     except EOFError:
@@ -277,12 +271,22 @@ def same_on_every_rank(trial: Trial) -> Finding:
 def _errand(trial: Trial, what: str) -> Errand:
     bench = trial.bench
     invalid = tuple(trial.parameters.invalid)
-    return Errand(what, bench.model, bench.parameters, invalid, bench.seed)
+    contract = trial.contract
+    return Errand(
+        what,
+        bench.model,
+        bench.parameters,
+        invalid,
+        bench.seed,
+        contract.bench,
+        contract.rows_alone,
+    )
 
 
 def _ended() -> Finding:
     return Finding(
-        Verdict.NOT_VERIFIED, message="a second process ended or hung; see LB-15, LB-16 and LB-24"
+        Verdict.NOT_VERIFIED,
+        message="a second process ended or hung: see the rules about refusing, raising and hanging",
     )
 
 

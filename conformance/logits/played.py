@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from vllm.v1.sample.logits_processor import BatchUpdate
-
     from conformance.history import Choice
 
 
@@ -28,6 +26,7 @@ class Kind(StrEnum):
     MUTATED = "mutated"
     HUNG = "hung"
     CONSTRUCTOR = "constructor"  #: making an instance raised
+    ANSWER = "answer"  #: ``add_request`` said something else than was done
     CLAIM = "claim"  #: asking for the claim of argmax invariance raised
 
 
@@ -60,20 +59,3 @@ class Played:
     troubles: tuple[Trouble, ...]
     acted: frozenset[Choice]  #: parameter sets whose rows were changed at least once
     lines: tuple[Line, ...] = ()
-
-
-def describe_update(update: BatchUpdate | None) -> str:
-    """Return a ``BatchUpdate`` in one line, as a person writes it."""
-    if update is None:
-        return "None"
-    parts = []
-    if update.removed:
-        parts.append(f"removed={list(update.removed)}")
-    if update.added:
-        parts.append(f"added={[index for index, *_ in update.added]}")
-    if update.moved:
-        moves = ", ".join(
-            f"{a}{'<->' if way.name == 'SWAP' else '->'}{b}" for a, b, way in update.moved
-        )
-        parts.append(f"moved=[{moves}]")
-    return " ".join(parts)

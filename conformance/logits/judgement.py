@@ -10,30 +10,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from conformance import history
-from conformance.logits_batch import batches, strata
-from conformance.logits_batch.findings import Finding, failed, passed
-from conformance.logits_batch.played import Kind
+from conformance.logits import sweeps
+from conformance.logits.findings import Finding, failed, passed
+from conformance.logits.played import Kind
 from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from conformance.history import Shape
-    from conformance.logits_batch.simulator import Trial
-    from conformance.logits_batch.strata import Example
+    from conformance.logits.sweeps import Example, Strata
+    from conformance.logits.trial import Trial
 
 #: A finding, and the counterexample that shows it.
 Judged = tuple[Finding, dict[str, Any] | None]
 
-_SHAPE_OF_RULE = {
-    rule: shape for shape, rule in strata.RULE_OF_SHAPE.items() if shape != strata.EVERYTHING
-} | {"LB-04": strata.PLAIN}
 
-#: Rules that are judged here.
-RULES = frozenset(_SHAPE_OF_RULE) | frozenset(strata.RULE_OF_KIND.values())
+def blocking(strata: Strata) -> frozenset[Kind]:
+    """Return the kinds of trouble after which nothing else can be told about an example."""
+    return frozenset(strata.rule_of_kind) - {Kind.RAISED}
 
-#: Kinds of trouble after which nothing else can be told about an example.
-BLOCKING = set(strata.RULE_OF_KIND) - {Kind.RAISED}
+
+def _shape(trial: Trial, rule: str) -> Shape | None:
+    strata = trial.contract.strata
+    return strata.plain if rule == trial.contract.opt_out else strata.about(rule)
 
 
 def judge(trial: Trial, rule: str) -> Judged:
@@ -43,12 +43,13 @@ def judge(trial: Trial, rule: str) -> Judged:
         LookupError: no history is about the rule.
 
     """
-    if rule not in RULES:
+    contract = trial.contract
+    if rule not in contract.judged:
         raise LookupError(f"{rule} has no check in the simulator")
-    if rule == "LB-04" and not (trial.parameters.off and trial.parameters.on):
+    if rule == contract.opt_out and not (trial.parameters.off and trial.parameters.on):
         why = "every request is treated alike: the plugin has no opt-in"
         return Finding(Verdict.NOT_APPLICABLE, message=why), None
-    shape = _SHAPE_OF_RULE.get(rule)
+    shape = _shape(trial, rule)
     examples = _examples(trial, rule, shape)
     failing = [example for example in examples if rule in example.rules()]
     acted = sum(bool(example.played.acted) for example in examples)
@@ -63,7 +64,7 @@ def judge(trial: Trial, rule: str) -> Judged:
 
 def first_failure(trial: Trial, rule: str) -> int | None:
     """Return how many examples it took until one broke the rule; None if none did."""
-    examples = _examples(trial, rule, _SHAPE_OF_RULE.get(rule))
+    examples = _examples(trial, rule, _shape(trial, rule))
     broken = (number for number, e in enumerate(examples, 1) if rule in e.rules())
     return next(broken, None)
 
@@ -72,20 +73,23 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     """Return the examples that a rule is judged by."""
     if shape is None:
         return trial.examples()
+    strata = trial.contract.strata
     examples = trial.stratum(shape)
-    if rule == "LB-09":
-        # The stratum makes it likely; trouble with None shows anywhere.
+    if rule in trial.contract.anywhere:
+        # The stratum makes it likely; such trouble shows anywhere.
         return examples + [e for e in trial.examples() if e.shape != shape and rule in e.rules()]
-    if rule == "LB-03" and not any(e.played.troubles for e in trial.examples()):
-        return examples + trial.stratum(strata.EVERYTHING)
+    clean = shape == strata.plain and rule != trial.contract.opt_out
+    if clean and not any(e.played.troubles for e in trial.examples()):
+        return examples + trial.stratum(strata.everything)
     return examples
 
 
 def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
     """Return the rules that a failure of this one follows from."""
-    if rule == "LB-16" and batches.minds_inference_mode(trial.bench):
-        return ["LB-29"]
-    return _simpler(trial, strata.BUILT_ON.get(shape, ())) if shape else []
+    contract = trial.contract
+    if first := contract.follows_from(trial, rule):
+        return [first]
+    return _simpler(trial, contract.strata.built_on.get(shape, ())) if shape else []
 
 
 def _failure(
@@ -94,8 +98,9 @@ def _failure(
     """Return the failure with the smallest history that shows it."""
     smallest = min(failing, key=lambda example: history.size(example.history))
     if not trial.survey:
-        smallest = strata.minimise(trial.bench, rule, smallest, trial.budget)
-    trouble = next(t for t in smallest.played.troubles if rule in smallest.broken_by(t))
+        strata = trial.contract.strata
+        smallest = sweeps.minimise(strata, trial.bench, rule, smallest, trial.budget)
+    trouble = next(trouble for trouble, broken in smallest.troubles() if rule in broken)
     message = f"{trouble.message} ({smallest.shape.title})"
     acted = sum(bool(example.played.acted) for example in examples)
     return failed(message, len(examples), acted), trial.case(smallest, trouble)
@@ -108,7 +113,7 @@ def _obstacle(trial: Trial, shape: Shape | None, examples: Sequence[Example]) ->
     what was called, and is only stopped by what nothing can be seen behind.
     """
     kinds = {trouble.kind for example in examples for trouble in example.played.troubles}
-    if (kinds if shape else kinds & BLOCKING) or not examples:
+    if (kinds if shape else kinds & blocking(trial.contract.strata)) or not examples:
         # Not about this rule, yet nobody knows what would have come after.
         return must_wait(sorted({owner for example in examples for owner in example.rules()}))
     return "" if trial.parameters.on else trial.unknown_switch()
@@ -122,6 +127,6 @@ def _simpler(trial: Trial, shapes: Iterable[Shape]) -> list[str]:
             for shape in shapes
             for example in trial.stratum(shape)
             for rule in sorted(example.rules())
-            if rule in (strata.RULE_OF_SHAPE[shape], "LB-04", "LB-09", "LB-14", "LB-16")
+            if rule == trial.contract.strata.rule_of[shape] or rule in trial.contract.leading
         )
     )

@@ -11,7 +11,7 @@ from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.history import Choice
-    from conformance.logits_batch.bench import Bench
+    from conformance.logits.requests import Stock
 
 
 @attrs.frozen
@@ -52,7 +52,7 @@ def no_claim() -> Finding:
     return Finding(Verdict.NOT_APPLICABLE, message="the plugin does not claim argmax invariance")
 
 
-def switched_on(bench: Bench) -> list[Choice]:
+def switched_on(bench: Stock) -> list[Choice]:
     """Return the parameter sets that switch the plugin on."""
     return [choice for choice in bench.parameters if choice[0] == "on"]
 

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of vLLM's two model runners an engine runs, and Model Runner V2 on a CPU.
+
+V2 keeps its states and batches with Triton kernels, so vLLM refuses to start it without Triton,
+which has no CPU backend on PyPI.
+Everything else of it runs on a CPU (vLLM has a worker for that), and the kernels that a plain
+engine launches have stand-ins (:mod:`conformance.engine.kernels`).
+So :func:`prepare` registers these and takes the refusal away.
+A kernel without a stand-in then fails when it is launched; where Triton's interpreter is installed
+(:mod:`conformance.engine.interpreter`) it is interpreted instead.
+
+On a GPU nothing of this applies: vLLM runs V2 by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+Runner = Literal["v1", "v2"]
+
+#: A distribution whose ``vllm.general_plugins`` entry point is :func:`prepare`.
+_SITE = Path(__file__).with_name("sites") / "model_runner_v2"
+_PLUGIN = "conformance-model-runner-v2"
+
+
+def environment(runner: Runner) -> dict[str, str]:
+    """Return the variables that make an engine choose a runner.
+
+    Where Triton works vLLM would choose by itself, and a plugin's interface is one runner's only.
+
+    Raises:
+        ValueError: there is no such runner.
+
+    """
+    if runner not in get_args(Runner):
+        raise ValueError(f"there is no model runner {runner!r}: name v1 or v2")
+    variables = {"VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2"))}
+    allowed = os.environ.get("VLLM_PLUGINS")
+    if runner == "v2" and allowed is not None:
+        variables["VLLM_PLUGINS"] = f"{allowed},{_PLUGIN}"
+    return variables
+
+
+def python_path(runner: Runner, device: str) -> list[str]:
+    """Return what a new process needs on ``PYTHONPATH`` for its engines to run a runner.
+
+    Nothing changes for processes that do not have :func:`environment`, too.
+    """
+    return [str(_SITE)] if runner == "v2" and device == "cpu" else []
+
+
+def prepare() -> None:
+    """Make Model Runner V2 start in this process, if its environment asks for it on a CPU.
+
+    To be called before an engine is configured, as often as one likes; the children of this
+    process need it again, unless they are forks.
+    """
+    from vllm import envs
+    from vllm.platforms import current_platform
+
+    if envs.VLLM_USE_V2_MODEL_RUNNER and current_platform.is_cpu():
+        _switch_on()
+
+
+@functools.cache
+def _switch_on() -> None:
+    import vllm.config.vllm as configuration
+    import vllm.v1.sample.ops.topk_topp_sampler as sampler
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.triton_utils import HAS_TRITON
+
+    if HAS_TRITON:
+        # The interpreter gives loops over tl.range plain integers, which this kernel cannot bear.
+        sampler.apply_top_k_top_p_triton = _apply_top_k_top_p
+    else:
+        # Its one use for V2: "Model Runner V2 requires Triton."
+        configuration.HAS_TRITON = True
+    # A worker calls it before it imports the model runner; other processes do without the kernels.
+    register = CpuPlatform.register_triton_kernel_overrides
+    CpuPlatform.register_triton_kernel_overrides = staticmethod(_then_install(register))
+
+
+def _then_install(register: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        from conformance.engine import kernels
+
+        register()
+        kernels.install()
+
+    return both
+
+
+def _apply_top_k_top_p(
+    logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None
+) -> torch.Tensor:
+    from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
+
+    masked: torch.Tensor = apply_top_k_top_p_pytorch(logits, k, p, allow_cpu_sync=True)
+    return masked

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls into a plugin: watched, limited in time, and written down by whoever observes."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vllm.sampling_params import SamplingParams
+
+#: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs.
+#: Far above anything honest, a first ``torch.compile`` included.
+CALL_LIMIT = 20.0
+
+CONSTRUCTOR_LIMIT = 120.0
+
+
+class PluginRaised(Exception):
+    """The plugin raised where the engine calls it."""
+
+    def __init__(self, call: str, error: BaseException) -> None:
+        super().__init__(f"{call} raised {type(error).__name__}: {error}")
+        self.call = call
+        self.error = error
+
+
+class PluginMisshapen(Exception):
+    """``apply`` returned something that is no tensor like the logits it was given."""
+
+
+class PluginHung(BaseException):
+    """A call did not return in time; a ``BaseException`` so that plugins do not swallow it."""
+
+    def __init__(self, call: str, seconds: float) -> None:
+        super().__init__(f"{call} did not return within {seconds:.0f} s")
+
+
+#: The plugin call in progress, for whoever interrupts it.
+_in_progress: list[str] = []
+
+
+class Observer(Protocol):
+    """Writes down what is done to a plugin."""
+
+    def parameters(self, params: SamplingParams, keywords: Mapping[str, Any]) -> None:
+        """Take note of what parameters were made of."""
+
+    def request(self, name: str) -> None:
+        """Take note of whom the instance that is made next serves alone."""
+
+    def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
+        """Call a function of the plugin."""
+
+
+#: Who writes down what is done, if anybody does: see ``transcript``.
+_observers: list[Observer] = []
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Have an observer see all calls and all parameters made within the block."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
+    """Call into the plugin.
+
+    Raises:
+        PluginRaised: it raised; the exception is attached.
+        PluginHung: it was interrupted by :func:`limited`.
+
+    """
+    _in_progress.append(what)
+    try:
+        if _observers:
+            return _observers[-1].call(function, *arguments)
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        raise PluginRaised(what, error) from error
+    finally:
+        _in_progress.pop()
+
+
+@contextmanager
+def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
+    """Interrupt the block when it takes longer than ``seconds`` of wall time.
+
+    Within another limited block, the time of the inner one does not count for the outer one.
+
+    Raises:
+        PluginHung: the plugin was being called.
+        TimeoutError: nothing of the plugin was running: the harness itself is slow.
+
+    """
+
+    def interrupt(*_: object) -> None:
+        if _in_progress:
+            raise PluginHung(_in_progress[-1], seconds)
+        raise TimeoutError("the harness did not finish an example in time")
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    # Again and again, in case the plugin catches everything and goes on.
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def serving(name: str) -> None:
+    """Tell whoever observes that the instance that is made next serves a request alone."""
+    for observer in _observers:
+        observer.request(name)
+
+
+def misshapen(result: object, logits: torch.Tensor, shape: torch.Size) -> str | None:
+    """Say in what a value that ``apply`` returned differs from the logits it was given."""
+    if not isinstance(result, torch.Tensor):
+        return f"apply returned {type(result).__name__}, not a tensor"
+    for what, wanted in (("shape", shape), ("dtype", logits.dtype), ("device", logits.device)):
+        got = getattr(result, what)
+        if got != wanted:
+            if what == "shape":
+                return f"apply returned a tensor of shape {list(got)}, not {list(shape)}"
+            return f"apply returned a tensor of {what} {got}, not {wanted}"
+    return None
+
+
+def made(params: SamplingParams, keywords: Mapping[str, Any]) -> None:
+    """Tell whoever observes what parameters were made of."""
+    for observer in _observers:
+        observer.parameters(params, keywords)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that every generation has: effects, their steadiness, and admission."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from vllm.exceptions import VLLMValidationError
+
+from conformance.logits.calls import PluginRaised, call, limited
+from conformance.logits.findings import Finding, failed, label, passed
+from conformance.logits.requests import admissible
+from conformance.logits.rows import alike, differing
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conformance.logits.trial import Trial
+
+
+def acts(trial: Trial) -> Finding:
+    """Each declared ``on`` changes a row somewhere."""
+    examples = trial.examples()
+    seen = frozenset[object]().union(*(example.played.acted for example in examples))
+    acted = sum(bool(example.played.acted) for example in examples)
+    if not trial.parameters.on:
+        return Finding(Verdict.NOT_VERIFIED, len(examples), 0, trial.unknown_switch())
+    idle = [choice for choice in trial.parameters.choices() if choice[0] == "on"]
+    idle = [choice for choice in idle if choice not in seen]
+    if not idle:
+        return Finding(Verdict.PASS, len(examples), acted)
+    entries = ", ".join(f"on[{index}] = {trial.parameters.on[index]}" for _, index in idle)
+    sentence = f"{entries} changed no row in {len(examples)} examples"
+    if trial.blocking():
+        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, trial.blocked())
+    if trial.parameters.declared:
+        return failed(sentence, len(examples), case={"choice": idle[0]})
+    return Finding(Verdict.NOT_VERIFIED, len(examples), acted, sentence)
+
+
+def deterministic(trial: Trial) -> Finding:
+    """The same request alone gives the same rows again, and draws no global randomness."""
+    bench = trial.bench
+    examples = acted = 0
+    for choice in bench.parameters:
+        before = _global_random_states()
+        with limited():
+            runs = [list(trial.contract.rows_alone(bench, choice, 6)) for _ in range(3)]
+        examples += 1
+        acted += any(not torch.equal(before, after) for before, after in runs[0])
+        for again in runs[1:]:
+            for step, ((_, first), (_, second)) in enumerate(zip(runs[0], again, strict=True)):
+                if not torch.equal(first, second) and not alike(first, second):
+                    token, got, expected = differing(second[0], first[0])[0]
+                    return failed(
+                        f"{label(choice)}, step {step}: token {token} got {expected:.6g} the "
+                        f"first time and {got:.6g} again, for the same request",
+                        examples,
+                        case={"choice": choice, "draws": False},
+                    )
+        after = _global_random_states()
+        for name in [name for name in before if after[name] != before[name]]:
+            return failed(
+                f"{label(choice)} changes the global random state of {name}",
+                examples,
+                case={"choice": choice, "draws": name},
+            )
+    return passed(examples, acted)
+
+
+def _global_random_states() -> dict[str, object]:
+    return {
+        "torch": torch.random.get_rng_state().numpy().tobytes(),
+        "random": random.getstate(),
+        "numpy.random": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - plugins may use it
+    }
+
+
+def refuses(trial: Trial) -> Finding:
+    """``validate_params`` accepts what is good and refuses what is not."""
+    bench = trial.bench
+    validate = trial.plugin.validate_params
+    for choice in bench.parameters:
+        try:
+            with limited():
+                call("validate_params", validate, bench.params(choice))
+        except PluginRaised as error:
+            return failed(f"a request that is valid by the profile ({label(choice)}): {error}")
+    invalid = trial.parameters.invalid
+    for tried, (name, keywords, params) in enumerate(admissible(invalid), 1):
+        try:
+            with limited():
+                call("validate_params", validate, params)
+        except PluginRaised as error:
+            if not isinstance(error.error, ValueError | VLLMValidationError):
+                return failed(
+                    f"{name} = {keywords} is refused with {type(error.error).__name__} "
+                    f"({error.error}): only ValueError and VLLMValidationError become HTTP 400"
+                )
+        else:
+            return failed(f"{name} = {keywords} is accepted by validate_params", tried)
+    if not invalid:
+        return Finding(
+            Verdict.NOT_APPLICABLE,
+            len(bench.parameters),
+            message="the profile names no invalid requests",
+        )
+    return Finding(Verdict.PASS, len(invalid), len(invalid))

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strata: families of histories, each of which isolates one thing that the host does.
+
+A stratum is generated once and judged by several rules.
+The rule that a stratum is about fails for whatever goes wrong in it;
+rules about single calls (shape, NaN, exceptions, ...) look at all strata.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from conformance import history
+from conformance.logits.played import Kind, Played
+from conformance.settings import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from conformance.history import Choice, History, Shape
+    from conformance.logits.findings import Finding
+    from conformance.logits.played import Trouble
+    from conformance.logits.requests import Stock
+
+#: Examples in each stratum; some have several times as many.
+EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 120}
+
+#: Histories played to make one that fails smaller. Not a time, which would give another
+#: counterexample on a busier machine.
+SHRINK_EXAMPLES = {Budget.QUICK: 200, Budget.STANDARD: 500, Budget.DEEP: 3000}
+
+
+@attrs.frozen
+class Example:
+    """One history and what came of it."""
+
+    shape: Shape
+    history: History
+    played: Played
+    owners: tuple[tuple[str, ...], ...]  #: the rules that each trouble breaks
+
+    def rules(self) -> frozenset[str]:
+        """The rules that this example breaks."""
+        return frozenset(rule for rules in self.owners for rule in rules)
+
+    def troubles(self) -> Iterable[tuple[Trouble, tuple[str, ...]]]:
+        """Each trouble with the rules that it breaks."""
+        return zip(self.played.troubles, self.owners, strict=True)
+
+
+@attrs.frozen
+class Strata:
+    """The strata of a generation."""
+
+    #: The rule that each is about.
+    rule_of: Mapping[Shape, str]
+    #: Rules about single calls, in whatever stratum they go wrong.
+    rule_of_kind: Mapping[Kind, str]
+    #: Strata that must be clean before trouble in another one says anything about its own rule.
+    built_on: Mapping[Shape, tuple[Shape, ...]]
+    #: How many times as many examples where the thing that it is about is rare.
+    times: Mapping[Shape, int]
+    plain: Shape
+    everything: Shape
+    #: Plays a history and says which rules each trouble breaks.
+    run: Callable[[Any, Shape, History], Example]
+    #: Histories written by hand, for a stratum, parameter sets and tokens.
+    classics: Callable[[str, Sequence[Choice], Sequence[int]], Iterable[History]]
+
+    def named(self, name: str) -> Shape:
+        """Return the stratum with a name, or raise ``LookupError``."""
+        return {shape.name: shape for shape in self.rule_of}[name]
+
+    def about(self, rule: str) -> Shape | None:
+        """Return the stratum that a rule is about."""
+        shapes = (shape for shape, about in self.rule_of.items() if about == rule)
+        return next((shape for shape in shapes if shape != self.everything), None)
+
+
+def sweep(
+    strata: Strata, bench: Stock, shape: Shape, budget: Budget, until: str | None = None
+) -> list[Example]:
+    """Play the histories of a stratum; a hang ends the sweep, and so does breaking ``until``."""
+    examples: list[Example] = []
+
+    def body(drawn: History) -> None:
+        last = examples[-1] if examples else None
+        if last is None or not (_hung(last) or until in last.rules()):
+            examples.append(strata.run(bench, shape, drawn))
+
+    for classic in strata.classics(shape.name, bench.choices, bench.tokens):
+        body(classic)
+    _generate(bench, shape, _count(strata, shape, budget), (Phase.generate,), body)
+    return examples
+
+
+def sweep_all(
+    strata: Strata, bench: Stock, budget: Budget, besides: Callable[[], Finding | None]
+) -> tuple[dict[Shape, list[Example]], Finding | None]:
+    """Play the histories of all strata, half of them in a forked process.
+
+    A process stops at its first hang: strata that it did not come to are missing.
+
+    Args:
+        strata: those of the generation.
+        bench: the plugin with what it is tried on.
+        budget: how many histories.
+        besides: what the forked process does besides.
+
+    Returns:
+        The examples of each stratum, and what ``besides`` gave; None where the plugin ended
+        that process.
+
+    """
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    # The larger strata in turn, so that both processes take about as long.
+    shapes = sorted(strata.rule_of, key=lambda shape: -strata.times.get(shape, 1))
+    theirs = shapes[1:-1:2]
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            more = _sweep_some(strata, bench, theirs, budget)
+            # What hung once is not waited for again.
+            hung = any(_hung(example) for examples in more.values() for example in examples)
+            sender.send((more, None if hung else besides()))
+            status = 0
+        finally:
+            os._exit(status)
+    sender.close()
+    played = _sweep_some(strata, bench, [shape for shape in shapes if shape not in theirs], budget)
+    found = None
+    try:
+        more, found = receiver.recv()
+    except EOFError:
+        # The plugin ended that process; here it will end this one, where it is noticed.
+        more = _sweep_some(strata, bench, theirs, budget)
+    os.waitpid(pid, 0)
+    return played | more, found
+
+
+def _sweep_some(
+    strata: Strata, bench: Stock, shapes: Sequence[Shape], budget: Budget
+) -> dict[Shape, list[Example]]:
+    played: dict[Shape, list[Example]] = {}
+    for shape in shapes:
+        played[shape] = sweep(strata, bench, shape, budget)
+        if any(_hung(example) for example in played[shape]):
+            break
+    return played
+
+
+def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: Budget) -> Example:
+    """Return the smallest example found that breaks the rule in the same stratum."""
+    if _hung(failing):
+        return failing
+    best = failing
+    left = SHRINK_EXAMPLES[budget]
+
+    def body(drawn: History) -> None:
+        nonlocal best, left
+        left -= 1
+        if left < 0:
+            return
+        example = strata.run(bench, failing.shape, drawn)
+        if rule in example.rules():
+            if history.size(drawn) < history.size(best.history):
+                best = example
+            raise _Broken
+
+    # Running out of examples in the middle of shrinking looks flaky to Hypothesis; what it
+    # found so far has been played here and stands.
+    with suppress(_Broken, hypothesis.errors.HypothesisException):
+        count = _count(strata, failing.shape, budget)
+        _generate(bench, failing.shape, count, (Phase.generate, Phase.shrink), body)
+    return best
+
+
+class _Broken(Exception):
+    """The example breaks the rule."""
+
+
+def _count(strata: Strata, shape: Shape, budget: Budget) -> int:
+    return EXAMPLES[budget] * strata.times.get(shape, 1)
+
+
+def _generate(
+    bench: Stock,
+    shape: Shape,
+    count: int,
+    phases: tuple[Phase, ...],
+    body: Callable[[History], None],
+) -> None:
+    """Run ``body`` on histories; the same seed gives the same ones, whatever the phases."""
+
+    @hypothesis.seed(bench.seed)
+    @hypothesis.settings(
+        max_examples=count,
+        database=None,
+        phases=phases,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(history.strategy(shape, bench.choices, bench.tokens))
+    def generated(drawn: History) -> None:
+        body(drawn)
+
+    generated()
+
+
+def _hung(example: Example) -> bool:
+    return any(trouble.kind is Kind.HUNG for trouble in example.played.troubles)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One plugin in the simulator, rule by rule: what every generation of logits processors shares."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance import history
+from conformance.counterexample.source import encoded
+from conformance.logits import judgement, sweeps
+from conformance.logits.calls import CALL_LIMIT, PluginHung, PluginMisshapen, PluginRaised
+from conformance.logits.findings import Finding, failed
+from conformance.logits.parameters import Parameters, starter
+from conformance.logits.played import Kind
+from conformance.rules import Evidence
+from conformance.verdict import RuleResult, Verdict, must_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import torch
+
+    from conformance.history import Choice, Shape
+    from conformance.logits.played import Trouble
+    from conformance.logits.processes import Untouched
+    from conformance.logits.requests import Stock
+    from conformance.logits.sweeps import Example, Strata
+    from conformance.settings import Budget
+
+    #: Runs a request with a parameter set alone for so many steps; yields its logits before and
+    #: after, ``[1, vocabulary]`` each.
+    RowsAlone = Callable[[Any, Choice, int], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+
+
+@attrs.frozen(kw_only=True)
+class Contract:
+    """What is different from generation to generation."""
+
+    strata: Strata
+    #: Rules that a function decides, instead of the histories.
+    checks: Mapping[str, Callable[[Trial], Finding]]
+    loads: str  #: the rule that a class breaks which is not complete
+    opt_out: str  #: the rule about requests that did not opt in
+    survives: str
+    shape: str  #: the rule about what ``apply`` returns
+    raises: str  #: the rule about what a call raises
+    steady: str  #: the rule that a random plugin breaks
+    #: The rules about calls that a check may fail to get over.
+    rule_of_call: Mapping[str, str]
+    #: The rules about what a call gives back, where they are not about its shape.
+    rule_of_error: Mapping[type[Exception], str] = attrs.field(factory=dict)
+    #: Rules that compare rows under two conditions.
+    comparing: frozenset[str]
+    #: Rules of which an example may break several strata; each counts where strata are built on it.
+    leading: frozenset[str]
+    #: Rules whose trouble shows in any stratum.
+    anywhere: frozenset[str] = frozenset()
+    #: The rule that a failure of another one follows from.
+    follows_from: Callable[[Trial, str], str | None] = lambda *_: None
+    bench: Callable[..., Stock]
+    rows_alone: RowsAlone
+    #: Looks for leaks in a process of its own, while the strata are played.
+    forgets: Callable[[Any, Budget], Finding | None]
+    #: Makes a counterexample that stands by itself.
+    show: Callable[[Trial, str, Finding, dict[str, Any] | None], Any]
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The rules that histories decide; the plain ones are about opting out as well."""
+        strata = self.strata
+        kinds = strata.rule_of_kind.values()
+        return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, self.opt_out})
+
+
+@attrs.define
+class Trial:
+    """One plugin in the simulator; strata are played when a rule first asks for them."""
+
+    contract: Contract
+    plugin: type[Any]
+    fqcn: str
+    parameters: Parameters
+    bench: Any  #: the bench of the generation
+    budget: Budget
+    untouched: Untouched
+    #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
+    survey: bool = False
+    only: str | None = None  #: in a survey, the rule whose first failure is enough
+    looked: Finding | None = attrs.field(
+        init=False, default=None
+    )  #: of leaks, looked for meanwhile
+    _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
+    _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
+    #: Whether the same request gets other rows again; None where nobody has asked.
+    _unsteady: bool | None = attrs.field(init=False, default=None)
+    #: A rule that no other can be judged before, and how it is broken.
+    _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
+    #: The history in which a call hung, if it was one.
+    _hanging: dict[str, Any] | None = attrs.field(init=False, default=None)
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule."""
+        started = time.perf_counter()
+        finding, case = self._find(rule)
+        if finding.verdict is Verdict.FAIL and not self.survey:
+            case = self.contract.show(self, rule, finding, case)
+        return RuleResult(
+            rule=rule,
+            verdict=finding.verdict,
+            evidence=Evidence.SIMULATOR,
+            examples=finding.examples,
+            acted=finding.acted,
+            seconds=time.perf_counter() - started,
+            message=finding.message,
+            counterexample=case,
+        )
+
+    def _find(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        """Judge one rule; what a check could not get over belongs to the rule that is about it."""
+        if self._obstacle is None and (missing := undefined(self.plugin)):
+            self._obstacle = (
+                self.contract.loads,
+                f"{self.plugin.__name__} does not define {missing}",
+            )
+        if self._obstacle is not None:
+            return self._obstructed(rule)
+        try:
+            if rule in self.contract.checks:
+                return self._steady(rule, self.contract.checks[rule](self)), None
+            return judgement.judge(self, rule)
+        except PluginHung as error:
+            # Once is enough to wait for.
+            self._obstacle = (self.contract.survives, str(error))
+            return self._obstructed(rule)
+        except PluginMisshapen as error:
+            owner = self.contract.rule_of_error.get(type(error), self.contract.shape)
+            return self._elsewhere(rule, owner, str(error)), None
+        except PluginRaised as error:
+            owner = self.contract.rule_of_call.get(error.call, self.contract.raises)
+            return self._elsewhere(rule, owner, str(error)), None
+
+    def _steady(self, rule: str, finding: Finding) -> Finding:
+        """Return what a check found, unless rows differ where nothing at all is different."""
+        if rule in self.contract.comparing and finding.verdict is Verdict.FAIL:
+            if self._unsteady is None:
+                self._unsteady = False
+                with suppress(PluginRaised, PluginMisshapen):
+                    found = self.contract.checks[self.contract.steady](self)
+                    self._unsteady = found.verdict is Verdict.FAIL
+            if self._unsteady:
+                return Finding(Verdict.NOT_VERIFIED, message=must_wait([self.contract.steady]))
+        return finding
+
+    def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        assert self._obstacle is not None
+        owner, message = self._obstacle
+        return self._elsewhere(rule, owner, message), self._hanging if rule == owner else None
+
+    def close(self) -> None:
+        """End the trial's second process."""
+        self.untouched.close()
+
+    def context(self) -> dict[str, Any]:
+        """Return what a certificate says about this trial."""
+        return {"profile": self.parameters.document()}
+
+    def examples(self) -> list[Example]:
+        """All examples of the strata that isolate one thing."""
+        examples: list[Example] = []
+        strata = self.contract.strata
+        for shape in strata.rule_of:
+            if shape != strata.everything:
+                examples += self.stratum(shape)
+                if self.only and any(self.only in example.rules() for example in examples):
+                    break
+        return examples
+
+    def blocking(self) -> frozenset[str]:
+        """The rules about single calls that some example breaks."""
+        kinds = judgement.blocking(self.contract.strata)
+        return frozenset(
+            rule
+            for example in self.examples()
+            for trouble, broken in example.troubles()
+            if trouble.kind in kinds
+            for rule in broken
+        )
+
+    def blocked(self) -> str:
+        """Say which rules must hold before this one can be judged."""
+        return must_wait(sorted(self.blocking()))
+
+    def unknown_switch(self) -> str:
+        """Say that nobody knows how to switch the plugin on, and what to write."""
+        keys = ", ".join(self.parameters.keys)
+        saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
+        return f"nothing switched the plugin on ({saw}); give a profile such as\n" + starter(
+            self.parameters.keys
+        )
+
+    def stratum(self, shape: Shape) -> list[Example]:
+        """Return the played examples of a stratum."""
+        strata = self.contract.strata
+        if self.survey and shape not in self._played:
+            self._played[shape] = sweeps.sweep(strata, self.bench, shape, self.budget, self.only)
+        elif not self._played:
+            self._played, self.looked = sweeps.sweep_all(
+                strata,
+                self.bench,
+                self.budget,
+                lambda: self.contract.forgets(self.bench, self.budget),
+            )
+        if not self._looked:
+            self._looked = not self.survey
+            for example in itertools.chain.from_iterable(self._played.values()):
+                for trouble in example.played.troubles:
+                    if trouble.kind is Kind.HUNG:
+                        self._hanging = _case(self, example, trouble)
+                        raise PluginHung(trouble.message.partition(" did")[0], CALL_LIMIT)
+        return self._played[shape]
+
+    def case(self, example: Example, trouble: Trouble) -> dict[str, Any]:
+        """Return a counterexample as data."""
+        return _case(self, example, trouble)
+
+    def _elsewhere(self, rule: str, owner: str, message: str) -> Finding:
+        if rule == owner:
+            return failed(message)
+        return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
+
+
+def _case(trial: Trial, example: Example, trouble: Trouble) -> dict[str, Any]:
+    """Return a counterexample as data: enough to print it and to play it again."""
+    used = {request.choice for step in example.history for request in step.join}
+    return {
+        "kind": "history",
+        "stratum": example.shape.name,
+        "seed": trial.bench.seed,
+        "history": history.to_json(example.history),
+        "parameters": [
+            {"choice": list(choice), "keywords": encoded(keywords)}
+            for choice, keywords in trial.bench.parameters.items()
+        ],
+        "used": sorted(list(choice) for choice in used),
+        "lines": [attrs.asdict(line) for line in example.played.lines],
+        "trouble": attrs.asdict(trouble),
+    }
+
+
+def undefined(plugin: type) -> str:
+    """Return the methods that the class leaves abstract, or an empty string."""
+    return ", ".join(sorted(getattr(plugin, "__abstractmethods__", ())))

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a slot plugin is tried out on: its class, request states, and watched calls."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+import torch
+from vllm.v1.worker.gpu.sample.logits_processor import (
+    LogitsContext,
+    LogitsProcessor,
+    LogitsProcRequestState,
+)
+
+from conformance.logits.calls import (
+    CONSTRUCTOR_LIMIT,
+    PluginMisshapen,
+    call,
+    limited,
+    misshapen,
+)
+from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.requests import Stock
+from conformance.logits_slot.host import request_states
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.worker.gpu.states import RequestState
+
+#: Building an instance slower than this, examples share one instance and leave it idle between.
+SLOW_CONSTRUCTOR = 0.02
+
+#: Instances that are built before that is decided.
+MEASURED_CONSTRUCTORS = 3
+
+#: Fields of the states that plugins may read.
+_READ = ("all_token_ids", "prompt_len", "prefill_len", "total_len")
+
+#: Tensors of the context.
+_CONTEXT = ("expanded_idx_mapping", "idx_mapping", "expanded_local_pos", "input_ids", "pos")
+_CONTEXT_ARRAYS = ("idx_mapping_np", "seq_lens_upper_bound_np")
+
+
+class PluginAnswered(PluginMisshapen):
+    """``add_request`` answered with something that the engine cannot use."""
+
+
+class PluginWrote(PluginMisshapen):
+    """The plugin wrote to what it may only read."""
+
+
+class Watched(LogitsProcessor):
+    """A plugin as the model runner sees it: every call goes through :func:`call`.
+
+    Engines run their steps under ``torch.inference_mode``.
+    """
+
+    def __init__(self, plugin: LogitsProcessor, states: RequestState) -> None:
+        self.plugin = plugin
+        self.states = states
+        #: What the plugin said about the request in each slot.
+        self.answers: dict[int, bool] = {}
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """Pass a request on.
+
+        Raises:
+            PluginAnswered: the answer is neither true nor false.
+
+        """
+        before = _kept(self.states)
+        answer = call(
+            "add_request(req_idx, sampling_params)",
+            self.plugin.add_request,
+            req_idx,
+            sampling_params,
+        )
+        _compare(before, _kept(self.states))
+        if not isinstance(answer, bool | np.bool_):
+            raise PluginAnswered(f"add_request returned {answer!r}, not a bool")
+        self.answers[req_idx] = bool(answer)
+        return bool(answer)
+
+    def apply_staged_writes(self) -> None:
+        """Tell the plugin to flush what it staged."""
+        before = _kept(self.states)
+        call("apply_staged_writes()", self.plugin.apply_staged_writes)
+        _compare(before, _kept(self.states))
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        """Pass logits ``[rows, vocabulary]`` on.
+
+        Raises:
+            PluginMisshapen: what came back has another shape, dtype or device.
+            PluginWrote: the plugin wrote to the request states or the context.
+
+        """
+        shape = logits.shape  # the plugin may change the tensor that it was given
+        before = _kept(self.states) | _kept_context(ctx)
+        result = call("apply(logits, ctx)", self.plugin.apply, logits, ctx)
+        _compare(before, _kept(self.states) | _kept_context(ctx))
+        if problem := misshapen(result, logits, shape):
+            raise PluginMisshapen(problem)
+        return result
+
+
+def _kept(states: RequestState) -> dict[str, np.ndarray]:
+    return {name: getattr(states, name).gpu.numpy().copy() for name in _READ}
+
+
+def _kept_context(ctx: LogitsContext) -> dict[str, np.ndarray]:
+    found = {name: getattr(ctx, name).numpy().copy() for name in _CONTEXT}
+    return found | {name: getattr(ctx, name).copy() for name in _CONTEXT_ARRAYS}
+
+
+def _compare(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> None:
+    for name, value in before.items():
+        if not np.array_equal(value, after[name]):
+            owner = "req_states" if name in _READ else "ctx"
+            raise PluginWrote(f"the plugin wrote to {owner}.{name}")
+
+
+@attrs.define
+class Bench(Stock):
+    """One plugin class with everything it needs to be tried out."""
+
+    _idle: list[Watched] = attrs.field(init=False, factory=list)
+    _slow: bool = attrs.field(init=False, default=False)
+    _made: int = attrs.field(init=False, default=0)
+    _fastest: float = attrs.field(init=False, default=math.inf)
+
+    def new(self, max_requests: int = MAX_REQUESTS) -> Watched:
+        """Return an instance without requests: fresh, or used where building one takes long."""
+        if self._idle and max_requests == MAX_REQUESTS:
+            return self._idle.pop()
+        states = request_states(self.vocabulary, max_requests)
+        started = time.perf_counter()
+        # An honest constructor may load a model of its own.
+        with limited(CONSTRUCTOR_LIMIT):
+            instance = call("__init__", self.construct, states)
+        self._made += 1
+        self._fastest = min(self._fastest, time.perf_counter() - started)
+        # The fastest of several: the first does what is done once, and the machine may be busy.
+        if self._made == MEASURED_CONSTRUCTORS:
+            self._slow = self._fastest > SLOW_CONSTRUCTOR
+        return Watched(instance, states)
+
+    def construct(self, states: RequestState) -> LogitsProcessor:
+        """Make an instance as ``build_custom_logits_processors`` does."""
+        config = vllm_config(self.model, states.max_num_reqs)
+        shown = LogitsProcRequestState.from_request_state(states)
+        return self.plugin(config, shown)
+
+    def retire(self, instance: Watched) -> None:
+        """Take back an instance after an example; all of its requests are finished."""
+        if self._slow and instance.states.max_num_reqs == MAX_REQUESTS:
+            for name in list(instance.states.req_id_to_index):
+                instance.states.remove_request(name)
+            self._idle.append(instance)
+
+
+@attrs.define
+class Alone:
+    """A request by itself: a fresh instance, one slot, one row at a time."""
+
+    instance: Watched
+    params: SamplingParams
+    prompt: Sequence[int]
+    outputs: list[int] = attrs.field(factory=list)
+    #: Whether the engine would process its row for other reasons than this plugin.
+    processed: bool = False
+    slot: int | None = None
+    #: Steps in which others are added, who turn the buffers over.
+    turned: bool = False
+
+    def begin(self) -> None:
+        """Add the request, with the outputs that it has."""
+        states = self.instance.states
+        tokens = [*self.prompt, *self.outputs]
+        states.add_request("alone", len(self.prompt), tokens, 0, self.params.max_tokens or 1)
+        self.slot = states.req_id_to_index["alone"]
+        with torch.inference_mode():
+            self.instance.add_request(self.slot, self.params)
+            states.apply_staged_writes()
+
+    def row(self, logits: torch.Tensor) -> torch.Tensor:
+        """Advance one step and return the processed row for logits ``[vocabulary]``."""
+        if self.slot is None:
+            self.begin()
+        assert self.slot is not None
+        states = self.instance.states
+        length = len(self.prompt) + len(self.outputs)
+        with torch.inference_mode():
+            if self.turned:
+                states.apply_staged_writes()
+            self.instance.apply_staged_writes()
+            if not (self.instance.answers[self.slot] or self.processed):
+                return logits  # no request needs to be processed: apply is not called
+            slots = torch.tensor([self.slot])
+            row: torch.Tensor = self.instance.apply(
+                logits.clone().unsqueeze(0),
+                LogitsContext(
+                    expanded_idx_mapping=slots,
+                    idx_mapping=slots,
+                    idx_mapping_np=np.array([self.slot], dtype=np.intp),
+                    expanded_local_pos=torch.zeros(1, dtype=torch.int32),
+                    input_ids=states.all_token_ids.gpu[self.slot, length - 1 : length].clone(),
+                    pos=torch.tensor([length - 1]),
+                    seq_lens_upper_bound_np=np.array([length], dtype=np.int32),
+                ),
+            )
+        return row[0]
+
+    def append(self, token: int) -> None:
+        """Give the request its next token, as ``post_update`` does."""
+        states = self.instance.states
+        length = len(self.prompt) + len(self.outputs)
+        self.outputs.append(token)
+        if self.slot is not None:
+            states.all_token_ids.gpu[self.slot, length] = token
+            states.total_len.gpu[self.slot] = length + 1

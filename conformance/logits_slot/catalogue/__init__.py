@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of ``logits/slot``, as data.
+
+Identifiers are stable: a rule that goes away leaves its number unused.
+"""
+
+from __future__ import annotations
+
+from conformance.logits_slot.catalogue import loading, logits, requests, slots
+
+SECTIONS = (loading, slots, requests, logits)
+
+RULES = tuple(
+    sorted((rule for section in SECTIONS for rule in section.RULES), key=lambda rule: rule.id)
+)

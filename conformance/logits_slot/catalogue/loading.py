@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of ``logits/slot`` about loading, construction, warm-up and admission."""
+
+from __future__ import annotations
+
+from conformance.logits_slot.catalogue.sources import ALL, ENGINE, LIVE, interface, vllm
+from conformance.rules import Level, Rule
+
+SECTION = "Loading, warm-up and admission"
+
+RULES = (
+    Rule(
+        id="LS-01",
+        title="The class loads in every documented way",
+        statement=(
+            "The target imports, is a concrete subclass of "
+            "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor, and vLLM's loader finds "
+            "it by its fully-qualified name; an engine and a server start with it."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs_by_fqcns",
+                "a name is <module>:<type>, the object a subclass of LogitsProcessor",
+            ),
+            interface("LogitsProcessor", "apply is abstract"),
+        ),
+        hint="Check the base class: a class of the V1 interface is refused by Model Runner V2; a "
+        "class may be a subclass of both.",
+        evidence=ALL,
+    ),
+    Rule(
+        id="LS-02",
+        title="The constructor takes (vllm_config, req_states), any number of times",
+        statement=(
+            "Instances are made with exactly two positional arguments, more than once in a "
+            "process, and share no request state."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsProcessor.__init__",
+                "Capture what stays constant for the processor's lifetime",
+            ),
+            vllm(
+                "v1/worker/gpu/sample/logits_processor/loader.py:build_custom_logits_processors",
+                "ctor(vllm_config, lp_req_state)",
+            ),
+        ),
+        hint="Compare the signature of __init__ with the documented one; keep state on self.",
+    ),
+    Rule(
+        id="LS-13",
+        title="Warm-up requests are served and leave nothing behind",
+        statement=(
+            "Before the first request the engine adds fake ones, with extra_args None, to real "
+            "slots, and processes logits for slots that no request is in. Neither raises, and "
+            "rows of later requests do not depend on it."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm("v1/worker/gpu/warmup.py:warmup_kernels", "fake requests go the way of real ones"),
+            vllm("sampling_params.py:SamplingParams.for_sampler_warmup", "extra_args is not set"),
+        ),
+        hint="Treat extra_args None like an empty dictionary, and overwrite the slot in "
+        "add_request whoever was there before.",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LS-23",
+        title="Bad arguments are refused by validate_params, on the class, with ValueError",
+        statement=(
+            "validate_params is a class method that accepts every valid request and refuses every "
+            "invalid one with ValueError, writes to nothing, and gives the same answer in a "
+            "process that has made no instance."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsProcessor.validate_params",
+                "Raise ValueError for invalid per-request arguments",
+            ),
+            vllm(
+                "v1/worker/gpu/sample/logits_processor/loader.py:"
+                "build_custom_logits_processors_params_validator",
+                "ValueError becomes VLLMValidationError, which the server answers with 400",
+            ),
+        ),
+        hint="Check types and ranges in validate_params; add_request and apply are too late: "
+        "what they raise ends the engine.",
+        evidence=ALL,
+    ),
+    Rule(
+        id="LS-30",
+        title="Every way of loading and asking gives the same tokens",
+        statement=(
+            "By class, fully-qualified name and entry point, offline and through the server, the "
+            "same requests get the same tokens."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs",
+                "Combines installed plugins with the user-specified list of types and FQCN strings",
+            ),
+        ),
+        hint="Look for state that depends on how the module was imported.",
+        evidence=LIVE,
+    ),
+)

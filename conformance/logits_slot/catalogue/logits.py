@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of ``logits/slot`` about the logits themselves."""
+
+from __future__ import annotations
+
+from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
+from conformance.rules import Level, Rule
+
+SECTION = "Logits"
+
+RULES = (
+    Rule(
+        id="LS-05",
+        title="The plugin acts on requests that opt in",
+        statement="Each parameter set of the profile changes a row somewhere.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface("LogitsProcessor.apply", "Modify logits in place or return a new tensor"),
+        ),
+        hint="Check the names and types of arguments in the profile, and that add_request returns "
+        "True.",
+        evidence=ALL,
+    ),
+    Rule(
+        id="LS-15",
+        title="The same request gets the same rows again",
+        statement=(
+            "Without others, a request with the same parameters and tokens gets the same rows, and "
+            "global random generators are left alone."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "sampling_params.py:SamplingParams", "seed: Random seed to use for the generation"
+            ),
+        ),
+        hint="Draw from a generator of the request's own, seeded by its parameters.",
+    ),
+    Rule(
+        id="LS-19",
+        title="Tokens that a grammar masked stay masked",
+        statement="A logit that is -inf before apply is -inf after it.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(interface("LogitsProcessor", "must not re-inflate grammar-masked tokens"),),
+        hint="Mask others instead of writing a value to a favoured token, or keep -inf with where.",
+    ),
+    Rule(
+        id="LS-20",
+        title="apply returns float32 logits of the same shape on the same device",
+        statement="The result is a float32 tensor [rows, vocab_size] on the device of the logits.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface("LogitsProcessor.apply", "[num_logits_rows, vocab_size] float32 tensor"),
+        ),
+        hint="Return the tensor, also where nothing was changed.",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LS-21",
+        title="A token is left to sample, and no logit is NaN",
+        statement="Every row that was changed keeps a finite logit and holds no NaN.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm("v1/worker/gpu/sample/gumbel.py:gumbel_sample", "the largest logit is taken"),
+        ),
+        hint="Beware of -inf - -inf, of 0 * inf, and of masks that leave nothing.",
+    ),
+    Rule(
+        id="LS-28",
+        title="apply never waits for the device",
+        statement=(
+            "No operation of apply makes the host wait: item(), tolist(), nonzero(), boolean masks "
+            "as an index."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            interface("LogitsContext", "on the host, for skipping work without a device sync"),
+        ),
+        hint="Use ctx.idx_mapping_np for decisions on the host and torch.where for rows.",
+    ),
+)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of ``logits/slot`` about slots and rows: whose state is where."""
+
+from __future__ import annotations
+
+from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
+from conformance.rules import Level, Rule
+
+SECTION = "Slots and rows"
+
+RULES = (
+    Rule(
+        id="LS-03",
+        title="A request gets the same rows among others as alone",
+        statement=(
+            "The rows of a request depend on its own parameters, tokens and logits only: not on "
+            "its neighbours, its slot, its rows, or how many requests there are."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
+        ),
+        hint="Look for one value kept for all requests, and for arithmetic over all rows.",
+        evidence=ALL,
+    ),
+    Rule(
+        id="LS-04",
+        title="Rows of requests that did not opt in come back bit for bit",
+        statement="A request that does not enable the plugin gets its logits back unchanged.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsProcessor.apply",
+                "including rows of requests this processor declined in add_request(), so filter "
+                "rows via ctx.expanded_idx_mapping",
+            ),
+        ),
+        hint="apply gets all rows as soon as one request needs it: change only those whose slot "
+        "has opted in.",
+        evidence=ALL,
+    ),
+    Rule(
+        id="LS-06",
+        title="add_request overwrites everything that the slot's last occupant left",
+        statement=(
+            "Slots are recycled without notice: there is no call when a request finishes. Nothing "
+            "of an earlier request in a slot is felt by a later one, whether or not it opts in."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsProcessor.add_request",
+                "The slot may hold a previous occupant's state; overwrite or neutralize all of it "
+                "here",
+            ),
+        ),
+        hint="Set every per-slot value in add_request before the first return, also for requests "
+        "that are declined.",
+    ),
+    Rule(
+        id="LS-07",
+        title="A row is neither a slot nor a request",
+        statement=(
+            "Rows are sorted anew in each step, and slots are handed out from the end of a list: "
+            "the slot of a row is what ctx.expanded_idx_mapping says in this step."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsContext",
+                "A row is a logits row, not a request: rows are reordered every step",
+            ),
+            vllm("v1/worker/gpu/model_runner.py:sort_batch_req_ids", "decodes before prefills"),
+        ),
+        hint="Index per-slot state with ctx.expanded_idx_mapping; remember no row index.",
+    ),
+    Rule(
+        id="LS-16",
+        title="Request states and context are only read",
+        statement=(
+            "The plugin writes to none of the buffers of req_states, to nothing of the context, "
+            "and not to the parameters of a request."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface("LogitsProcRequestState", "Processors must treat every field as read-only"),
+        ),
+        hint="Clone a tensor of req_states or ctx before changing it in place.",
+    ),
+    Rule(
+        id="LS-17",
+        title="prompt_len.gpu and prefill_len.gpu are looked up in each step",
+        statement=(
+            "After every step that adds requests they are other tensors than before: one that was "
+            "kept is out of date."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu/buffer_utils.py:UvaBackedTensor.copy_to_uva",
+                "buffers are used in turn",
+            ),
+            interface("LogitsProcRequestState", "reads always see current values"),
+        ),
+        hint="Keep req_states, not req_states.prompt_len.gpu.",
+    ),
+    Rule(
+        id="LS-18",
+        title="Tokens are not read in add_request",
+        statement=(
+            "all_token_ids and total_len still hold what was in the slot before when add_request "
+            "is called; they are written before apply_staged_writes."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsProcessor.apply_staged_writes",
+                "after the model runner has flushed req_states, so a processor that stages writes "
+                "here can read the request's tokens back on device",
+            ),
+            vllm("v1/worker/gpu/states.py:RequestState.add_request", "stage_write"),
+        ),
+        hint="Read tokens in apply_staged_writes or apply; prompt_len.np and prefill_len.np are "
+        "right in add_request.",
+    ),
+    Rule(
+        id="LS-25",
+        title="Every process that runs the plugin computes the same rows",
+        statement=(
+            "Nothing that differs from rank to rank (process id, seeds, the rank itself) is felt "
+            "in the rows."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu/model_runner.py:GPUModelRunner.finish_requests",
+                "every TP rank frees request slots in the same order",
+            ),
+        ),
+        hint="Look for global random state, the process id, and the order of sets.",
+    ),
+    Rule(
+        id="LS-26",
+        title="Memory is bounded by the number of slots",
+        statement="Ten thousand requests leave no more behind than the slots can hold.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
+        ),
+        hint="There is no call when a request finishes: keep state by slot, never by request.",
+    ),
+    Rule(
+        id="LS-27",
+        title="A batch may hold max_num_reqs requests, and more rows than requests",
+        statement="State and scratch memory are sized by req_states.max_num_reqs, rows by logits.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsContext", "under speculative decoding a request owns one row per draft token"
+            ),
+        ),
+        hint="Size per-slot tensors by req_states.max_num_reqs and per-row tensors by "
+        "logits.shape[0].",
+        evidence=ENGINE,
+    ),
+)

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of ``logits/slot`` that need no history.
+
+Each takes the :class:`~conformance.logits.trial.Trial` of a plugin
+and returns a :class:`Finding`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from vllm.sampling_params import SamplingParams
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
+from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
+
+from conformance.logits import effects, processes
+from conformance.logits.calls import PluginRaised, call, limited
+from conformance.logits.configuration import MAX_REQUESTS
+from conformance.logits.findings import Finding, failed, label, passed, switched_on
+from conformance.logits.rows import alike, differing, same
+from conformance.logits_slot.bench import Alone
+from conformance.logits_slot.host import request_states
+from conformance.logits_slot.parameters import rows_alone
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.logits.trial import Trial
+    from conformance.logits_slot.bench import Bench, Watched
+
+#: Steps for which a request runs alone.
+STEPS = 8
+
+#: Operations after which the host waits for the device.
+_SYNCHRONISING = frozenset(
+    (
+        "aten::_local_scalar_dense",
+        "aten::is_nonzero",
+        "aten::nonzero",
+        "aten::masked_select",
+        "aten::unique_consecutive",
+        "aten::_unique2",
+        "aten::equal",
+    )
+)
+
+
+def loads(trial: Trial) -> Finding:
+    """LS-01: vLLM's own loader finds the class."""
+    try:
+        (found,) = _load_v2_logitsprocs_by_fqcns([trial.fqcn])
+    except Exception as error:  # noqa: BLE001 - whatever vLLM's loader says is the finding
+        cause = error.__cause__ or error
+        return failed(f"vLLM's loader refuses {trial.fqcn!r}: {type(cause).__name__}: {cause}")
+    if found is not trial.plugin:
+        return failed(f"{trial.fqcn!r} names {found!r}, not the class under test")
+    return Finding(Verdict.PASS, 1, 1)
+
+
+def constructs(trial: Trial) -> Finding:
+    """LS-02: two positional arguments, more than once, and nothing shared."""
+    bench: Bench = trial.bench
+    for count in ("first", "second", "third"):
+        try:
+            with limited():
+                states = request_states(bench.vocabulary)
+                call("__init__(vllm_config, req_states)", bench.construct, states)
+        except PluginRaised as error:
+            return failed(f"making the {count} instance: {error}")
+    chosen = switched_on(bench)
+    if not chosen:
+        return Finding(Verdict.PASS, 3, 3)
+    first, second = chosen[0], chosen[-1]
+    with limited():
+        expected = [next(after for _, after in rows_alone(bench, c, 1)) for c in (first, second)]
+        pair = []
+        for choice in (first, second):
+            alone = Alone(bench.new(), bench.params(choice), [bench.tokens[0], bench.tokens[-1]])
+            alone.begin()
+            pair.append(alone)
+        for choice, alone, row in zip((first, second), pair, expected, strict=True):
+            if not same(alone.row(bench.table[0]), row[0]):
+                return failed(
+                    f"two instances serve a request each ({label(first)} and {label(second)}), "
+                    f"and the row of {label(choice)} is not the one that it gets where there is "
+                    "one instance",
+                    4,
+                )
+            bench.retire(alone.instance)
+    return Finding(Verdict.PASS, 4, 4)
+
+
+def admits(trial: Trial) -> Finding:
+    """LS-23: ``validate_params`` refuses what is bad, on the class, wherever it is asked."""
+    found = effects.refuses(trial)
+    if found.verdict is Verdict.FAIL:
+        return found
+    elsewhere = processes.needs_no_instance(trial)
+    return elsewhere if elsewhere.verdict is not Verdict.PASS else found
+
+
+def warms_up(trial: Trial) -> Finding:
+    """LS-13: warm-up requests neither raise nor leave anything behind."""
+    bench: Bench = trial.bench
+    examples = acted = 0
+    for choice in bench.parameters:
+        with limited():
+            cold = list(rows_alone(bench, choice, STEPS))
+            for name, warm in (("fake requests", _with_requests), ("dummy runs", _without)):
+                examples += 1
+                try:
+                    rows = list(rows_alone(bench, choice, STEPS, prepare=warm))
+                except PluginRaised as error:
+                    return failed(f"during or after warm-up with {name}: {error}", examples)
+                for step, ((before, expected), (_, got)) in enumerate(zip(cold, rows, strict=True)):
+                    acted += not torch.equal(before, expected)
+                    if not alike(got, expected):
+                        token, have, want = differing(got[0], expected[0])[0]
+                        return failed(
+                            f"after warm-up with {name}, step {step} of {label(choice)} gives "
+                            f"token {token} a logit of {have:.5g} instead of {want:.5g}",
+                            examples,
+                        )
+    return passed(examples, acted)
+
+
+def _with_requests(instance: Watched) -> None:
+    """Warm up as ``vllm.v1.worker.gpu.warmup`` does: requests that are really added."""
+    states = instance.states
+    names = [f"_warmup_{number}_" for number in range(states.max_num_reqs)]
+    for name in names:
+        states.add_request(name, 2, [0, 1], 0, 1)
+        with torch.inference_mode():
+            slot = states.req_id_to_index[name]
+            instance.add_request(slot, SamplingParams.for_sampler_warmup())
+    with torch.inference_mode():
+        states.apply_staged_writes()
+    _apply_to_all(instance)
+    for name in names:
+        states.remove_request(name)
+    instance.answers.clear()
+
+
+def _without(instance: Watched) -> None:
+    """Warm up as ``_dummy_sampler_run`` of 0.33 does: slots without an entry in the states."""
+    for slot in range(instance.states.max_num_reqs):
+        with torch.inference_mode():
+            instance.add_request(slot, SamplingParams.for_sampler_warmup())
+    _apply_to_all(instance)
+    instance.answers.clear()
+
+
+def _apply_to_all(instance: Watched) -> None:
+    count = instance.states.max_num_reqs
+    slots = torch.arange(count, dtype=torch.int32)
+    with torch.inference_mode():
+        instance.apply_staged_writes()
+        instance.apply(
+            torch.zeros(count, instance.states.vocab_size),
+            LogitsContext(
+                expanded_idx_mapping=slots,
+                idx_mapping=slots,
+                idx_mapping_np=np.arange(count, dtype=np.int32),
+                expanded_local_pos=torch.zeros(count, dtype=torch.int32),
+                input_ids=torch.zeros(count, dtype=torch.int32),
+                pos=torch.zeros(count, dtype=torch.int64),
+                seq_lens_upper_bound_np=np.ones(count, dtype=np.int32),
+            ),
+        )
+
+
+def keeps_masks(trial: Trial) -> Finding:
+    """LS-19: what a grammar masked stays masked."""
+    bench: Bench = trial.bench
+    mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
+    mask[list(bench.tokens)] = True
+    mask[bench.seed % 7 :: 7] = True
+    examples = acted = 0
+    for choice in switched_on(bench):
+        with limited():
+            plain = list(rows_alone(bench, choice, 12))
+            masked = list(rows_alone(bench, choice, 12, masked=mask))
+        for step, (before, after) in enumerate(masked):
+            examples += 1
+            # A plugin that respects the mask may leave such rows alone.
+            acted += not torch.equal(*plain[step])
+            again = torch.isneginf(before) & ~torch.isneginf(after)
+            if again.any():
+                token = int(again[0].nonzero()[0])
+                return failed(
+                    f"{label(choice)}, step {step}: token {token} was masked (-inf) and got "
+                    f"{after[0, token]:.5g}",
+                    examples,
+                    acted,
+                )
+    return passed(examples, acted)
+
+
+def says_no(trial: Trial) -> Finding:
+    """LS-29: requests that the plugin leaves alone are declined."""
+    bench: Bench = trial.bench
+    declined = [choice for choice in bench.parameters if choice[0] == "off"]
+    if not declined or not switched_on(bench):
+        return Finding(Verdict.NOT_APPLICABLE, message="the plugin acts on every request")
+    for choice in declined:
+        with limited():
+            alone = Alone(bench.new(), bench.params(choice), [bench.tokens[0]])
+            alone.begin()
+        if alone.slot is not None and alone.instance.answers[alone.slot]:
+            return failed(
+                f"add_request returned True for {label(choice)}, whose rows it never changes: "
+                "every batch with such a request is copied and processed for nothing"
+            )
+    return Finding(Verdict.PASS, len(declined), len(declined))
+
+
+class _Waits(TorchDispatchMode):
+    """Notes operations that would make the host wait for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - as torch declares it
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - as torch declares it
+        del types
+        name = func._schema.name  # noqa: SLF001 - the only name that torch has for it
+        if name in _SYNCHRONISING or _boolean_index(name, args):
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _boolean_index(name: str, args: tuple[Any, ...]) -> bool:
+    if not name.startswith("aten::index"):
+        return False
+    indices = args[1] if len(args) > 1 else ()
+    return isinstance(indices, list | tuple) and any(
+        isinstance(index, torch.Tensor) and index.dtype == torch.bool for index in indices
+    )
+
+
+def never_waits(trial: Trial) -> Finding:
+    """LS-28: nothing in ``apply`` makes the host wait for the device."""
+    bench: Bench = trial.bench
+    examples = acted = 0
+    for choice in switched_on(bench):
+        with limited():
+            instance = bench.new()
+            prompt = [bench.tokens[0], bench.tokens[-1]]
+            alone = Alone(instance, bench.params(choice), prompt)
+            alone.begin()
+            plugin = instance.plugin
+            for step in range(STEPS):
+                waits = _Waits()
+                with waits:
+                    after = alone.row(bench.table[step])
+                examples += 1
+                acted += not torch.equal(after, bench.table[step])
+                if seen := [name for name in waits.seen if name != "aten::equal"]:
+                    return failed(
+                        f"apply of {type(plugin).__name__} calls {seen[0]}, for which the host "
+                        "waits until the device has finished everything before it",
+                        examples,
+                        acted,
+                    )
+                alone.append(bench.tokens[step % len(bench.tokens)])
+            bench.retire(instance)
+    return passed(examples, acted)
+
+
+def serves_full_batches(trial: Trial) -> Finding:
+    """LS-27: as many requests as the engine may have, each with drafts."""
+    bench: Bench = trial.bench
+    count = 4 * MAX_REQUESTS
+    choices = bench.choices
+    with limited():
+        instance = bench.new(count)
+        states = instance.states
+        prompt = [bench.tokens[0], bench.tokens[-1]]
+        names = [f"r{number}" for number in range(count)]
+        for number, name in enumerate(names):
+            states.add_request(name, len(prompt), prompt, 0, 1)
+            with torch.inference_mode():
+                slot = states.req_id_to_index[name]
+                instance.add_request(slot, bench.params(choices[number % len(choices)]))
+        with torch.inference_mode():
+            states.apply_staged_writes()
+            instance.apply_staged_writes()
+        for rows in (1, 3):
+            if what := _full(bench, instance, names, rows):
+                return failed(what, 2 * count)
+    return Finding(Verdict.PASS, 2 * count, 2 * count)
+
+
+def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str | None:
+    """Process ``rows`` rows of every request; say which first row is not the one it gets alone."""
+    states = instance.states
+    slots_np = np.array([states.req_id_to_index[name] for name in names], dtype=np.intp)
+    slots = torch.from_numpy(slots_np)
+    offsets = torch.arange(rows, dtype=torch.int32).repeat(len(names))
+    fed = torch.full((len(names), rows), bench.tokens[0], dtype=torch.int32)
+    fed[:, 0] = bench.tokens[-1]
+    logits = bench.table[0].repeat(len(names) * rows, 1)
+    with torch.inference_mode():
+        result = instance.apply(
+            logits.clone(),
+            LogitsContext(
+                expanded_idx_mapping=slots.repeat_interleave(rows),
+                idx_mapping=slots,
+                idx_mapping_np=slots_np,
+                expanded_local_pos=offsets,
+                input_ids=fed.flatten(),
+                pos=(1 + offsets).to(torch.int64),
+                seq_lens_upper_bound_np=np.full(len(names), 1 + rows, dtype=np.int32),
+            ),
+        )
+    for number, name in enumerate(names):
+        choice = bench.choices[number % len(bench.choices)]
+        expected = next(iter(rows_alone(bench, choice, 1)))[1][0]
+        answered = instance.answers[states.req_id_to_index[name]]
+        if answered and not same(result[number * rows], expected):
+            return (
+                f"in a batch of {len(names)} requests with {rows} rows each, the row of request "
+                f"{number} ({label(choice)}) is not the one that it gets alone"
+            )
+    return None

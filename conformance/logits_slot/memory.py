@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check LS-26: ten thousand requests through the slots of one instance."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
+
+from conformance.logits import memory
+from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised
+
+if TYPE_CHECKING:
+    from conformance.logits.findings import Finding
+    from conformance.logits.memory import Given
+    from conformance.logits.trial import Trial
+    from conformance.logits_slot.bench import Bench, Watched
+    from conformance.settings import Budget
+
+#: What a request hands over.
+NAMES = ("SamplingParams",)
+
+
+def forgets(trial: Trial) -> Finding:
+    """LS-26: what is kept is bounded by the number of slots."""
+    return trial.looked or _look(trial.bench, trial.budget)
+
+
+def look_apart(bench: Bench, budget: Budget) -> Finding | None:
+    """Return what is found in this process; None where a call goes wrong, for others to see."""
+    with suppress(PluginRaised, PluginMisshapen, PluginHung):
+        return _look(bench, budget)
+    return None
+
+
+def _look(bench: Bench, budget: Budget) -> Finding:
+    instance = bench.new()
+    return memory.look(instance.plugin, partial(_serve, bench, instance), NAMES, budget)
+
+
+def _serve(
+    bench: Bench,
+    instance: Watched,
+    count: int,
+    given: list[Given],
+    applied: bool,  # noqa: FBT001
+) -> int:
+    """Fill all slots with new requests, again and again; return in how many steps rows changed."""
+    states, acted = instance.states, 0
+    slots = torch.arange(states.max_num_reqs)
+    length = 3
+    states.prompt_len.np[:] = states.prefill_len.np[:] = length
+    states.total_len.gpu.fill_(length)
+    rounds = count // states.max_num_reqs + 1
+    with torch.inference_mode():
+        for step in range(rounds):
+            for slot in range(states.max_num_reqs):
+                number = len(given)
+                params = bench.params(bench.choices[number % len(bench.choices)])
+                if params.max_tokens is not None:
+                    params.max_tokens += number
+                given.append((params,))
+                states.all_token_ids.gpu[slot, 0] = number % bench.vocabulary
+                # The tests of single calls look whether the plugin writes to the states.
+                instance.plugin.add_request(slot, params)
+            instance.plugin.apply_staged_writes()
+            if not applied:
+                continue
+            logits = bench.table[step % 80 : step % 80 + len(slots)]
+            result = instance.plugin.apply(
+                logits.clone(),
+                LogitsContext(
+                    expanded_idx_mapping=slots,
+                    idx_mapping=slots,
+                    idx_mapping_np=slots.numpy(),
+                    expanded_local_pos=torch.zeros(len(slots), dtype=torch.int32),
+                    input_ids=states.all_token_ids.gpu[:, length - 1].clone(),
+                    pos=torch.full((len(slots),), length - 1),
+                    seq_lens_upper_bound_np=np.full(len(slots), length, dtype=np.int32),
+                ),
+            )
+            acted += not torch.equal(result, logits)
+    return acted

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a slot logits processor is watched, and one request of it alone."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from conformance.logits import parameters
+from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, call, limited
+from conformance.logits.parameters import WATCH_LIMIT, WATCHED_STEPS, Parameters, Read
+from conformance.logits_slot.bench import Alone, Bench
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
+
+    from conformance.history import Choice
+    from conformance.logits.parameters import Keywords
+    from conformance.logits_slot.bench import Watched
+
+
+def find(
+    plugin: type[LogitsProcessor],
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    seed: int,
+) -> Parameters:
+    """Return the parameters for a plugin: what its profile says, and what can be found out.
+
+    Raises:
+        UsageError: the profile's keywords are not those of ``SamplingParams``.
+
+    """
+    return parameters.find(
+        section,
+        origin=origin,
+        seed=seed,
+        watch=partial(_watch, plugin, model, seed),
+        acts=partial(_acts, plugin, model, seed),
+    )
+
+
+def _watch(plugin: type[LogitsProcessor], model: str, seed: int) -> Read:
+    bench = Bench(plugin, model, {("off", 0): {}}, seed)
+    read = Read((), ())
+    with suppress(PluginRaised, PluginHung), limited():
+        instance = bench.new()
+        with parameters.watching() as watched:
+            try:
+                with suppress(PluginRaised):
+                    call("validate_params", plugin.validate_params, watched.params)
+                Alone(instance, watched.params, [7, 11]).begin()
+            finally:
+                read = watched.read()
+    return read
+
+
+def _acts(plugin: type[LogitsProcessor], model: str, seed: int, keywords: Keywords) -> bool:
+    """Tell whether a request with these parameters, alone, ever gets a changed row."""
+    try:
+        bench = Bench(plugin, model, {("on", 0): keywords}, seed)
+        with limited(WATCH_LIMIT):
+            call("validate_params", plugin.validate_params, bench.params(("on", 0)))
+            return any(
+                not torch.equal(before, after)
+                for before, after in rows_alone(bench, ("on", 0), WATCHED_STEPS)
+            )
+    except (PluginHung, PluginMisshapen):
+        return True  # a request that the plugin hangs or answers wrongly for has switched it on
+    except (PluginRaised, UsageError):
+        return False
+
+
+def rows_alone(
+    bench: Bench,
+    choice: Choice,
+    steps: int,
+    *,
+    turned: bool = False,
+    prepare: Callable[[Watched], None] = lambda _: None,
+    masked: torch.Tensor | None = None,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Run one request alone and yield its logits before and after, ``[1, vocabulary]`` each.
+
+    The request gets the tokens of the bench in turn as its outputs; the logits depend on the
+    step only.
+
+    Args:
+        bench: the plugin.
+        choice: the parameter set of the request.
+        steps: how many rows.
+        turned: whether the buffers of the states are turned over before each step, as happens
+            when others are added.
+        prepare: what happens to the instance before the request comes.
+        masked: tokens that are masked in each row, a bool ``[vocabulary]``.
+
+    Raises:
+        PluginRaised: the plugin raised.
+
+    """
+    instance = bench.new()
+    prepare(instance)
+    prompt = [bench.tokens[0], bench.tokens[-1]]
+    alone = Alone(instance, bench.params(choice), prompt, turned=turned)
+    for step in range(steps):
+        before = bench.table[step : step + 1]
+        if masked is not None:
+            before = before.masked_fill(masked, -torch.inf)
+        yield before, alone.row(before[0]).unsqueeze(0)
+        alone.append(bench.tokens[step % len(bench.tokens)])
+    bench.retire(instance)

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Playing a history: the plugin in the slots of a runner, and one twin for every request alone.
+
+The twin is a fresh instance that serves one request by itself, uninterrupted, one token a step,
+from its first token on.  What a request gets among others must be what its twin gives.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import attrs
+import torch
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
+
+from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, limited, serving
+from conformance.logits.played import Kind, Line, Played, Trouble
+from conformance.logits.rows import differing, same
+from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
+from conformance.logits_slot.host import PLACEHOLDER, Host, Joining, Rows
+
+if TYPE_CHECKING:
+    from vllm.sampling_params import SamplingParams
+
+    from conformance.history import Choice, History, Request, Shape, Step
+
+#: Parts that the logits of a step are processed in, where there are several.
+PARTS = 3
+
+
+class Seen(LogitsProcessor):
+    """Stands before the plugin and keeps what each ``apply`` of a step was about."""
+
+    def __init__(self, plugin: Watched) -> None:
+        self.plugin = plugin
+        self.rows: list[tuple[torch.Tensor, torch.Tensor]] = []  #: before and after
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        return self.plugin.add_request(req_idx, sampling_params)
+
+    def apply_staged_writes(self) -> None:
+        self.rows = []
+        self.plugin.apply_staged_writes()
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        before = logits.clone()
+        after = self.plugin.apply(logits, ctx)
+        # The sampler goes on to write to the tensor that it gets back.
+        self.rows.append((before, after.clone()))
+        return after
+
+
+@attrs.define
+class _Play:
+    """The state of one playing."""
+
+    bench: Bench
+    host: Host
+    plugin: Seen
+    shape: Shape
+    twins: dict[str, Alone] = attrs.field(factory=dict)
+    requests: dict[str, Request] = attrs.field(factory=dict)
+    #: Requests that were preempted, with the outputs they will come back with.
+    paused: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
+    params: dict[str, SamplingParams] = attrs.field(factory=dict)
+    troubles: list[Trouble] = attrs.field(factory=list)
+    acted: set[Choice] = attrs.field(factory=set)
+    lines: list[Line] = attrs.field(factory=list)
+    clock: int = 0
+
+    def trouble(self, kind: Kind, message: str, name: str | None = None) -> None:
+        """Take note of what went wrong in this step."""
+        self.troubles.append(Trouble(kind, self.clock, message, name))
+
+
+def play(bench: Bench, history: History, shape: Shape) -> Played:
+    """Play a history and stop at the first step in which something goes wrong."""
+    with limited():
+        try:
+            plugin = bench.new()
+        except PluginRaised as error:
+            return Played((Trouble(Kind.CONSTRUCTOR, 0, str(error)),), frozenset())
+        seen = Seen(plugin)
+        run = _Play(bench, Host(plugin.states, seen, bench.model), seen, shape)
+        try:
+            for step in history:
+                for repetition in range(step.repeat):
+                    _step(run, step if not repetition else attrs.evolve(step, finish=(), join=()))
+                    if run.troubles:
+                        break
+                    run.clock += 1
+                if run.troubles:
+                    break
+        except PluginHung as error:
+            run.trouble(Kind.HUNG, str(error))
+        if not run.troubles:
+            for instance in (plugin, *(twin.instance for twin in run.twins.values())):
+                bench.retire(instance)
+    return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines))
+
+
+def _step(run: _Play, step: Step) -> None:
+    bench, host = run.bench, run.host
+    joining = [
+        Joining(name, run.requests[name].prompt, outputs, run.params[name])
+        for name, outputs in run.paused.items()
+        if name not in (*step.pause, *step.finish)
+    ]
+    for request in step.join:
+        run.requests[request.name] = request
+        run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
+        joining.append(Joining(request.name, request.prompt, (), run.params[request.name]))
+    pause = [name for name in step.pause if name in host.running]
+    finish = [name for name in step.finish if name in host.running]
+    for name in pause:
+        run.paused[name] = tuple(host.outputs[name])
+    for name in (*step.finish, *(joined.name for joined in joining)):
+        run.paused.pop(name, None)
+    for name in step.finish:
+        del run.requests[name]
+    try:
+        host.schedule(
+            finish=finish, pause=pause, join=joining, rest=step.rest, chunk=dict(step.chunk)
+        )
+        _note(run, step, [joined.name for joined in joining])
+        _check_params(run)
+        if host.scheduled and not run.troubles:
+            _sample(run, dict(step.draft))
+    except PluginRaised as error:
+        run.trouble(Kind.RAISED, str(error))
+    except PluginMisshapen as error:
+        run.trouble(_ALONE[type(error)], str(error))
+
+
+def _sample(run: _Play, guesses: dict[str, int]) -> None:
+    """Process and judge the rows of a step, and give each request its tokens."""
+    host, bench = run.host, run.bench
+    rows = host.prepare({name: _guess(run, name, count) for name, count in guesses.items()})
+    index = [
+        bench.logits_row(host.prompts[name], [*host.outputs[name], *_before(rows, name, number)])
+        for position, name in enumerate(rows.names)
+        for number in range(len(rows.of(position)))
+    ]
+    logits = bench.table[index]
+    host.process(logits.clone(), rows, PARTS if run.shape.parts else 1)
+    _check_params(run)
+    if run.troubles:
+        return
+    before = after = logits
+    if run.plugin.rows:
+        before, after = _joined(run, rows, logits)
+    sampled: dict[int, list[int]] = {}
+    for position, name in enumerate(rows.names):
+        if host.samples(name):
+            sampled[position] = _verify(run, rows, position, before, after)
+            if run.troubles:
+                return
+    host.complete(rows, lambda position: sampled.get(position, ()))
+
+
+def _joined(run: _Play, rows: Rows, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Put the parts of a step together; parts that nobody needed were not processed."""
+    before, after = logits.clone(), logits.clone()
+    size = -(-len(rows.names) // (PARTS if run.shape.parts else 1))
+    parts = iter(run.plugin.rows)
+    for start in range(0, len(rows.names), size):
+        end = min(start + size, len(rows.names))
+        if run.host.sampler.needs_logits_processing[rows.slots_np[start:end]].any():
+            part = slice(rows.starts[start], rows.starts[end])
+            before[part], after[part] = next(parts)
+    return before, after
+
+
+def _verify(
+    run: _Play, rows: Rows, position: int, before: torch.Tensor, after: torch.Tensor
+) -> list[int]:
+    """Judge the rows of one request that tokens are sampled from; return the tokens."""
+    name = rows.names[position]
+    drafts = rows.drafts.get(name, ())
+    tokens: list[int] = []
+    for number, row in enumerate(rows.of(position)):
+        _judge_row(run, row, name, before[row], after[row])
+        if run.troubles:
+            break
+        token = _token(run, name, after[row], drafts[number : number + 1])
+        tokens.append(token)
+        run.twins[name].append(token) if name in run.twins else None
+        if drafts[number : number + 1] != (token,):
+            break  # rejected: what comes after it was guessed in vain
+    return tokens
+
+
+def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
+    """Judge one row against itself and against the request's twin."""
+    choice = run.requests[name].choice
+    slot = run.host.slot(name)
+    changed = not torch.equal(before, after)
+    if changed and choice[0] == "on":
+        run.acted.add(choice)
+    kind = message = None
+    expected = before
+    if changed and choice[0] == "off":
+        kind = Kind.OPT_OUT
+        message = "the row of a request that did not opt in was changed"
+    elif changed and not run.plugin.plugin.answers[slot]:
+        kind = Kind.ANSWER
+        message = "the row of a request was changed for which add_request had returned False"
+    elif changed and torch.isnan(after).any():
+        kind, message = Kind.NAN, "the row holds NaN"
+    elif changed and torch.isneginf(after).all() and torch.isfinite(before).any():
+        kind, message = Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
+    else:
+        try:
+            twin = _twin(run, name)
+            twin.processed = bool(run.host.sampler.needs_logits_processing[slot])
+            expected = twin.row(before)
+        except (PluginRaised, PluginMisshapen) as error:
+            run.troubles.append(
+                Trouble(_ALONE[type(error)], run.clock, f"{error}, for request {name} alone", name)
+            )
+            return
+        if not same(after, expected):
+            kind, message = Kind.ROW, "the row is not the one that the request gets alone"
+    if kind and message:
+        run.troubles.append(
+            Trouble(kind, run.clock, message, name, row, differing(after, expected))
+        )
+
+
+_ALONE = {
+    PluginRaised: Kind.ALONE,
+    PluginMisshapen: Kind.SHAPE,
+    PluginAnswered: Kind.ANSWER,
+    PluginWrote: Kind.MUTATED,
+}
+
+
+def _twin(run: _Play, name: str) -> Alone:
+    if name not in run.twins:
+        request = run.requests[name]
+        serving(name)
+        run.twins[name] = Alone(
+            run.bench.new(),
+            run.bench.params(request.choice, greedy=request.greedy),
+            request.prompt,
+        )
+    return run.twins[name]
+
+
+def _before(rows: Rows, name: str, number: int) -> tuple[int, ...]:
+    """Return the drafts that stand before a row of a request; placeholders are nothing."""
+    drafts = rows.drafts.get(name, ())[:number]
+    return tuple(token for token in drafts if token != PLACEHOLDER)
+
+
+def _guess(run: _Play, name: str, count: int) -> list[int]:
+    """Return tokens that speculative decoding might guess: some will be accepted."""
+    if name not in run.host.outputs:
+        return []
+    tokens, outputs = run.bench.tokens, run.host.outputs[name]
+    start = sum(run.host.prompts[name]) + 3 * len(outputs)
+    return [tokens[(start + 2 * offset) % len(tokens)] for offset in range(count)]
+
+
+def _token(run: _Play, name: str, row: torch.Tensor, draft: tuple[int, ...]) -> int:
+    """Choose the token a request gets: one that the processed row allows, as sampling would.
+
+    Every other draft is accepted, if the row allows it.
+    """
+    likeliest = int(row.argmax())
+    if run.params[name].temperature == 0:
+        return likeliest
+    offered = row[list(run.bench.tokens)].tolist()
+    allowed = [
+        token for token, logit in zip(run.bench.tokens, offered, strict=True) if logit > -math.inf
+    ]
+    if not allowed:
+        return likeliest
+    count = len(run.host.outputs[name])
+    if draft and draft[0] in allowed and (count + sum(run.host.prompts[name])) % 2:
+        return draft[0]
+    return allowed[(sum(run.requests[name].prompt) + 5 * count) % len(allowed)]
+
+
+def _check_params(run: _Play) -> None:
+    for name, request in run.requests.items():
+        if not run.bench.unchanged(run.params[name], request.choice, greedy=request.greedy):
+            run.trouble(Kind.MUTATED, "the plugin wrote to its SamplingParams", name)
+
+
+def _note(run: _Play, step: Step, joined: list[str]) -> None:
+    """Write down the step for the table that a person reads."""
+    events = [f"{name} finishes" for name in step.finish]
+    new = {request.name: request for request in step.join}
+    events += [f"{name} is preempted" for name in step.pause]
+    for name in joined:
+        slot = run.host.slot(name)
+        if name in new:
+            choice = new[name].choice
+            label = f"{choice[0]}[{choice[1]}]" + ", greedy" * new[name].greedy
+            events.append(f"{name} joins in slot {slot} ({label}, {len(new[name].prompt)} tokens)")
+        else:
+            outputs = len(run.host.outputs[name])
+            events.append(f"{name} resumes in slot {slot} with {outputs} outputs")
+    events += [f"{name} is not scheduled" for name in step.rest if name in run.host.running]
+    events += [f"{name} computes {count} of its prefill" for name, count in step.chunk]
+    events += [f"{count} drafts of {name} are verified" for name, count in step.draft]
+    slots = [f"{name}={run.host.slot(name)}" for name in run.host.running]
+    run.lines.append(
+        Line(run.clock, ", ".join(events) or "advance", " ".join(slots), tuple(run.host.running))
+    )

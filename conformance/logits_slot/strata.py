@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The strata of ``logits/slot``, and which rule is broken by what goes wrong in them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import torch
+from vllm.sampling_params import SamplingParams
+
+from conformance.history import History, Request, Shape, Step
+from conformance.logits.calls import PluginMisshapen, PluginRaised, limited
+from conformance.logits.played import Kind
+from conformance.logits.sweeps import Example, Strata
+from conformance.logits_slot.parameters import rows_alone
+from conformance.logits_slot.play import play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from conformance.history import Choice
+    from conformance.logits_slot.bench import Bench, Watched
+
+PLAIN = Shape(name="plain", title="requests join and advance")
+RECYCLED = Shape(
+    name="recycled", title="requests finish and others take over their slots", finish="replaced"
+)
+SORTED = Shape(
+    name="sorted",
+    title="requests finish, and rows are sorted in another order",
+    finish="alone",
+    chunk=True,
+    first=4,
+    prompt=4,
+)
+RESUME = Shape(
+    name="resume",
+    title="requests are preempted and resumed in other slots",
+    pause=True,
+    join_later=False,
+    first=3,
+)
+CHUNK = Shape(name="chunk", title="prompts are computed in chunks", chunk=True, prompt=6)
+DRAFTS = Shape(
+    name="drafts", title="several drafts are verified in a step", draft=True, repeat=False, steps=7
+)
+PARTS = Shape(name="parts", title="logits are processed in parts", parts=True, first=5, live=7)
+SKIPPED = Shape(
+    name="skipped",
+    title="steps without apply: nobody needs it, or a request is not scheduled",
+    finish="free",
+    idle=True,
+    rest=True,
+    steps=9,
+    live=4,
+)
+EVERYTHING = Shape(
+    name="everything",
+    title="everything at once",
+    finish="free",
+    idle=True,
+    pause=True,
+    chunk=True,
+    rest=True,
+    draft=True,
+    parts=True,
+    first=4,
+    prompt=5,
+)
+
+#: The rule that each stratum is about.
+RULE_OF_SHAPE = {
+    PLAIN: "LS-03",
+    RECYCLED: "LS-06",
+    SORTED: "LS-07",
+    RESUME: "LS-08",
+    CHUNK: "LS-09",
+    DRAFTS: "LS-10",
+    PARTS: "LS-11",
+    SKIPPED: "LS-12",
+    EVERYTHING: "LS-03",
+}
+
+#: Strata that must be clean before trouble in another one says anything about its own rule.
+BUILT_ON = {
+    RECYCLED: (PLAIN,),
+    CHUNK: (PLAIN,),
+    SORTED: (PLAIN, CHUNK),
+    RESUME: (PLAIN, RECYCLED),
+    DRAFTS: (PLAIN,),
+    PARTS: (PLAIN,),
+    SKIPPED: (PLAIN, RECYCLED),
+}
+
+#: Rules about single calls, in whatever stratum they go wrong.
+RULE_OF_KIND = {
+    Kind.SHAPE: "LS-20",
+    Kind.NAN: "LS-21",
+    Kind.NO_TOKEN: "LS-21",
+    Kind.MUTATED: "LS-16",
+    Kind.HUNG: "LS-24",
+    Kind.ANSWER: "LS-14",
+    Kind.CONSTRUCTOR: "LS-02",
+    Kind.ALONE: "LS-22",
+    Kind.RAISED: "LS-22",
+}
+
+#: Rules about where state is read from: such trouble shows anywhere.
+ANYWHERE = frozenset(("LS-07", "LS-17", "LS-18"))
+
+_ROWS = (Kind.ROW, Kind.OPT_OUT)
+
+#: Steps for which a request runs alone to find out what its rows depend on.
+_STEPS = 8
+
+#: What a slot holds where a request was before.
+_STALE = 13
+
+
+def run(bench: Bench, shape: Shape, drawn: History) -> Example:
+    """Play one history, and where rows differ find out what they depend on."""
+    played = play(bench, drawn, shape)
+    choices = {request.name: request.choice for step in drawn for request in step.join}
+    owners = []
+    for trouble in played.troubles:
+        cause = None
+        if trouble.kind in (*_ROWS, Kind.ANSWER, Kind.RAISED) and trouble.request is not None:
+            cause = _cause(bench, choices[trouble.request])
+        owners.append((cause,) if cause else broken(shape, trouble.kind))
+    return Example(shape, drawn, played, tuple(owners))
+
+
+def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
+    """Return the rules that trouble of a kind breaks in a stratum."""
+    if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape == PLAIN):
+        return (RULE_OF_KIND[kind],)
+    if kind is Kind.OPT_OUT and shape == PLAIN:
+        return ("LS-04",)
+    if kind is Kind.RAISED:
+        return (RULE_OF_SHAPE[shape], RULE_OF_KIND[kind])
+    return (RULE_OF_SHAPE[shape],)
+
+
+def _cause(bench: Bench, choice: Choice) -> str | None:
+    """Return the rule about where state is read from that explains why rows differ, if any.
+
+    Only what makes a difference to the request alone counts.  This decides which rule a
+    difference that was found in a real history belongs to.
+    """
+    with suppress(PluginRaised, PluginMisshapen), limited():
+        plain, again = _rows(bench, choice), _rows(bench, choice)
+        if not _equal(plain, again):
+            return None  # random: nothing follows from a comparison
+        if not _equal(plain, _rows(bench, choice, turned=True)):
+            return "LS-17"
+        if not _equal(plain, _rows(bench, choice, prepare=_stale)):
+            return "LS-18"
+        if not _equal(plain, _rows(bench, choice, prepare=_neighbour)):
+            return "LS-07"
+    return None
+
+
+def _rows(
+    bench: Bench,
+    choice: Choice,
+    *,
+    turned: bool = False,
+    prepare: Callable[[Watched], None] = lambda _: None,
+) -> list[torch.Tensor]:
+    rows = rows_alone(bench, choice, _STEPS, turned=turned, prepare=prepare)
+    return [after for _, after in rows]
+
+
+def _equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _stale(instance: Watched) -> None:
+    """Leave in the slots what requests leave there that have finished."""
+    states = instance.states
+    states.all_token_ids.gpu.fill_(_STALE)
+    states.total_len.gpu.fill_(_STALE)
+
+
+def _neighbour(instance: Watched) -> None:
+    """Have a request in the first slot that runs and is not scheduled: rows start at zero."""
+    states, params = instance.states, SamplingParams()
+    states.add_request("neighbour", 1, [_STALE], 0, 1)
+    with torch.inference_mode():
+        instance.add_request(states.req_id_to_index["neighbour"], params)
+        states.apply_staged_writes()
+        instance.apply_staged_writes()
+
+
+def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> Iterable[History]:
+    """Return the histories written by hand for a stratum."""
+    on = [choice for choice in choices if choice[0] == "on"]
+    off = [choice for choice in choices if choice[0] == "off"]
+    if not on:
+        return ()
+    first, second, other = on[0], on[-1], (off or on)[0]
+    prompt = tuple(tokens[:2])
+    if name == "recycled":
+        return [
+            (
+                Step(join=(Request("A", prompt, first), Request("B", prompt, second))),
+                Step(repeat=2),
+                Step(finish=("A",), join=(Request("C", prompt, other),)),
+                Step(repeat=3),
+                Step(finish=("B", "C"), join=(Request("D", prompt, first),)),
+                Step(repeat=3),
+            )
+        ]
+    if name == "resume":
+        return [
+            (
+                Step(join=(Request("A", prompt, first), Request("B", prompt, second))),
+                Step(repeat=3),
+                Step(pause=("A",)),
+                Step(),
+                Step(repeat=3),
+            )
+        ]
+    if name == "skipped":
+        return [
+            (
+                Step(join=(Request("A", prompt, first), Request("B", prompt, other))),
+                Step(repeat=2),
+                Step(rest=("A",), repeat=3),
+                Step(repeat=3),
+            )
+        ]
+    return ()
+
+
+STRATA = Strata(
+    rule_of=RULE_OF_SHAPE,
+    rule_of_kind=RULE_OF_KIND,
+    built_on=BUILT_ON,
+    times={RECYCLED: 2, DRAFTS: 2},
+    plain=PLAIN,
+    everything=EVERYTHING,
+    run=run,
+    classics=classics,
+)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker needs to know of ``logits/slot``: is a class one, and how is it judged.
+
+What drives a plugin replaces parts of torch, so it is imported where a plugin is tried only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from conformance import history
+from conformance.counterexample.source import decoded
+from conformance.logits.calls import PluginHung, PluginRaised
+from conformance.logits.configuration import vllm_config
+from conformance.logits.parameters import Parameters
+from conformance.logits.processes import Untouched
+from conformance.rules import Evidence
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+BASE = "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor"
+
+#: Methods that only a slot logits processor has.
+_METHODS = ("add_request", "apply_staged_writes")
+
+
+def recognises(cls: type) -> bool:
+    """Tell whether a class is a slot logits processor."""
+    try:
+        from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
+    except ImportError:
+        return False  # a vLLM before 0.31
+    return issubclass(cls, LogitsProcessor) and cls is not LogitsProcessor
+
+
+def meant(cls: type) -> bool:
+    """Tell whether the author plainly meant a slot logits processor."""
+    return any(callable(getattr(cls, name, None)) for name in _METHODS)
+
+
+def effective_parameters(
+    cls: type,
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    seed: int,
+) -> Parameters:
+    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile."""
+    from conformance.logits_slot import parameters
+
+    try:
+        return parameters.find(cls, section, origin=origin, model=model, seed=seed)
+    except (PluginRaised, PluginHung):
+        # The rules will say so; here it means only that nothing could be found out.
+        on, off = section.get("on", []), section.get("off", [{}])
+        return Parameters(
+            origin or "none", bool(on), tuple(on), tuple(off), tuple(section.get("invalid", ()))
+        )
+
+
+def open_trial(
+    evidence: Evidence,
+    cls: type,
+    plugin: Plugin,
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    settings: Settings,
+    folder: str,
+) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
+    """Open the trial of a plugin on one kind of evidence."""
+    from conformance.logits.trial import Trial
+    from conformance.logits_slot.bench import Bench
+    from conformance.logits_slot.simulator import CONTRACT
+
+    vllm_config(model)  # takes a while, and every process needs it
+    # Before the class is touched for the first time.
+    untouched = Untouched.fork(cls) if evidence is Evidence.SIMULATOR else None
+    found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
+    bench = Bench(cls, model, found.choices(), settings.seed)
+    if untouched is not None:
+        return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
+    module = importlib.import_module(f"conformance.logits_slot.{evidence.value}")
+    return module.Trial(plugin, found, bench, model, settings, folder)
+
+
+def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:
+    """Play a counterexample again; return the kinds of trouble there are now, and a message.
+
+    Where the counterexample is none that this version could have written, it is ``unreadable``.
+    """
+    from conformance.logits_slot.bench import Bench
+    from conformance.logits_slot.play import play
+    from conformance.logits_slot.strata import STRATA
+
+    try:
+        choices = {
+            (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"])
+            for entry in counterexample["parameters"]
+        }
+        bench = Bench(cls, model, choices, counterexample["seed"])
+        shape = STRATA.named(counterexample["stratum"])
+        steps = history.from_json(counterexample["history"])
+    except (LookupError, TypeError, ValueError, UsageError) as error:
+        return ["unreadable"], f"{type(error).__name__}: {error}"
+    played = play(bench, steps, shape)
+    kinds = [trouble.kind.value for trouble in played.troubles]
+    return kinds, "; ".join(trouble.message for trouble in played.troubles)
