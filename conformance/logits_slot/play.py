@@ -37,13 +37,16 @@ class Seen(LogitsProcessor):
         self.rows: list[tuple[torch.Tensor, torch.Tensor]] = []  #: before and after
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """Pass a request on."""
         return self.plugin.add_request(req_idx, sampling_params)
 
     def apply_staged_writes(self) -> None:
+        """Begin a step."""
         self.rows = []
         self.plugin.apply_staged_writes()
 
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        """Pass logits on, and keep them as they were before and after."""
         before = logits.clone()
         after = self.plugin.apply(logits, ctx)
         # The sampler goes on to write to the tensor that it gets back.
@@ -241,7 +244,7 @@ def _twin(run: _Play, name: str) -> Alone:
         request = run.requests[name]
         serving(name)
         run.twins[name] = Alone(
-            run.bench.new(),
+            run.bench.new(trusted=True),
             run.bench.params(request.choice, greedy=request.greedy),
             request.prompt,
         )
