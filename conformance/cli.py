@@ -280,6 +280,7 @@ def _show_certificates(
             continue
         console.print(summary.table(document, width=console.width))
         console.print(summary.known(document), end="", soft_wrap=True)
+        console.print(summary.notes(document), end="")
         folder = settings.report / report_folder(settings, plugin).name
         console.print(f"certificate: {folder}", style="dim", markup=False, soft_wrap=True)
         console.print()

@@ -12,6 +12,7 @@ import math
 import platform
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -22,6 +23,7 @@ import attrs
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.generations import all_generations, named
+from conformance.rules import nearest
 from conformance.settings import UsageError
 from conformance.target import LoadFailure, Plugin, Target
 from conformance.verdict import RuleResult, Verdict
@@ -144,20 +146,28 @@ def _plugins(target: Target) -> list[Plugin]:
     try:
         if target.qualname is not None:
             cls = targets.load_class(target)
-            generation, broken = _generation(cls)
-            return [_describe(target, cls.__qualname__, generation, source, broken)]
+            served = _generations(cls, target)
+            return [
+                _describe(
+                    target, cls.__qualname__, generation, source, broken, many=len(served) > 1
+                )
+                for generation, broken in served
+            ]
         module = targets.load_module(target)
     except LoadFailure as error:
         # Nothing is known of the class but its source: the first interface answers for it.
-        return [_describe(target, target.qualname, all_generations()[0], source, str(error))]
+        generation = named(target.generation) if target.generation else all_generations()[0]
+        return [_describe(target, target.qualname, generation, source, str(error))]
     classes = targets.classes_of(module)
-    judged = [(cls, *_generation(cls)) for cls in classes]
+    judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
     plugins = [entry for entry in judged if entry[2] is None and not inspect.isabstract(entry[0])]
     # Beside plugins, a class that is abstract or merely looks like one is a base or a helper;
     # alone, it is what the author meant.
+    chosen = plugins or [entry for entry in judged if _meant(entry[0])]
+    count = Counter(cls for cls, *_ in chosen)
     found = [
-        _describe(target, cls.__qualname__, generation, source, broken)
-        for cls, generation, broken in plugins or [e for e in judged if _meant(e[0])]
+        _describe(target, cls.__qualname__, generation, source, broken, many=count[cls] > 1)
+        for cls, generation, broken in chosen
     ]
     if not found:
         names = ", ".join(cls.__name__ for cls in classes) or "none"
@@ -168,17 +178,29 @@ def _plugins(target: Target) -> list[Plugin]:
     return found
 
 
-def _generation(cls: type) -> tuple[Generation, str | None]:
-    """Return the generation of a class, and why it cannot be a plugin of it."""
+def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None]]:
+    """Return the generations of a class, or one and why it cannot be a plugin of it.
+
+    Raises:
+        UsageError: the target asks for a generation that there is not.
+
+    """
     suites = [(g, importlib.import_module(g.suite)) for g in all_generations()]
+    names = [generation.name for generation, _ in suites]
+    if target.generation is not None:
+        if target.generation not in names:
+            raise UsageError(
+                f"--plugin-path {target.text!r}: there is no generation {target.generation!r} "
+                f"(there are {', '.join(names)})." + nearest(target.generation, names)
+            )
+        suites = [(g, suite) for g, suite in suites if g.name == target.generation]
+    if found := [(generation, None) for generation, suite in suites if suite.recognises(cls)]:
+        return list(found)
     for generation, suite in suites:
-        if suite.recognises(cls):
-            return generation, None
-    for generation, suite in suites:
-        if suite.meant(cls):
-            return generation, f"{cls.__name__} is not a subclass of {suite.BASE}"
-    bases = ", ".join(suite.BASE for _, suite in suites)
-    return suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}"
+        if suite.meant(cls) or target.generation:
+            return [(generation, f"{cls.__name__} is not a subclass of {suite.BASE}")]
+    bases = " or ".join(suite.BASE for _, suite in suites)
+    return [(suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}")]
 
 
 def _meant(cls: type) -> bool:
@@ -191,10 +213,14 @@ def _describe(
     generation: Generation,
     source: str | None,
     broken: str | None,
+    *,
+    many: bool = False,
 ) -> Plugin:
+    """Return a plugin as data; ``many`` tells whether its class serves other generations too."""
     whole = target.qualname is None and qualname is not None
+    text = f"{target.text}:{qualname}" if whole else target.text
     return Plugin(
-        target=f"{target.text}:{qualname}" if whole else target.text,
+        target=f"{text}@{generation.name}" if many or target.generation else text,
         interface=generation.interface,
         generation=generation.name,
         module=target.module,

@@ -53,7 +53,9 @@ def replay_case(path: Path, *, python_path: Sequence[str]) -> tuple[Outcome, str
                 kinds, message = [_HANGING], str(error)
     if kinds == ["unreadable"]:
         raise UsageError(f"{path} cannot be played: {message}.")
-    where = "in this history" if found["kind"] == "history" else "in these calls"
+    where = {"history": "in this history", "check": "in its check"}.get(
+        found["kind"], "in these calls"
+    )
     if not kinds:
         return Outcome.FIXED, f"{case['rule']} holds {where} now"
     if expected in kinds:
@@ -69,12 +71,15 @@ def _expected(counterexample: dict[str, Any]) -> str:
     """Return the kind of trouble that a counterexample was written for."""
     if counterexample["kind"] == "history":
         return str(counterexample["trouble"]["kind"])
+    if counterexample["kind"] == "check":
+        return "check"
     return _HANGING if counterexample["expect"]["is"] == "returns" else "calls"
 
 
 #: What a counterexample of each kind must have.
 _NEEDED = {
     "history": {"stratum", "seed", "history", "parameters", "trouble"},
+    "check": {"rule", "seed", "parameters", "invalid"},
     "calls": {"rule", "seed", "logits", "calls", "expect", "bare"},
 }
 

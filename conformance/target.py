@@ -36,6 +36,9 @@ FORMS = (
     "entry-point:GROUP/NAME or dist:DISTRIBUTION"
 )
 
+#: What may stand after any of the forms: only one generation of a class that serves several.
+_GENERATION = re.compile(r"^(?P<form>.+)@(?P<generation>[a-z_-]+/[a-z_-]+)$")
+
 _FILE = re.compile(r"^(?P<path>.+\.py)(?::(?P<qualname>[\w.]+))?$")
 _MODULE = re.compile(r"^(?P<module>[A-Za-z_][\w.]*)(?::(?P<qualname>[\w.]+))?$")
 _PREFIXED = re.compile(r"^(?P<form>entry-point|dist):(?P<rest>.+)$")
@@ -49,6 +52,7 @@ class Target:
     module: str
     qualname: str | None = None
     root: str | None = None  #: folder that must be on ``sys.path`` for ``module`` to import
+    generation: str | None = None  #: the only one that is asked for
 
 
 @attrs.frozen(kw_only=True)
@@ -85,6 +89,9 @@ def parse(text: str, directory: Path) -> tuple[Target, ...]:
             that does not exist.
 
     """
+    if match := _GENERATION.match(text):
+        found = parse(match["form"], directory)
+        return tuple(attrs.evolve(target, generation=match["generation"]) for target in found)
     if match := _PREFIXED.match(text):
         return _entry_points(text, match["form"], match["rest"])
     if match := _FILE.match(text):

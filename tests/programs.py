@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance import target as targets
+from conformance.counterexample import FIELDS
+from conformance.generations import find_rule
 from conformance.reporting import folder
 from conformance.worker import JobDied
 
@@ -19,10 +21,15 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 #: Whatever a program may import beside the plugin and the standard library.
-ALLOWED = {"torch", "vllm"}
+ALLOWED = {"numpy", "torch", "vllm"}
 
 #: Plugins of which there is no program: what a program is made of ends with their process.
 WITHOUT = {"copies_from_null_pointer", "exits_process"}
+
+
+def has_one(result: RuleResult) -> bool:
+    """Tell whether there is a program of a failure."""
+    return bool(FIELDS & (result.counterexample or {}).keys())
 
 
 def write(specimen: Specimen, result: RuleResult, place: Path) -> Path:
@@ -33,7 +40,7 @@ def write(specimen: Specimen, result: RuleResult, place: Path) -> Path:
         "schema": 1,
         "rule": result.rule,
         "target": specimen.target,
-        "generation": "logits/batch",
+        "generation": find_rule(result.rule)[0].name,
         "message": result.message,
         "plugin": {"module": parsed.module, "qualname": parsed.qualname, "root": parsed.root},
         "counterexample": result.counterexample,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 BUILTIN = "vllm.v1.sample.logits_processor"
 REFERENCE = ROOT / "reference_plugins" / "logits_batch"
+REFERENCE_SLOT = ROOT / "reference_plugins" / "logits_slot"
 
 _PLUGIN = re.compile(r"^class (\w+)\(\w*LogitsProcessor\):", re.MULTILINE)
 
@@ -24,10 +25,20 @@ def correct() -> list[Specimen]:
 
 
 def references() -> list[Specimen]:
-    """Return the reference plugins: every class in a file that has a profile beside it."""
+    """Return the reference plugins for the V1 model runner."""
+    return _references(REFERENCE)
+
+
+def slot_references() -> list[Specimen]:
+    """Return the reference plugins for Model Runner V2."""
+    return _references(REFERENCE_SLOT)
+
+
+def _references(folder: Path) -> list[Specimen]:
+    """Return every class in a file that has a profile beside it."""
     return [
         Specimen(f"{source}:{name}", None, _section(profile))
-        for profile in sorted(REFERENCE.glob("*.conformance.toml"))
+        for profile in sorted(folder.glob("*.conformance.toml"))
         for source in (profile.with_name(profile.name.replace(".conformance.toml", ".py")),)
         for name in _PLUGIN.findall(source.read_text(encoding="utf-8"))
     ]

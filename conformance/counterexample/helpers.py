@@ -38,6 +38,7 @@ _NAMES = (
     ("collections.abc", ("Iterator",)),
     ("contextlib", ("suppress",)),
     ("pathlib", ("Path",)),
+    ("types", ("SimpleNamespace",)),
     ("torch.utils._python_dispatch", ("TorchDispatchMode",)),
     ("torch.utils._pytree", ("tree_leaves",)),
     ("vllm", ("SamplingParams",)),
@@ -46,6 +47,14 @@ _NAMES = (
     (
         "vllm.v1.sample.logits_processor",
         ("BatchUpdate", "MoveDirectionality", "_load_logitsprocs_by_fqcns"),
+    ),
+    (
+        "vllm.v1.worker.gpu.sample.logits_processor",
+        ("LogitsContext", "LogitsProcRequestState"),
+    ),
+    (
+        "vllm.v1.worker.gpu.sample.logits_processor.loader",
+        ("_load_v2_logitsprocs_by_fqcns",),
     ),
 )
 
@@ -134,7 +143,8 @@ def imports(text: str) -> str:
             group = {"torch": 1, "vllm": 2}.get(module.partition(".")[0], 0)
             names_from[group].append(f"from {module} import {', '.join(wanted)}")
     standard = "\n".join(sorted({*lines, "import os", "import sys"}) + names_from[0])
-    torch = ["import torch"] if "torch." in text else []
+    torch = ["import numpy as np"] if re.search(r"\bnp\.", text) else []
+    torch += ["import torch"] if "torch." in text else []
     parts = [standard, "\n".join(torch + names_from[1]), _QUIET, "\n".join(names_from[2])]
     return "\n\n".join(part for part in parts if part)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.counterexample import helpers, verdicts
+from conformance.counterexample import helpers, runner_program, verdicts
 from conformance.counterexample.scripts import script
 from conformance.counterexample.source import (
     WIDTH,
@@ -41,6 +41,9 @@ def program(case: Mapping[str, Any]) -> str:
 
     """
     shown = case["counterexample"]
+    if "events" in shown:
+        body, functions = runner_program.body(shown), runner_program.functions(shown)
+        return _assembled(case, (), functions, body)
     calls, bare = shown["calls"], shown["bare"]
     if shown["expect"]["is"] == "script":
         calls = helpers.EVERYTHING
@@ -52,6 +55,12 @@ def program(case: Mapping[str, Any]) -> str:
         if any(entry["do"] == "new" for entry in calls):
             body = f"CONFIG = engine_config(max_num_seqs={helpers.MOST})\n\n{body}"
     functions = helpers.used(calls, bare=bare, seed=shown["seed"], logits=shown["logits"])
+    return _assembled(case, calls, functions, body)
+
+
+def _assembled(
+    case: Mapping[str, Any], calls: Sequence[Call], functions: Sequence[str], body: str
+) -> str:
     plugin = _plugin(case, calls)
     needed = helpers.imports("\n".join([plugin, *functions, body]))
     top = f"{needed}\n{plugin}\n"
@@ -283,7 +292,9 @@ def _update(update: Mapping[str, Any] | None) -> Node:
 
 _NODES: Mapping[str, Callable[[Call], Node]] = {
     "new": _new,
-    "load": lambda entry: call("_load_logitsprocs_by_fqcns", literal([entry["fqcn"]])),
+    "load": lambda entry: call(
+        entry.get("loader", "_load_logitsprocs_by_fqcns"), literal([entry["fqcn"]])
+    ),
     "list": lambda entry: literal(entry["value"]),
     "replace": lambda entry: literal(entry["value"]),
     "set": lambda entry: literal(entry["value"]),

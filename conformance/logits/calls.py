@@ -54,6 +54,9 @@ class Observer(Protocol):
     def request(self, name: str) -> None:
         """Take note of whom the instance that is made next serves alone."""
 
+    def note(self, event: dict[str, Any]) -> None:
+        """Take note of what the host did besides calling the plugin."""
+
     def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
         """Call a function of the plugin."""
 
@@ -135,6 +138,12 @@ def misshapen(result: object, logits: torch.Tensor, shape: torch.Size) -> str | 
                 return f"apply returned a tensor of shape {list(got)}, not {list(shape)}"
             return f"apply returned a tensor of {what} {got}, not {wanted}"
     return None
+
+
+def note(do: str, states: object, **event: Any) -> None:  # noqa: ANN401 - JSON values
+    """Tell whoever observes what the host did with its states."""
+    for observer in _observers:
+        observer.note({"do": do, "of": id(states), **event})
 
 
 def made(params: SamplingParams, keywords: Mapping[str, Any]) -> None:

@@ -66,6 +66,8 @@ class Contract:
     rows_alone: RowsAlone
     #: Looks for leaks in a process of its own, while the strata are played.
     forgets: Callable[[Any, Budget], Finding | None]
+    #: What else a certificate says about the plugin, without a verdict.
+    tells: Callable[[Trial], dict[str, Any]] = lambda _: {}
     #: Makes a counterexample that stands by itself.
     show: Callable[[Trial, str, Finding, dict[str, Any] | None], Any]
 
@@ -167,7 +169,7 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        return {"profile": self.parameters.document()}
+        return {"profile": self.parameters.document(), **self.contract.tells(self)}
 
     def examples(self) -> list[Example]:
         """All examples of the strata that isolate one thing."""

@@ -8,23 +8,17 @@ is kept.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import signal
-import sys
-import tempfile
 import threading
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import attrs
 
 from conformance import counterexample
 from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
 from conformance.counterexample.source import encoded
 from conformance.logits.calls import observed
+from conformance.logits.execution import Execute, document, execute
 from conformance.logits.processes import ERRANDS
 from conformance.logits.requests import admissible
 from conformance.logits_batch import excerpts
@@ -42,16 +36,10 @@ if TYPE_CHECKING:
     from conformance.logits.trial import Trial
     from conformance.logits_batch.excerpts import Shown
 
+GENERATION = "logits/batch"
+
 #: A call that hung before is given up sooner the second time.
 HANGS_AGAIN = 3.0
-
-
-@attrs.frozen
-class Execute:
-    """An errand: execute a program."""
-
-    source: str
-    what: str = "execute"
 
 
 def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
@@ -100,54 +88,17 @@ def _shortest(
     if candidates and (errand.hangs or rule in FILES_ONLY):
         return candidates[0]
     for candidate in candidates:
-        source = counterexample.program(document(rule, fqcn, {**kept, **candidate}))
+        source = counterexample.program(document(rule, fqcn, {**kept, **candidate}, GENERATION))
         status, _ = untouched.run(Execute(source))
         if status == 1:
             return candidate
     return None
 
 
-def document(rule: str, fqcn: str, case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a case document for a plugin that this process has imported."""
-    module, _, qualname = fqcn.partition(":")
-    plugin = {"module": module, "qualname": qualname, "root": None}
-    return {
-        "rule": rule,
-        "generation": "logits/batch",
-        "target": fqcn,
-        "plugin": plugin,
-        "counterexample": case,
-    }
-
-
-def execute(_: type[LogitsProcessor], errand: Execute) -> tuple[int, str]:
-    """Execute a program here; return its exit status, -1 for an exception, and what it said."""
-    said = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "program.py")
-        path.write_text(errand.source, encoding="utf-8")
-        # As for a program that Python starts with, also where it starts another one.
-        sys.argv = [str(path)]
-        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-        names = {"__name__": "__main__", "__file__": str(path)}
-        # What dumps a stack needs the real error stream.
-        with contextlib.redirect_stdout(said):
-            try:
-                exec(compile(errand.source, str(path), "exec"), names)  # noqa: S102 - our program
-                status = 0
-            except SystemExit as leaving:
-                status = leaving.code if isinstance(leaving.code, int) else 1
-            except BaseException as error:  # noqa: BLE001 - whatever the plugin raises
-                traceback.print_exc()
-                print(f"{type(error).__name__}: {error}")  # noqa: T201 - to what is returned
-                status = -1
-    return status, said.getvalue()
-
-
 def again(plugin: type[LogitsProcessor], case: Mapping[str, Any]) -> tuple[list[str], str]:
     """Execute the program of a counterexample; return kinds of trouble and a message."""
     fqcn = f"{plugin.__module__}:{plugin.__qualname__}"
-    source = counterexample.program(document(case["rule"], fqcn, case))
+    source = counterexample.program(document(case["rule"], fqcn, case, GENERATION))
     status, said = execute(plugin, Execute(source))
     failures = [line for line in said.splitlines() if line.startswith("FAILS: ")]
     message = failures[0].removeprefix("FAILS: ") if failures else said.strip().splitlines()[-1]
@@ -179,4 +130,4 @@ def _record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
     return {"calls": [entry for entry in recorder.calls if entry], "expect": expect}
 
 
-ERRANDS |= {"record": record, "execute": execute}
+ERRANDS["record"] = record

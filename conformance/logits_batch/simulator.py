@@ -14,6 +14,7 @@ from conformance.logits_batch import (
     demonstrations,
     effects,
     memory,
+    readiness,
     strata,
 )
 from conformance.logits_batch.bench import Bench
@@ -70,5 +71,6 @@ CONTRACT = Contract(
     bench=Bench,
     rows_alone=rows_alone,
     forgets=memory.look_apart,
+    tells=readiness.notes,
     show=demonstrations.shown,
 )

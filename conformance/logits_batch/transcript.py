@@ -72,6 +72,9 @@ class Recorder:
         """Take note of whom the instance that is made next serves alone."""
         self._serving = name
 
+    def note(self, event: dict[str, Any]) -> None:
+        """Nothing is done to a batch but by calls."""
+
     def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
         """Call a function of the plugin and write it down."""
         self._catch_up()

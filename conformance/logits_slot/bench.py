@@ -22,10 +22,11 @@ from conformance.logits.calls import (
     call,
     limited,
     misshapen,
+    note,
 )
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.requests import Stock
-from conformance.logits_slot.host import request_states
+from conformance.logits_slot.host import joining, request_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,14 @@ class Watched(LogitsProcessor):
 
         """
         shape = logits.shape  # the plugin may change the tensor that it was given
+        note(
+            "process",
+            self.states,
+            slots=ctx.expanded_idx_mapping.tolist(),
+            tokens=ctx.input_ids.tolist(),
+            positions=ctx.pos.tolist(),
+            logits=logits.clone(),
+        )
         before = self._kept(ctx)
         result = call("apply(logits, ctx)", self.plugin.apply, logits, ctx)
         _compare(before, self._kept(ctx))
@@ -156,6 +165,7 @@ class Bench(Stock):
         # The fastest of several: the first does what is done once, and the machine may be busy.
         if self._made == MEASURED_CONSTRUCTORS:
             self._slow = self._fastest > SLOW_CONSTRUCTOR
+        note("new", states)
         return Watched(instance, states, trusted=trusted)
 
     def construct(self, states: RequestState) -> LogitsProcessor:
@@ -185,13 +195,15 @@ class Alone:
     slot: int | None = None
     #: Steps in which others are added, who turn the buffers over.
     turned: bool = False
+    name: str = "alone"
 
     def begin(self) -> None:
         """Add the request, with the outputs that it has."""
         states = self.instance.states
         tokens = [*self.prompt, *self.outputs]
-        states.add_request("alone", len(self.prompt), tokens, 0, self.params.max_tokens or 1)
-        self.slot = states.req_id_to_index["alone"]
+        states.add_request(self.name, len(self.prompt), tokens, 0, self.params.max_tokens or 1)
+        self.slot = states.req_id_to_index[self.name]
+        joining(states, self.slot, self.params, self.prompt, self.outputs)
         with torch.inference_mode():
             self.instance.add_request(self.slot, self.params)
             states.apply_staged_writes()
@@ -200,35 +212,58 @@ class Alone:
         """Advance one step and return the processed row for logits ``[vocabulary]``."""
         if self.slot is None:
             self.begin()
-        assert self.slot is not None
-        states = self.instance.states
-        length = len(self.prompt) + len(self.outputs)
-        with torch.inference_mode():
-            if self.turned:
-                states.apply_staged_writes()
-            self.instance.apply_staged_writes()
-            if not (self.instance.answers[self.slot] or self.processed):
-                return logits  # no request needs to be processed: apply is not called
-            slots = torch.tensor([self.slot])
-            row: torch.Tensor = self.instance.apply(
-                logits.clone().unsqueeze(0),
-                LogitsContext(
-                    expanded_idx_mapping=slots,
-                    idx_mapping=slots,
-                    idx_mapping_np=np.array([self.slot], dtype=np.intp),
-                    expanded_local_pos=torch.zeros(1, dtype=torch.int32),
-                    input_ids=states.all_token_ids.gpu[self.slot, length - 1 : length].clone(),
-                    pos=torch.tensor([length - 1]),
-                    seq_lens_upper_bound_np=np.array([length], dtype=np.int32),
-                ),
-            )
-        return row[0]
+        return together([self], logits.unsqueeze(0), turned=self.turned)[0]
+
+    @property
+    def length(self) -> int:
+        """The tokens that the request has."""
+        return len(self.prompt) + len(self.outputs)
 
     def append(self, token: int) -> None:
         """Give the request its next token, as ``post_update`` does."""
         states = self.instance.states
-        length = len(self.prompt) + len(self.outputs)
+        length = self.length
         self.outputs.append(token)
         if self.slot is not None:
+            note("append", states, slot=self.slot, tokens=[token])
             states.all_token_ids.gpu[self.slot, length] = token
             states.total_len.gpu[self.slot] = length + 1
+
+
+def together(
+    requests: Sequence[Alone], logits: torch.Tensor, *, turned: bool = False
+) -> torch.Tensor:
+    """Advance requests of one instance by a step, one row each; return the processed rows.
+
+    Args:
+        requests: those of the step, in the order of their rows.
+        logits: ``[requests, vocabulary]``.
+        turned: whether others are added in this step, who turn the buffers over.
+
+    """
+    instance = requests[0].instance
+    states = instance.states
+    slots_np = np.array([request.slot for request in requests], dtype=np.intp)
+    with torch.inference_mode():
+        if turned:
+            states.apply_staged_writes()
+        note("begin", states)
+        instance.apply_staged_writes()
+        if not any(instance.answers[slot] for slot in slots_np.tolist()) and not any(
+            request.processed for request in requests
+        ):
+            return logits  # no request needs to be processed: apply is not called
+        slots = torch.from_numpy(slots_np)
+        ends = torch.tensor([request.length - 1 for request in requests])
+        return instance.apply(
+            logits.clone(),
+            LogitsContext(
+                expanded_idx_mapping=slots,
+                idx_mapping=slots,
+                idx_mapping_np=slots_np,
+                expanded_local_pos=torch.zeros(len(requests), dtype=torch.int32),
+                input_ids=states.all_token_ids.gpu[slots, ends],
+                pos=ends,
+                seq_lens_upper_bound_np=(ends + 1).numpy().astype(np.int32),
+            ),
+        )

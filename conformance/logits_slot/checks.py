@@ -24,7 +24,7 @@ from conformance.logits.rows import alike, differing, same
 from conformance.logits_slot.bench import Alone
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
-from conformance.verdict import Verdict
+from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -280,6 +280,9 @@ def never_waits(trial: Trial) -> Finding:
 def serves_full_batches(trial: Trial) -> Finding:
     """LS-27: as many requests as the engine may have, each with drafts."""
     bench: Bench = trial.bench
+    simpler = {rule for example in trial.examples() for rule in example.rules()}
+    if simpler:
+        return Finding(Verdict.NOT_VERIFIED, message=must_wait(sorted(simpler)))
     count = 4 * MAX_REQUESTS
     choices = bench.choices
     with limited():

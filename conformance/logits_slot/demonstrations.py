@@ -1,16 +1,156 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a failure to a counterexample that stands by itself."""
+"""From a failure to a counterexample that stands by itself: events, and what to expect of them.
+
+The failing history is gone through again in a process in which nothing has been done with the
+plugin before, and written down.  The shortest part of it whose program fails there too is kept.
+A failure without a history has no program; its check is made again when it is replayed.
+"""
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
+from conformance import counterexample, history
+from conformance.counterexample.source import decoded, encoded
+from conformance.logits.calls import observed
+from conformance.logits.execution import Execute, document
+from conformance.logits.played import Kind
+from conformance.logits.processes import ERRANDS
+from conformance.logits_slot.bench import Bench
+from conformance.logits_slot.journal import Journal, parts
+from conformance.logits_slot.play import play
+from conformance.logits_slot.strata import STRATA
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from conformance.logits.findings import Finding
     from conformance.logits.trial import Trial
 
+#: What is expected of the row that a trouble is about.
+_OF_ROW = {
+    Kind.ROW: {"is": "same"},
+    Kind.OPT_OUT: {"is": "unchanged", "why": "the request did not opt in"},
+    Kind.NAN: {"is": "nan"},
+    Kind.NO_TOKEN: {"is": "no-token"},
+}
+_DECLINED = {"is": "unchanged", "why": "add_request had returned False"}
+
+#: What is expected of the last call.
+_OF_CALL = {
+    Kind.SHAPE: {"is": "shape"},
+    Kind.RAISED: {"is": "raises-nothing"},
+    Kind.ALONE: {"is": "raises-nothing"},
+}
+
+
+@attrs.frozen
+class Record:
+    """An errand: go through a failing history again, and write everything down."""
+
+    model: str
+    case: Mapping[str, Any]
+    what: str = "journal"
+
 
 def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
-    """Return the counterexample of a failure."""
-    del trial, rule, finding
+    """Return the counterexample of a failure, with a program wherever a history shows it."""
+    del finding
+    bench = trial.bench
+    if case is not None and case["trouble"]["kind"] == Kind.HUNG:
+        return case  # what hung once is not waited for again
+    if case is None:
+        return {
+            "kind": "check",
+            "rule": rule,
+            "seed": bench.seed,
+            "parameters": [
+                {"choice": list(choice), "keywords": encoded(keywords)}
+                for choice, keywords in bench.parameters.items()
+            ],
+            "invalid": [encoded(keywords) for keywords in trial.parameters.invalid],
+        }
+    logits = {"vocabulary": bench.vocabulary, "tokens": list(bench.tokens)}
+    kept = {**case, "logits": logits}
+    try:
+        candidates = trial.untouched.run(Record(bench.model, case)) or []
+        for part in candidates:
+            for bare in (True, False):
+                candidate = {**kept, **part, "bare": bare}
+                source = counterexample.program(
+                    document(rule, trial.fqcn, candidate, "logits/slot")
+                )
+                status, _ = trial.untouched.run(Execute(source))
+                if status == 1:
+                    return candidate
+    except (EOFError, OSError):
+        pass  # the plugin ends the process that it is in
     return case
+
+
+def record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
+    """Play a failing history again; return parts of what was done, with what to expect."""
+    try:
+        return _record(plugin, errand)
+    except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
+        traceback.print_exc()
+        return None
+
+
+def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
+    case = errand.case
+    choices = {
+        (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"])
+        for entry in case["parameters"]
+    }
+    bench = Bench(plugin, errand.model, choices, case["seed"])
+    journal = Journal(bench)
+    with observed(journal):
+        played = play(bench, history.from_json(case["history"]), STRATA.named(case["stratum"]))
+    if not played.troubles:
+        return None
+    trouble = played.troubles[0]
+    kind = Kind(trouble.kind)
+    if kind in _OF_CALL:
+        return list(parts(journal, _of_call(journal, kind))) if _of_call(journal, kind) else None
+    answered = kind is Kind.ANSWER and trouble.row is None
+    if answered:
+        join = next(e for e in reversed(journal.events) if e["do"] == "join")
+        join["to"] = "answer"
+        return list(parts(journal, {"is": "bool"}))
+    if kind is Kind.ANSWER:
+        expect = dict(_DECLINED)
+    elif kind in _OF_ROW:
+        expect = dict(_OF_ROW[kind])
+    else:
+        return None
+    return list(parts(journal, _of_row(journal, expect)))
+
+
+def _of_call(journal: Journal, kind: Kind) -> dict[str, Any]:
+    """Return what is expected of the call that went wrong."""
+    if kind is Kind.SHAPE:
+        last = next(e for e in reversed(journal.events) if e["do"] == "process")
+        last["to"] = "result"
+    return dict(_OF_CALL[kind])
+
+
+def _of_row(journal: Journal, expect: dict[str, Any]) -> dict[str, Any]:
+    """Mark the calls that gave the row and the row that it should be."""
+    judged = journal.judged
+    assert judged is not None
+    processed = [e for e in journal.events if e["do"] == "process"]
+    slot, request = judged["slot"], judged["request"]
+    got = next(e for e in reversed(processed) if e["name"] == "batch" and slot in e["slots"])
+    got["to"] = "result"
+    rows = [row for row, of in enumerate(got["slots"]) if of == slot]
+    if expect["is"] == "same":
+        alone = [e for e in processed if e["name"] == f"alone {request}"]
+        alone[-1]["to"] = "expected"
+    return {**expect, "row": rows[judged["number"]], "request": request}
+
+
+ERRANDS["journal"] = record

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from conformance.engine import kernels
+from conformance.logits.calls import note
 from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, vllm_config
 
 kernels.install()
@@ -58,6 +59,24 @@ def request_states(vocabulary: int, max_requests: int = MAX_REQUESTS) -> Request
         num_speculative_steps=MOST_DRAFTS,
         vocab_size=vocabulary,
         device=CPU,
+    )
+
+
+def joining(
+    states: RequestState,
+    slot: int,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    outputs: Sequence[int],
+) -> None:
+    """Tell whoever observes that a request is about to be added."""
+    note(
+        "join",
+        states,
+        slot=slot,
+        params=params,
+        prompt=list(prompt),
+        outputs=list(outputs),
     )
 
 
@@ -169,11 +188,15 @@ class Host:
                 0,
                 request.params.max_tokens or 1,
             )
+            joining(
+                states, self.slot(request.name), request.params, request.prompt, request.outputs
+            )
             with torch.inference_mode():
                 self.sampler.add_request(self.slot(request.name), request.params)
         with torch.inference_mode():
             if join:
                 states.apply_staged_writes()
+            note("begin", states)
             self.sampler.apply_staged_writes()
         np.minimum(
             states.num_computed_tokens_np,
@@ -306,6 +329,7 @@ class Host:
                 sampled[position, : len(tokens)] = torch.tensor(tokens)
                 counts[position] = len(tokens)
                 rejected[position] = len(rows.of(position)) - len(tokens)
+                note("append", states, slot=self.slot(name), tokens=tokens)
             self.outputs[name] += tokens
         post_update(
             rows.slots,

@@ -14,7 +14,14 @@ import attrs
 import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
-from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, limited, serving
+from conformance.logits.calls import (
+    PluginHung,
+    PluginMisshapen,
+    PluginRaised,
+    limited,
+    note,
+    serving,
+)
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
@@ -127,13 +134,15 @@ def _step(run: _Play, step: Step) -> None:
             finish=finish, pause=pause, join=joining, rest=step.rest, chunk=dict(step.chunk)
         )
         _note(run, step, [joined.name for joined in joining])
+        note("step", host.states, step=run.clock, note=run.lines[-1].events)
         _check_params(run)
         if host.scheduled and not run.troubles:
             _sample(run, dict(step.draft))
-    except PluginRaised as error:
-        run.trouble(Kind.RAISED, str(error))
-    except PluginMisshapen as error:
-        run.trouble(_ALONE[type(error)], str(error))
+    except (PluginRaised, PluginMisshapen) as error:
+        if len(run.lines) <= run.clock:
+            _note(run, step, [joined.name for joined in joining])
+        kind = Kind.RAISED if isinstance(error, PluginRaised) else _ALONE[type(error)]
+        run.trouble(kind, str(error))
 
 
 def _sample(run: _Play, guesses: dict[str, int]) -> None:
@@ -179,10 +188,11 @@ def _verify(
     run: _Play, rows: Rows, position: int, before: torch.Tensor, after: torch.Tensor
 ) -> list[int]:
     """Judge the rows of one request that tokens are sampled from; return the tokens."""
-    name = rows.names[position]
+    host, name = run.host, rows.names[position]
     drafts = rows.drafts.get(name, ())
     tokens: list[int] = []
     for number, row in enumerate(rows.of(position)):
+        note("judge", host.states, slot=host.slot(name), number=number, request=name)
         _judge_row(run, row, name, before[row], after[row])
         if run.troubles:
             break
@@ -298,18 +308,18 @@ def _note(run: _Play, step: Step, joined: list[str]) -> None:
     new = {request.name: request for request in step.join}
     events += [f"{name} is preempted" for name in step.pause]
     for name in joined:
-        slot = run.host.slot(name)
+        slot = run.host.states.req_id_to_index.get(name, "-")
         if name in new:
             choice = new[name].choice
             label = f"{choice[0]}[{choice[1]}]" + ", greedy" * new[name].greedy
             events.append(f"{name} joins in slot {slot} ({label}, {len(new[name].prompt)} tokens)")
         else:
-            outputs = len(run.host.outputs[name])
+            outputs = len(run.host.outputs.get(name, ()))
             events.append(f"{name} resumes in slot {slot} with {outputs} outputs")
     events += [f"{name} is not scheduled" for name in step.rest if name in run.host.running]
     events += [f"{name} computes {count} of its prefill" for name, count in step.chunk]
     events += [f"{count} drafts of {name} are verified" for name, count in step.draft]
-    slots = [f"{name}={run.host.slot(name)}" for name in run.host.running]
+    slots = [f"{name}={slot}" for name, slot in run.host.states.req_id_to_index.items()]
     run.lines.append(
         Line(run.clock, ", ".join(events) or "advance", " ".join(slots), tuple(run.host.running))
     )

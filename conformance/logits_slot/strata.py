@@ -13,6 +13,7 @@ from conformance.history import History, Request, Shape, Step
 from conformance.logits.calls import PluginMisshapen, PluginRaised, limited
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
+from conformance.logits_slot.bench import Alone, together
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import play
 
@@ -86,7 +87,7 @@ RULE_OF_SHAPE = {
 BUILT_ON = {
     RECYCLED: (PLAIN,),
     CHUNK: (PLAIN,),
-    SORTED: (PLAIN, CHUNK),
+    SORTED: (PLAIN, RECYCLED, CHUNK),
     RESUME: (PLAIN, RECYCLED),
     DRAFTS: (PLAIN,),
     PARTS: (PLAIN,),
@@ -158,6 +159,8 @@ def _cause(bench: Bench, choice: Choice) -> str | None:
             return "LS-18"
         if not _equal(plain, _rows(bench, choice, prepare=_neighbour)):
             return "LS-07"
+        if not _equal(_in_order(bench, choice, turns=False), _in_order(bench, choice, turns=True)):
+            return "LS-07"
     return None
 
 
@@ -170,6 +173,27 @@ def _rows(
 ) -> list[torch.Tensor]:
     rows = rows_alone(bench, choice, _STEPS, turned=turned, prepare=prepare)
     return [after for _, after in rows]
+
+
+def _in_order(bench: Bench, choice: Choice, *, turns: bool) -> list[torch.Tensor]:
+    """Return the rows of a request beside another one; with ``turns``, rows change places."""
+    instance = bench.new()
+    off = next((other for other in bench.parameters if other[0] == "off"), choice)
+    pair = [
+        Alone(instance, bench.params(each), [bench.tokens[0], bench.tokens[-1]], name=name)
+        for name, each in (("first", choice), ("second", off))
+    ]
+    for alone in pair:
+        alone.begin()
+    found = []
+    for step in range(_STEPS):
+        order = pair[::-1] if turns and step % 3 else pair
+        rows = together(order, bench.table[step].repeat(2, 1))
+        found.append(rows[order.index(pair[0])])
+        for alone in pair:
+            alone.append(bench.tokens[step % len(bench.tokens)])
+    bench.retire(instance)
+    return found
 
 
 def _equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:

@@ -16,7 +16,8 @@ from conformance.logits.configuration import vllm_config
 from conformance.logits.parameters import Parameters
 from conformance.logits.processes import Untouched
 from conformance.rules import Evidence
-from conformance.settings import UsageError
+from conformance.settings import Budget, UsageError
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,6 +96,7 @@ def open_trial(
 def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:
     """Play a counterexample again; return the kinds of trouble there are now, and a message.
 
+    A failure without a history is shown by its check again, and its trouble is ``check``.
     Where the counterexample is none that this version could have written, it is ``unreadable``.
     """
     from conformance.logits_slot.bench import Bench
@@ -102,6 +104,8 @@ def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple
     from conformance.logits_slot.strata import STRATA
 
     try:
+        if counterexample["kind"] == "check":
+            return _check_again(cls, counterexample, model)
         choices = {
             (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"])
             for entry in counterexample["parameters"]
@@ -114,3 +118,25 @@ def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple
     played = play(bench, steps, shape)
     kinds = [trouble.kind.value for trouble in played.troubles]
     return kinds, "; ".join(trouble.message for trouble in played.troubles)
+
+
+def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
+    from conformance.logits.trial import Trial
+    from conformance.logits_slot.bench import Bench
+    from conformance.logits_slot.simulator import CONTRACT
+
+    untouched = Untouched.fork(cls)
+    entries = counterexample["parameters"]
+    on, off = (
+        tuple(decoded(entry["keywords"]) for entry in entries if entry["choice"][0] == kind)
+        for kind in ("on", "off")
+    )
+    invalid = tuple(decoded(keywords) for keywords in counterexample["invalid"])
+    parameters = Parameters("replay", True, on, off, invalid)  # noqa: FBT003 - as declared
+    bench = Bench(cls, model, parameters.choices(), counterexample["seed"])
+    fqcn = f"{cls.__module__}:{cls.__qualname__}"
+    trial = Trial(CONTRACT, cls, fqcn, parameters, bench, Budget.STANDARD, untouched, survey=True)
+    result = trial.check(counterexample["rule"])
+    trial.close()
+    failed = result.verdict is Verdict.FAIL
+    return (["check"] if failed else []), result.message or ""

@@ -82,6 +82,7 @@ def build(
             "seconds": seconds,
         },
         "profile": profile,
+        "notes": list(context.get("notes", ())),
         "rules": [_rule(verdict, generation) for verdict in verdicts],
         "not_asked": [
             rule.id for rule in generation.rules if not set(rule.evidence) & set(settings.evidence)

@@ -50,7 +50,7 @@ def write_case(case: Mapping[str, Any], folder: Path) -> None:
     """Write a case document, and beside it the program that it holds the calls of."""
     path = folder / f"{case['rule']}.json"
     certificate.write_whole(path, json.dumps(case, indent=2, ensure_ascii=False) + "\n")
-    if "calls" in case["counterexample"]:
+    if FIELDS & case["counterexample"].keys():
         certificate.write_whole(path.with_suffix(".py"), program(case))
 
 

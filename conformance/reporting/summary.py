@@ -82,6 +82,16 @@ def known(certificate: Mapping[str, Any]) -> Text:
     return text
 
 
+def notes(certificate: Mapping[str, Any]) -> Text:
+    """Return what else there is to say of a plugin, without a verdict."""
+    text = Text(style="dim")
+    for note in certificate.get("notes", ()):
+        text.append(f"{note['about']}:\n")
+        for sentence in note["says"]:
+            text.append(f"  - {sentence}\n")
+    return text
+
+
 def headline(certificate: Mapping[str, Any]) -> Text:
     """Return the verdict on one line: target, verdict, counts."""
     verdict = conclusion(certificate)
@@ -115,6 +125,7 @@ def text(certificate: Mapping[str, Any], *, width: int = 100, colour: bool = Fal
     console.print(headline(certificate))
     console.print(table(certificate, width=width))
     console.print(known(certificate), end="")
+    console.print(notes(certificate), end="")
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Correct slot plugins pass everything: ours, and unusual ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from specimens import slot_references
+from support import UNUSUAL_SLOT, certify, gallery
+
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [*slot_references(), *gallery(UNUSUAL_SLOT)],
+    ids=lambda specimen: specimen.label,
+)
+def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A correct plugin passes every rule that applies to it."""
+    results = certify(zygote, specimen, tmp_path)
+
+    broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+    assert set(broken) == set(specimen.advice), broken
+    assert results["LS-03"].acted

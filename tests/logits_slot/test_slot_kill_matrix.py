@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every defective slot plugin fails by the rule that is about its fault, in a short history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from programs import ALLOWED, execute, has_one, imported, write
+from support import DEFECTIVE_SLOT, certify, gallery
+
+from conformance.logits_slot.catalogue import RULES
+from conformance.rules import Evidence
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+MARKS = {
+    Evidence.SIMULATOR: (),
+    Evidence.OFFLINE: (pytest.mark.engine,),
+    Evidence.SERVER: (pytest.mark.server,),
+}
+MOST_STEPS = 6
+
+#: Rules that live engines alone decide, each by a test of its own.
+LIVE = {rule.id for rule in RULES if Evidence.SIMULATOR not in rule.evidence}
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [
+        pytest.param(specimen, id=specimen.name, marks=MARKS[specimen.evidence])
+        for specimen in gallery(DEFECTIVE_SLOT)
+    ],
+)
+def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A defective plugin fails by its rule's id; where a history shows it, a program does, too."""
+    assert specimen.rule is not None
+    evidence = (specimen.evidence,)
+    results = certify(zygote, specimen, tmp_path, rules={specimen.rule}, evidence=evidence)
+    result = results[specimen.rule]
+
+    assert result.verdict is Verdict.FAIL, result.message
+    assert result.message
+    case = result.counterexample
+    if case is None or case["kind"] != "history":
+        return
+    assert len(case["history"]) <= MOST_STEPS
+    if case["trouble"]["kind"] in ("hung", "mutated"):
+        return
+    assert has_one(result)
+    path = write(specimen, result, tmp_path)
+    source = path.read_text(encoding="utf-8")
+    assert imported(source) <= ALLOWED | {specimen.name}
+    status, said = execute(zygote, path)
+    assert status == 1, said
+    assert "FAILS: " in said
+    assert "expected" in said
+
+
+def test_every_rule_has_a_defective_plugin() -> None:
+    """No rule that the simulator decides is without a plugin that it catches."""
+    caught = {specimen.rule for specimen in gallery(DEFECTIVE_SLOT)}
+
+    assert {rule.id for rule in RULES} - caught <= LIVE
