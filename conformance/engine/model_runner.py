@@ -49,6 +49,13 @@ def environment(runner: Runner) -> dict[str, str]:
     return variables
 
 
+def described(runner: Runner, device: str) -> str:
+    """Return what a certificate says about a runner."""
+    if runner == "v1" or device != "cpu":
+        return runner.upper()
+    return "V2 on a CPU: its Triton kernels were replaced, since no GPU ran them"
+
+
 def python_path(runner: Runner, device: str) -> list[str]:
     """Return what a new process needs on ``PYTHONPATH`` for its engines to run a runner.
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from vllm.sampling_params import SamplingParams
 
+    from conformance.logits.ledger import Ledger
+    from conformance.logits.workload import Job
     from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.ledger import Ledger
     from conformance.logits_batch.recording import Recorded
-    from conformance.logits_batch.workload import Job
 
 #: What a row has just been through, and the rule that is about it.
 RULE_OF_EVENT = {

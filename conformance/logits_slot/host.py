@@ -155,6 +155,7 @@ class Host:
         join: Sequence[Joining] = (),
         rest: Sequence[str] = (),
         chunk: Mapping[str, int] | None = None,
+        scheduled: Mapping[str, int] | None = None,
     ) -> None:
         """Update the states for a step, up to and including the plugin's ``apply_staged_writes``.
 
@@ -167,6 +168,8 @@ class Host:
             join: requests that are new, or resumed.
             rest: requests that keep their slot and are not scheduled.
             chunk: tokens to compute, where fewer than the whole prefill.
+            scheduled: instead of ``rest`` and ``chunk``: tokens to compute, in the scheduler's
+                order.
 
         """
         states = self.states
@@ -209,6 +212,8 @@ class Host:
             for name in self.running
             if name not in rest
         }
+        if scheduled is not None:
+            self.scheduled = dict(scheduled)
 
     def remaining(self, name: str) -> int:
         """Return how many tokens of a request's prefill are to be computed."""

@@ -89,8 +89,10 @@ def open_trial(
     bench = Bench(cls, model, found.choices(), settings.seed)
     if untouched is not None:
         return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
-    module = importlib.import_module(f"conformance.logits_slot.{evidence.value}")
-    return module.Trial(plugin, found, bench, model, settings, folder)
+    live = importlib.import_module("conformance.logits_slot.live")
+    module = importlib.import_module(f"conformance.logits.{evidence.value}")
+    watch = (live.Watch(),) if evidence is Evidence.OFFLINE else ()
+    return module.Trial(live.ROLES, *watch, plugin, found, bench, model, settings, folder)
 
 
 def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from conformance.logits_batch.conversation import body_of
-from conformance.logits_batch.ledger import Ledger
+from conformance.logits.conversation import body_of
+from conformance.logits.ledger import Ledger
+from conformance.logits_batch.live import ROLES
 from conformance.rules import Evidence
 from conformance.verdict import Verdict
 
@@ -43,7 +44,7 @@ def test_live_effects_are_not_demanded_of_every_parameter(
     acted: tuple[int, ...], verdict: Verdict
 ) -> None:
     """An effect that the few requests of an engine do not bring about is no fault."""
-    ledger = Ledger(Evidence.OFFLINE, cast("Any", DECLARED))
+    ledger = Ledger(ROLES, Evidence.OFFLINE, cast("Any", DECLARED))
     ledger.acted |= {("on", index) for index in acted}
 
     assert ledger.result("LB-05", 0.0).verdict is verdict

@@ -11,10 +11,11 @@ import pytest
 from support import DEFECTIVE, ROOT, Specimen, as_toml, certify, gallery
 
 from conformance.engine.models import tiny_llama
+from conformance.logits.ledger import Ledger
 from conformance.logits.parameters import Parameters
-from conformance.logits_batch.ledger import Ledger
-from conformance.logits_batch.ways import HANDOVER, Reply, Ways, difference, hand_over, handed_over
-from conformance.logits_batch.workload import Job
+from conformance.logits.ways import HANDOVER, Reply, Ways, difference, hand_over, handed_over
+from conformance.logits.workload import Job
+from conformance.logits_batch.live import ROLES
 from conformance.rules import Evidence
 from conformance.runner import Certification
 from conformance.settings import Settings
@@ -62,7 +63,7 @@ def _job(index: int) -> Job:
 
 
 def _ledger() -> Ledger:
-    return Ledger(Evidence.OFFLINE, Parameters("a test", True, ({},), ({},), ()))
+    return Ledger(ROLES, Evidence.OFFLINE, Parameters("a test", True, ({},), ({},), ()))
 
 
 def _live(zygote: Zygote, specimen: Specimen, folder: Path, *rules: str) -> dict[str, RuleResult]:

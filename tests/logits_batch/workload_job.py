@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from vllm.v1.sample.logits_processor import MinPLogitsProcessor
 
 from conformance.engine.models import tiny_llama
+from conformance.logits.workload import crowd
 from conformance.logits_batch.bench import Bench
-from conformance.logits_batch.workload import crowd
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

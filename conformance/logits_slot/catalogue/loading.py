@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, ENGINE, LIVE, interface, vllm
+from conformance.logits_slot.catalogue.sources import ALL, LIVE, interface, vllm
 from conformance.rules import Level, Rule
 
 SECTION = "Loading, warm-up and admission"
@@ -67,7 +67,6 @@ RULES = (
         ),
         hint="Treat extra_args None like an empty dictionary, and overwrite the slot in "
         "add_request whoever was there before.",
-        evidence=ENGINE,
     ),
     Rule(
         id="LS-23",

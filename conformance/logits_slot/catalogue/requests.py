@@ -100,7 +100,6 @@ RULES = (
             ),
         ),
         hint="Count tokens, not calls of apply or apply_staged_writes.",
-        evidence=ENGINE,
     ),
     Rule(
         id="LS-14",

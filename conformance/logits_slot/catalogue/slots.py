@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
+from conformance.logits_slot.catalogue.sources import ALL, interface, vllm
 from conformance.rules import Level, Rule
 
 SECTION = "Slots and rows"
@@ -171,6 +171,5 @@ RULES = (
         ),
         hint="Size per-slot tensors by req_states.max_num_reqs and per-row tensors by "
         "logits.shape[0].",
-        evidence=ENGINE,
     ),
 )

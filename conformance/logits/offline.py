@@ -16,27 +16,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
-import torch
-from vllm.v1.sample.logits_processor import (
-    BUILTIN_LOGITS_PROCESSORS,
-    LOGITSPROCS_GROUP,
-    cached_load_custom_logitsprocs,
-)
+from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custom_logitsprocs
 
+from conformance.engine import model_runner
 from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
+from conformance.logits import workload
 from conformance.logits.calls import limited
+from conformance.logits.ledger import Ledger
 from conformance.logits.requests import admissible, sampling_params
-from conformance.logits_batch import workload
-from conformance.logits_batch.ledger import Ledger
-from conformance.logits_batch.recording import Recording, replay
-from conformance.logits_batch.ways import Reply, Ways, difference, hand_over
-from conformance.logits_batch.witness import Witness
+from conformance.logits.ways import Reply, Ways, difference, hand_over
 from conformance.rules import Evidence
 from conformance.settings import Budget
 
@@ -44,8 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from conformance.logits.parameters import Parameters
-    from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.workload import Job
+    from conformance.logits.requests import Stock
+    from conformance.logits.roles import Roles
+    from conformance.logits.workload import Job
     from conformance.settings import Settings
     from conformance.target import Plugin
     from conformance.verdict import RuleResult
@@ -59,8 +54,8 @@ LIMIT = 120.0
 ENGINE_MODULES = ("vllm.entrypoints.llm", "vllm.model_executor.models.llama")
 CPU_MODULES = ("vllm.v1.worker.cpu_worker",)
 
-#: Rules that are about every row or call, and hold when nothing went wrong.
-_GENERAL = ("LB-03", "LB-14", "LB-16", "LB-21", "LB-22", "LB-24")
+#: Where Model Runner V2 keeps the classes that it has loaded.
+_LOADER_V2 = "vllm.v1.worker.gpu.sample.logits_processor.loader"
 
 BY_CLASS = "LLM.generate, loaded as a class"
 BY_NAME = "LLM.generate, loaded by name"
@@ -68,25 +63,52 @@ BY_ENTRY_POINT = f"LLM.generate, loaded as a {LOGITSPROCS_GROUP} entry point"
 _ASYNC = "AsyncLLM.generate"
 
 
+class Watch(Protocol):
+    """What a generation watches of a plugin in an engine."""
+
+    #: Rules that are shown where the front end and the engine are different processes.
+    by_processes: tuple[str, ...]
+
+    def insert(self, engine: OfflineEngine, plugin: type) -> Any:  # noqa: ANN401 - its recording
+        """Have everything recorded that the engine sends the plugin."""
+
+    def claims(self, recording: Any) -> bool:  # noqa: ANN401 - as above
+        """Return whether the plugin claims argmax invariance."""
+
+    def remove(self, recording: Any) -> None:  # noqa: ANN401 - as above
+        """Take the plugin out of the engine: what follows runs without it."""
+
+    def judge(
+        self,
+        trial: Trial,
+        engine: OfflineEngine,
+        recording: Any,  # noqa: ANN401 - as above
+        jobs: list[Job],
+        tokens: list[tuple[int, ...]] | None,
+    ) -> None:
+        """Judge what was recorded while the jobs ran; there are no tokens where one failed."""
+
+
 @attrs.define
 class Trial:
     """The trial of one plugin in real engines; everything runs when it is opened."""
 
+    roles: Roles
+    watch: Watch
     plugin: Plugin
     parameters: Parameters
-    bench: Bench
+    bench: Stock
     model: str
     settings: Settings
     folder: str
     ledger: Ledger = attrs.field(init=False)
     seconds: float = attrs.field(init=False, default=0.0)
-    runner: str = attrs.field(init=False, default="V1")
     _entry_points: str = attrs.field(init=False)  #: folder that has the plugin as an entry point
     _async: dict[str, AsyncEngine] = attrs.field(init=False, factory=dict)  #: by way of loading
 
     def __attrs_post_init__(self) -> None:
         """Run the workload through the engines."""
-        self.ledger = Ledger(Evidence.OFFLINE, self.parameters)
+        self.ledger = Ledger(self.roles, Evidence.OFFLINE, self.parameters)
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as self._entry_points:
             self._start_async()
@@ -103,7 +125,7 @@ class Trial:
         return {
             "profile": self.parameters.document(),
             "device": self.device,
-            "runner": self.runner,
+            "runner": model_runner.described(self.roles.runner, self.device),
             "model": "tiny random Llama",
         }
 
@@ -121,7 +143,7 @@ class Trial:
     @property
     def _builtin(self) -> bool:
         """Whether every engine has the plugin, and a second one would act on its rows."""
-        return self.bench.plugin in BUILTIN_LOGITS_PROCESSORS
+        return self.roles.builtin(self.bench.plugin)
 
     def _start_async(self) -> None:
         """Start the asynchronous engines, before anything here runs in threads."""
@@ -129,7 +151,9 @@ class Trial:
             importlib.import_module(module)
         gc.freeze()  # what is not looked at by collections stays shared with the forks
         if self._builtin:
-            self._async[_ASYNC] = AsyncEngine.start(self.model, device=self.device)
+            self._async[_ASYNC] = AsyncEngine.start(
+                self.model, device=self.device, runner=self.roles.runner
+            )
             return
         folder = synthetic_distribution(
             Path(self._entry_points),
@@ -146,38 +170,30 @@ class Trial:
             ways.append(("by name", [self.plugin.fqcn], []))
         for how, processors, path in ways:
             self._async[f"{_ASYNC}, loaded {how}"] = AsyncEngine.start(
-                self.model, processors, python_path=path, device=self.device
+                self.model,
+                processors,
+                python_path=path,
+                device=self.device,
+                runner=self.roles.runner,
             )
 
     def _run(self) -> None:
         processors: list[Any] = [] if self._builtin else [self.bench.plugin]
-        engine = self._attempt(
-            "LB-01",
+        engine = self.attempt(
+            self.roles.loads,
             "with the class the engine did not start",
             lambda: self._start(processors),
         )
         if engine is None:
             return
-        self.ledger.saw("LB-01")
-        recording = Recording.insert(engine.runner, self.bench.plugin)
-        invariant = self.ledger.claims = recording.is_argmax_invariant()
-        jobs = workload.crowd(self.bench, invariant=invariant)
-        tokens = self._attempt("LB-16", "a request failed", lambda: _ask(engine, jobs))
-        witness = Witness(
-            self.bench,
-            self.ledger,
-            engine.llm.llm_engine.vllm_config,
-            torch.device(self.device),
-            invariant,
-        )
-        witness.judge(recording.steps, jobs)
+        self.ledger.saw(self.roles.loads)
+        recording = self.watch.insert(engine, self.bench.plugin)
+        self.ledger.claims = self.watch.claims(recording)
+        jobs = workload.crowd(self.bench, invariant=self.ledger.claims)
+        tokens = self.attempt(self.roles.raises, "a request failed", lambda: _ask(engine, jobs))
+        self.watch.judge(self, engine, recording, jobs, tokens)
         if tokens is None:
             return
-        for rule in _GENERAL:
-            self.ledger.saw(rule, len(recording.steps))
-        self._check_ladder(engine, recording, jobs, tokens)
-        if invariant and self.parameters.on and not self.ledger.blocked:
-            self._check_skipping(engine, recording, witness, len(jobs))
         self._check_admission(engine, jobs[0])
         if self.ledger.blocked:
             return
@@ -185,41 +201,26 @@ class Trial:
         if self.ledger.blocked:
             return
         if self._builtin:
-            recording.remove()
+            self.watch.remove(recording)
         without = engine if self._builtin else self._start([])
         self._compare_control(jobs, tokens, _ask(without, jobs))
 
     def _compare_control(
         self, jobs: list[Job], tokens: list[tuple[int, ...]], control: list[tuple[int, ...]]
     ) -> None:
-        """LB-04: requests that opt out get the tokens of an engine without the plugin."""
+        """Requests that opt out get the tokens of an engine without the plugin."""
         for job, got, expected in zip(jobs, tokens, control, strict=True):
             if job.greedy and job.choice[0] == "off":
                 reply = Reply(expected, len(expected))
                 if problem := difference(reply, got, "without the plugin"):
-                    self.ledger.fail("LB-04", f"{job.label} got other tokens: {problem}")
+                    self.ledger.fail(self.roles.opt_out, f"{job.label} got other tokens: {problem}")
                     return
-                self.ledger.saw("LB-04")
-
-    def _check_skipping(
-        self, engine: OfflineEngine, recording: Recording, witness: Witness, first: int
-    ) -> None:
-        """LB-26: requests come and go while ``apply`` is skipped, then random ones join."""
-        start = len(recording.steps)
-        waves = workload.greedy_then_random(self.bench, first)
-        greedy, random = [([j.prompt for j in jobs], [j.params() for j in jobs]) for jobs in waves]
-        steps = self._attempt(
-            "LB-26",
-            "after steps in which apply was skipped a request failed",
-            lambda: engine.run_in_waves(greedy, workload.GREEDY_STEPS, random),
-        )
-        if steps:
-            witness.judge(recording.steps[start:], [*waves[0], *waves[1]], skipping=True)
+                self.ledger.saw(self.roles.opt_out)
 
     def _check_ways(
         self, engine: OfflineEngine, known: Sequence[tuple[Job, tuple[int, ...]]]
     ) -> None:
-        """LB-32: however the plugin is loaded and asked, the tokens are the same."""
+        """However the plugin is loaded and asked, the tokens are the same."""
         asked = workload.questions(self.bench, invariant=self.ledger.claims)
         prompts = [job.prompt for job in asked]
         replies = [
@@ -237,18 +238,19 @@ class Trial:
             try:
                 other.wait_started()
             except AsyncEngineFailed as error:
-                self.ledger.fail("LB-01", f"{way}: the engine did not start: {error}")
+                self.ledger.fail(self.roles.loads, f"{way}: the engine did not start: {error}")
                 return
-            self.ledger.saw("LB-01")
+            self.ledger.saw(self.roles.loads)
             try:
                 answers = other.generate(prompts, [job.params() for job in asked])
             except AsyncEngineFailed as error:
-                self.ledger.fail("LB-32", f"a request failed with {way}: {error}")
+                self.ledger.fail(self.roles.same, f"a request failed with {way}: {error}")
                 return
             if not ways.compare(way, answers):
                 return
             # Here the front end, which validates, and the engine are different processes.
-            self.ledger.saw("LB-31", len(asked))
+            for rule in self.watch.by_processes:
+                self.ledger.saw(rule, len(asked))
 
     def _check_loading(
         self,
@@ -261,17 +263,19 @@ class Trial:
         """Start an engine in another way; compare the answers to questions and to the workload."""
         jobs = [job for job, _ in known]
         with _entry_points_in(path):
-            engine = self._attempt(
-                "LB-01", f"{way}: the engine did not start", lambda: self._start(processors)
+            engine = self.attempt(
+                self.roles.loads,
+                f"{way}: the engine did not start",
+                lambda: self._start(processors),
             )
             if engine is None:
                 return False
-            self.ledger.saw("LB-01")
-            answers = self._attempt(
-                "LB-32", f"a request failed with {way}", lambda: _ask(engine, ways.jobs)
+            self.ledger.saw(self.roles.loads)
+            answers = self.attempt(
+                self.roles.same, f"a request failed with {way}", lambda: _ask(engine, ways.jobs)
             )
-            again = self._attempt(
-                "LB-32", f"a request failed with {way}", lambda: _ask(engine, jobs)
+            again = self.attempt(
+                self.roles.same, f"a request failed with {way}", lambda: _ask(engine, jobs)
             )
         if answers is None or again is None or not ways.compare(way, answers):
             return False
@@ -280,9 +284,11 @@ class Trial:
         return Ways(self.ledger, ways.reference, jobs, replies).compare(way, again)
 
     def _start(self, processors: list[Any]) -> OfflineEngine:
-        return OfflineEngine.start(self.model, processors, device=self.device)
+        return OfflineEngine.start(
+            self.model, processors, device=self.device, runner=self.roles.runner
+        )
 
-    def _attempt(self, rule: str, what: str, action: Callable[[], T]) -> T | None:
+    def attempt(self, rule: str, what: str, action: Callable[[], T]) -> T | None:
         """Run an action; whatever it raises breaks ``rule``."""
         try:
             return action()
@@ -292,38 +298,6 @@ class Trial:
                 cause = cause.__cause__
             self.ledger.fail(rule, f"{what}: {type(cause).__name__}: {cause}")
             return None
-
-    def _check_ladder(
-        self,
-        engine: OfflineEngine,
-        recording: Recording,
-        jobs: list[Job],
-        tokens: list[tuple[int, ...]],
-    ) -> None:
-        """Play the engine's orders in the simulator: the plugin must get the same calls."""
-        outputs = {job.prompt: token_ids for job, token_ids in zip(jobs, tokens, strict=True)}
-        names = {name: outputs[prompt] for order in engine.orders for name, prompt, _ in order.new}
-        threshold = getattr(engine.runner, "reorder_batch_threshold", None)
-        simulated = replay(
-            engine.orders,
-            names,
-            vocabulary=self.bench.vocabulary,
-            reorder=isinstance(threshold, int),
-            asynchronous=bool(getattr(engine.runner, "use_async_scheduling", False)),
-        )
-        live = [step.call for step in recording.steps]
-        # Idle steps at the very end may differ: the engine stops when nothing is left to do.
-        for number, (engines, ours) in enumerate(zip(live, simulated, strict=False)):
-            if engines != ours:
-                self.ledger.fault = (
-                    f"the simulator and the engine disagree in step {number}: the engine sent "
-                    f"{engines}, the simulator {ours}; please report this"
-                )
-                return
-        if abs(len(live) - len(simulated)) > 1:
-            self.ledger.fault = (
-                f"the engine made {len(live)} updates, the simulator {len(simulated)}"
-            )
 
     def _check_admission(self, engine: OfflineEngine, job: Job) -> None:
         """Refused requests raise at admission, and the engine serves the next one."""
@@ -336,15 +310,17 @@ class Trial:
             except Exception as error:  # noqa: BLE001 - anything else is the finding
                 if type(error).__name__ != "VLLMValidationError":
                     self.ledger.fail(
-                        "LB-15", f"{name} = {keywords}: {type(error).__name__}: {error}"
+                        self.roles.refuses, f"{name} = {keywords}: {type(error).__name__}: {error}"
                     )
                     return
             else:
-                self.ledger.fail("LB-15", f"{name} = {keywords} was accepted by the engine")
+                self.ledger.fail(
+                    self.roles.refuses, f"{name} = {keywords} was accepted by the engine"
+                )
                 return
-            self.ledger.saw("LB-15", 1)
-        self._attempt(
-            "LB-15",
+            self.ledger.saw(self.roles.refuses, 1)
+        self.attempt(
+            self.roles.refuses,
             "after a refused request the engine serves nothing",
             lambda: engine.generate([job.prompt], [sampling_params({"max_tokens": 2}, "{}")]),
         )
@@ -361,11 +337,17 @@ def _entry_points_in(path: str | None) -> Iterator[None]:
         yield
         return
     # The front end keeps what it has loaded, for engines without names under the same key.
-    cached_load_custom_logitsprocs.cache_clear()
+    _forget_loaded()
     sys.path.insert(0, path)
     importlib.invalidate_caches()
     try:
         yield
     finally:
         sys.path.remove(path)
-        cached_load_custom_logitsprocs.cache_clear()
+        _forget_loaded()
+
+
+def _forget_loaded() -> None:
+    cached_load_custom_logitsprocs.cache_clear()
+    if (loader := sys.modules.get(_LOADER_V2)) is not None:
+        loader._cached_load_v2_logitsprocs.cache_clear()  # noqa: SLF001 - as above

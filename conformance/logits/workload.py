@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
     from conformance.history import Choice
-    from conformance.logits_batch.bench import Bench
+    from conformance.logits.requests import Stock
 
 #: Tokens per answer to a question: enough for effects to show, few enough for a tiny model.
 ANSWER_TOKENS = 12
@@ -62,7 +62,7 @@ class Job:
         return sampling_params(self.keywords, str(self.choice))
 
 
-def crowd(bench: Bench, *, invariant: bool) -> list[Job]:
+def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
     """Return requests of both kinds and many lengths: they wait, are chunked and are preempted.
 
     All are greedy, so that tokens can be compared, but those that an argmax-``invariant`` plugin
@@ -85,7 +85,7 @@ def crowd(bench: Bench, *, invariant: bool) -> list[Job]:
     return jobs
 
 
-def greedy_then_random(bench: Bench, first: int) -> tuple[list[Job], list[Job]]:
+def greedy_then_random(bench: Stock, first: int) -> tuple[list[Job], list[Job]]:
     """Return opted-in greedy requests, and random ones of both kinds that are to join them.
 
     Their prompts begin with the token of number ``first`` and those after it.
@@ -104,7 +104,7 @@ def greedy_then_random(bench: Bench, first: int) -> tuple[list[Job], list[Job]]:
     return jobs[: len(GREEDY_LENGTHS)], jobs[len(GREEDY_LENGTHS) :]
 
 
-def questions(bench: Bench, *, invariant: bool) -> list[Job]:
+def questions(bench: Stock, *, invariant: bool) -> list[Job]:
     """Return what is asked in every way that there is, with the same answer every time.
 
     Greedy requests, or, for an argmax-``invariant`` plugin, random ones with a seed of their own.
@@ -118,11 +118,11 @@ def questions(bench: Bench, *, invariant: bool) -> list[Job]:
     ]
 
 
-def _keywords(bench: Bench, choice: Choice) -> dict[str, Any]:
+def _keywords(bench: Stock, choice: Choice) -> dict[str, Any]:
     return dict(bench.parameters.get(choice, {}))
 
 
-def _prompt(bench: Bench, length: int, index: int) -> tuple[int, ...]:
+def _prompt(bench: Stock, length: int, index: int) -> tuple[int, ...]:
     prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
     # History readers meet the tokens they look for in prompts, too.
     tokens = bench.tokens

@@ -13,6 +13,7 @@ from conformance.verdict import RuleResult, Verdict, must_wait
 if TYPE_CHECKING:
     from conformance.history import Choice
     from conformance.logits.parameters import Parameters
+    from conformance.logits.roles import Roles
     from conformance.rules import Evidence
 
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 class Ledger:
     """Troubles and sightings, by rule."""
 
+    roles: Roles
     evidence: Evidence
     parameters: Parameters
     troubles: dict[str, str] = attrs.field(factory=dict)
@@ -50,15 +52,15 @@ class Ledger:
         count = self.seen[rule]
         if rule in self.troubles:
             return Verdict.FAIL, f"{self.evidence}: {self.troubles[rule]}", count
-        if rule == "LB-04" and not self.parameters.off:
+        if rule == self.roles.opt_out and not self.parameters.off:
             return Verdict.NOT_APPLICABLE, "the plugin has no opt-in", 0
-        if rule in ("LB-12", "LB-26") and not self.claims:
+        if rule in self.roles.claimed and not self.claims:
             return Verdict.NOT_APPLICABLE, "the plugin does not claim argmax invariance", 0
-        if rule == "LB-15" and not self.parameters.invalid:
+        if rule == self.roles.refuses and not self.parameters.invalid:
             return Verdict.NOT_APPLICABLE, "the profile names no invalid requests", 0
         if self.fault is not None:
             return Verdict.ERROR, self.fault, count
-        if rule == "LB-05" and not self.blocked:
+        if rule == self.roles.acts and not self.blocked:
             return self._judge_effect()
         if count:
             return Verdict.PASS, None, count

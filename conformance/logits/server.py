@@ -9,21 +9,20 @@ With ``--server-url`` a running server is used instead.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, LOGITSPROCS_GROUP
+from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
 
+from conformance.engine import model_runner
 from conformance.engine.environment import chosen_device
-from conformance.engine.offline import ENVIRONMENT, MAX_MODEL_LEN
+from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
-from conformance.logits.calls import PluginRaised
-from conformance.logits_batch import workload
-from conformance.logits_batch.conversation import (
+from conformance.logits import workload
+from conformance.logits.conversation import (
     Answer,
     Ask,
     body_of,
@@ -32,18 +31,19 @@ from conformance.logits_batch.conversation import (
     post,
     post_all,
 )
-from conformance.logits_batch.ledger import Ledger
-from conformance.logits_batch.ways import Reply, Ways, handed_over
+from conformance.logits.ledger import Ledger
+from conformance.logits.ways import Reply, Ways, handed_over
 from conformance.rules import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from conformance.history import Choice
+    from conformance.logits.conversation import Route
     from conformance.logits.parameters import Parameters
-    from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.conversation import Route
-    from conformance.logits_batch.workload import Job
+    from conformance.logits.requests import Stock
+    from conformance.logits.roles import Roles
+    from conformance.logits.workload import Job
     from conformance.settings import Settings
     from conformance.target import Plugin
     from conformance.verdict import RuleResult
@@ -63,9 +63,10 @@ DEATH_SECONDS = 10.0
 class Trial:
     """The trial of one plugin in live servers, which start when the trial is opened."""
 
+    roles: Roles
     plugin: Plugin
     parameters: Parameters
-    bench: Bench
+    bench: Stock
     model: str
     settings: Settings
     folder: str
@@ -79,11 +80,11 @@ class Trial:
 
     def __attrs_post_init__(self) -> None:
         """Start the servers in the background."""
-        self.ledger = Ledger(Evidence.SERVER, self.parameters)
+        self.ledger = Ledger(self.roles, Evidence.SERVER, self.parameters)
         if self.settings.server_url:
             self.server = external(self.settings.server_url)
             return
-        builtin = self.bench.plugin in BUILTIN_LOGITS_PROCESSORS
+        builtin = self.roles.builtin(self.bench.plugin)
         names = () if builtin else (self.plugin.fqcn,)
         self.server = self._start("server.log", logits_processors=names)
         if not builtin:
@@ -102,7 +103,7 @@ class Trial:
         return {
             "profile": self.parameters.document(),
             "device": self._device() if ours else "as the server's",
-            "runner": "V1" if ours else None,
+            "runner": model_runner.described(self.roles.runner, self._device()) if ours else None,
             "model": "tiny random Llama" if ours else self.server.model_name,
         }
 
@@ -126,7 +127,7 @@ class Trial:
             log=Path(self.folder) / log,
             python_path=[root, *self.settings.python_path],
             device=self._device(),
-            environment=ENVIRONMENT,
+            runner=self.roles.runner,
             # A plugin may go by the length of the context: it is then that of offline engines.
             arguments=[f"--max-model-len={MAX_MODEL_LEN}"] if self._as_offline() else [],
             **loading,
@@ -138,8 +139,7 @@ class Trial:
         return all((keywords.get("max_tokens") or 0) <= LONGEST_ANSWER for keywords in parameters)
 
     def _run(self) -> None:
-        with contextlib.suppress(PluginRaised):
-            self._invariant = self.bench.new().is_argmax_invariant()
+        self._invariant = self.roles.invariant(self.bench)
         bodies = self._bodies()
         jobs = [job for job in self._questions() if body_of(job.keywords) is not None]
         asked = [Ask(job.prompt, job.choice, "completions", _body(job)) for job in jobs]
@@ -160,10 +160,12 @@ class Trial:
             if isinstance(self.server, ExternalServer):
                 self.ledger.blocked = str(error)
             else:
-                self.ledger.fail("LB-01", f"with --logits-processors {self.plugin.fqcn}: {error}")
+                self.ledger.fail(
+                    self.roles.loads, f"with --logits-processors {self.plugin.fqcn}: {error}"
+                )
             return
         self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
-        self.ledger.saw("LB-01")
+        self.ledger.saw(self.roles.loads)
         if not any(choice[0] == "on" for choice in bodies):
             self.ledger.blocked = "no `on` request of the profile can be sent over HTTP"
             return
@@ -179,9 +181,9 @@ class Trial:
         self._judge_ways(jobs, asked, first, by_entry_point)
         self._judge_refusals()
         if death := self._dead():
-            self.ledger.fail("LB-24", death)
+            self.ledger.fail(self.roles.survives, death)
             return
-        self.ledger.saw("LB-24")
+        self.ledger.saw(self.roles.survives)
 
     def _questions(self) -> list[Job]:
         """Return what offline engines are asked, too."""
@@ -210,15 +212,17 @@ class Trial:
             if answer.status == HTTPStatus.OK:
                 continue
             if death := self._dead():
-                self.ledger.fail("LB-16", f"a valid request ended the server: {death}")
+                self.ledger.fail(self.roles.raises, f"a valid request ended the server: {death}")
             else:
                 self.ledger.fail(
-                    "LB-15" if answer.status == HTTPStatus.BAD_REQUEST else "LB-16",
+                    self.roles.refuses
+                    if answer.status == HTTPStatus.BAD_REQUEST
+                    else self.roles.raises,
                     f"a valid request got status {answer.status}: {answer.error}; "
                     + curl(server.url, name, ask),
                 )
             return None
-        self.ledger.saw("LB-16", len(asks))
+        self.ledger.saw(self.roles.raises, len(asks))
         return answers
 
     def _dead(self) -> str | None:
@@ -226,7 +230,7 @@ class Trial:
         return None if self.server.healthy() else self.server.failure(within=DEATH_SECONDS)
 
     def _judge_effect(self, asks: Sequence[Ask], answers: Sequence[Answer]) -> None:
-        """LB-05: with the same prompt, tokens differ from those of a request that opts out."""
+        """With the same prompt, tokens differ from those of a request that opts out."""
         plain = self._plain(asks, answers)
         for ask, answer in zip(asks, answers, strict=True):
             if ask.choice[0] == "on":
@@ -250,14 +254,14 @@ class Trial:
         return found
 
     def _judge_together(self, asks: Sequence[Ask], alone: Sequence[Answer]) -> None:
-        """LB-03, LB-04: the same answers when everybody asks at once, streaming or not."""
+        """The same answers when everybody asks at once, streaming or not."""
         many = [attrs.evolve(ask, stream=stream) for stream in (False, True) for ask in asks]
         answers = self._put(self.server, many, at_once=True)
         if answers is None:
             return
         for index, (ask, answer) in enumerate(zip(many, answers, strict=True)):
             expected = alone[index % len(asks)]
-            rule = "LB-03" if ask.choice[0] == "on" else "LB-04"
+            rule = self.roles.alone if ask.choice[0] == "on" else self.roles.opt_out
             if answer.same_as != expected.same_as:
                 how = "streaming" if ask.stream else "not streaming"
                 self.ledger.fail(
@@ -288,7 +292,7 @@ class Trial:
         text: list[tuple[Ask, Answer]],
         by_entry_point: list[Answer] | ServerFailed | None,
     ) -> None:
-        """LB-32: the same tokens offline, through the SDK, over REST, and from an entry point."""
+        """The same tokens offline, through the SDK, over REST, and from an entry point."""
         through_sdk = self._put(self.server, asked, at_once=True)
         if through_sdk is None:
             return
@@ -305,9 +309,11 @@ class Trial:
         if not self._same(ways, rest, over_rest, text, sdk):
             return
         if isinstance(by_entry_point, ServerFailed):
-            self.ledger.fail("LB-01", f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}")
+            self.ledger.fail(
+                self.roles.loads, f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}"
+            )
         elif by_entry_point is not None:
-            self.ledger.saw("LB-01")
+            self.ledger.saw(self.roles.loads)
             way = f"vllm serve and a {LOGITSPROCS_GROUP} entry point"
             self._same(ways, way, by_entry_point, text, "--logits-processors")
 
@@ -323,24 +329,24 @@ class Trial:
         split = len(ways.jobs)
         for job, answer in zip(ways.jobs, answers, strict=False):
             if answer.error is not None:
-                self.ledger.fail("LB-32", f"{job.label} got {answer.error} with {way}")
+                self.ledger.fail(self.roles.same, f"{job.label} got {answer.error} with {way}")
                 return False
         if not ways.compare(way, [answer.tokens for answer in answers[:split]]):
             return False
         for (ask, wanted), answer in zip(text, answers[split:], strict=True):
             if answer.same_as != wanted.same_as:
                 self.ledger.fail(
-                    "LB-32",
+                    self.roles.same,
                     f"{ask.choice[0]}[{ask.choice[1]}] got {answer.text!r} ({answer.error}) with "
                     f"{way}, {wanted.text!r} with {usual}; "
                     + curl(self.server.url, self.server.model_name, ask),
                 )
                 return False
-            self.ledger.saw("LB-32")
+            self.ledger.saw(self.roles.same)
         return True
 
     def _judge_refusals(self) -> None:
-        """LB-15: refused requests get 400, and the server stays healthy."""
+        """Refused requests get 400, and the server stays healthy."""
         name = self.server.model_name
         for index, keywords in enumerate(self.parameters.invalid):
             body = body_of(keywords)
@@ -353,16 +359,16 @@ class Trial:
                     if answer.status != HTTPStatus.BAD_REQUEST:
                         death = self._dead()
                         self.ledger.fail(
-                            "LB-15",
+                            self.roles.refuses,
                             f"invalid[{index}] = {keywords} got status {answer.status}, not 400"
                             + (f", and {death}" if death else "")
                             + "; "
                             + curl(self.server.url, name, ask),
                         )
                         return
-                self.ledger.saw("LB-15")
+                self.ledger.saw(self.roles.refuses)
         if self.parameters.invalid and not self.server.healthy():
-            self.ledger.fail("LB-15", "the server is not healthy after refused requests")
+            self.ledger.fail(self.roles.refuses, "the server is not healthy after refused requests")
 
 
 def _body(job: Job) -> dict[str, Any]:

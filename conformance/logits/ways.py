@@ -13,8 +13,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from conformance.logits_batch.ledger import Ledger
-    from conformance.logits_batch.workload import Job
+    from conformance.logits.ledger import Ledger
+    from conformance.logits.workload import Job
 
 #: What the trial in offline engines leaves for the trial on servers, in the plugin's folder.
 HANDOVER = "offline-tokens.json"
@@ -38,12 +38,13 @@ class Ways:
     replies: Sequence[Reply]
 
     def compare(self, way: str, answers: Iterable[tuple[int, ...]]) -> bool:
-        """LB-32: note whether the answers of another way are the same, and return it."""
+        """Note whether the answers of another way are the same, and return it."""
         for job, reply, tokens in zip(self.jobs, self.replies, answers, strict=True):
             if problem := difference(reply, tokens, f"with {self.reference}"):
-                self.ledger.fail("LB-32", f"{job.label} got other tokens with {way}: {problem}")
+                what = f"{job.label} got other tokens with {way}: {problem}"
+                self.ledger.fail(self.ledger.roles.same, what)
                 return False
-            self.ledger.saw("LB-32", int(reply.decided > 0))
+            self.ledger.saw(self.ledger.roles.same, int(reply.decided > 0))
         return True
 
 

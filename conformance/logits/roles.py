@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rule of a generation is about what live engines and servers show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.engine.model_runner import Runner
+
+
+@attrs.frozen(kw_only=True)
+class Roles:
+    """The ids of rules by what they are about, and which model runner shows them."""
+
+    runner: Runner
+    loads: str
+    alone: str  #: a request gets the same among others as alone
+    opt_out: str
+    acts: str
+    refuses: str
+    raises: str
+    survives: str
+    same: str  #: the same tokens by every way of loading and asking
+    #: Rules about processors that claim argmax invariance.
+    claimed: tuple[str, ...] = ()
+    #: Whether a plugin acts where tokens are drawn at random only.
+    invariant: Callable[[Any], bool] = lambda _: False
+    #: Whether every engine has the class already.
+    builtin: Callable[[type], bool] = lambda _: False
