@@ -222,7 +222,7 @@ def bad_words(
         for word in range(int(num_words[slot])):
             first, last = word_offsets[slot, word : word + 2].tolist()
             *prefix, banned = word_tokens[slot, first:last].tolist()
-            if output[len(output) - len(prefix) :] == prefix and len(prefix) <= len(output):
+            if output[max(0, len(output) - len(prefix)) :] == prefix:
                 logits[row, banned] = -_INFINITY
 
 

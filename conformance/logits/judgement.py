@@ -53,7 +53,9 @@ def judge(trial: Trial, rule: str) -> Judged:
     examples = _examples(trial, rule, shape)
     failing = [example for example in examples if rule in example.rules()]
     acted = sum(bool(example.played.acted) for example in examples)
-    if failing and (first := _look_first(trial, rule, shape)):
+    # Trouble that was traced to a rule waits for no other.
+    traced = rule in trial.contract.anywhere and any(e.shape != shape for e in failing)
+    if failing and not traced and (first := _look_first(trial, rule, shape)):
         return Finding(Verdict.NOT_VERIFIED, len(examples), acted, must_wait(first)), None
     if failing:
         return _failure(trial, rule, examples, failing)

@@ -132,9 +132,7 @@ class Trial:
         if self._obstacle is not None:
             return self._obstructed(rule)
         try:
-            if rule in self.contract.checks:
-                return self._steady(rule, self.contract.checks[rule](self)), None
-            return judgement.judge(self, rule)
+            return self._decide(rule)
         except PluginHung as error:
             # Once is enough to wait for.
             self._obstacle = (self.contract.survives, str(error))
@@ -145,6 +143,17 @@ class Trial:
         except PluginRaised as error:
             owner = self.contract.rule_of_call.get(error.call, self.contract.raises)
             return self._elsewhere(rule, owner, str(error)), None
+
+    def _decide(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        check = self.contract.checks.get(rule)
+        if check is None:
+            return judgement.judge(self, rule)
+        if rule in self.contract.judged:
+            # Histories first: they make the better counterexample.
+            judged = judgement.judge(self, rule)
+            if judged[0].verdict is not Verdict.PASS:
+                return judged
+        return self._steady(rule, check(self)), None
 
     def _steady(self, rule: str, finding: Finding) -> Finding:
         """Return what a check found, unless rows differ where nothing at all is different."""

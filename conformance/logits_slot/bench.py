@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -29,7 +29,7 @@ from conformance.logits.requests import Stock
 from conformance.logits_slot.host import joining, request_states
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from vllm.sampling_params import SamplingParams
     from vllm.v1.worker.gpu.states import RequestState
@@ -69,6 +69,9 @@ class Watched(LogitsProcessor):
         self.states = states
         #: Whether nobody looks if the plugin writes to what it may only read: that takes time.
         self.trusted = trusted
+        #: Watches the tensors of the engine while ``apply`` runs, and what it saw.
+        self.watching: Callable[[list[torch.Tensor]], Any] | None = None
+        self.waited: list[str] = []
         #: What the plugin said about the request in each slot.
         self.answers: dict[int, bool] = {}
 
@@ -116,7 +119,14 @@ class Watched(LogitsProcessor):
             logits=logits.clone(),
         )
         before = self._kept(ctx)
-        result = call("apply(logits, ctx)", self.plugin.apply, logits, ctx)
+        if self.watching is None:
+            result = call("apply(logits, ctx)", self.plugin.apply, logits, ctx)
+        else:
+            given = [logits, *(getattr(ctx, name) for name in _CONTEXT)]
+            given += [getattr(self.states, name).gpu for name in _READ]
+            with self.watching(given) as watch:
+                result = call("apply(logits, ctx)", self.plugin.apply, logits, ctx)
+            self.waited = watch.seen
         _compare(before, self._kept(ctx))
         if problem := misshapen(result, logits, shape):
             raise PluginMisshapen(problem)

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 PARTS = 3
 
 
+#: Requests with such a prompt are processed for other reasons than the plugin's.
+OTHERS_NEED = 2
+
+
 class Seen(LogitsProcessor):
     """Stands before the plugin and keeps what each ``apply`` of a step was about."""
 
@@ -133,6 +137,10 @@ def _step(run: _Play, step: Step) -> None:
         host.schedule(
             finish=finish, pause=pause, join=joining, rest=step.rest, chunk=dict(step.chunk)
         )
+        for joined in joining:
+            if len(joined.prompt) % OTHERS_NEED == 0:
+                # As where another processor, or a temperature, needs this request's logits.
+                host.sampler.needs_logits_processing[host.slot(joined.name)] = True
         _note(run, step, [joined.name for joined in joining])
         note("step", host.states, step=run.clock, note=run.lines[-1].events)
         _check_params(run)

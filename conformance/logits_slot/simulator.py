@@ -24,6 +24,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-13": checks.warms_up,
     "LS-15": effects.deterministic,
     "LS-19": checks.keeps_masks,
+    "LS-21": checks.leaves_a_token,
     "LS-23": checks.admits,
     "LS-25": processes.same_on_every_rank,
     "LS-26": memory.forgets,

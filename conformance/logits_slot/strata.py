@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -155,6 +156,9 @@ def _cause(bench: Bench, choice: Choice) -> str | None:
             return None  # random: nothing follows from a comparison
         if not _equal(plain, _rows(bench, choice, turned=True)):
             return "LS-17"
+        late, later = (_rows(bench, choice, prepare=partial(_early, n)) for n in (0, 1))
+        if not _equal(late, later):
+            return "LS-17"
         if not _equal(plain, _rows(bench, choice, prepare=_stale)):
             return "LS-18"
         if not _equal(plain, _rows(bench, choice, prepare=_neighbour)):
@@ -178,10 +182,10 @@ def _rows(
 def _in_order(bench: Bench, choice: Choice, *, turns: bool) -> list[torch.Tensor]:
     """Return the rows of a request beside another one; with ``turns``, rows change places."""
     instance = bench.new()
-    off = next((other for other in bench.parameters if other[0] == "off"), choice)
+    unlike = next((other for other in bench.parameters if other[0] != choice[0]), choice)
     pair = [
         Alone(instance, bench.params(each), [bench.tokens[0], bench.tokens[-1]], name=name)
-        for name, each in (("first", choice), ("second", off))
+        for name, each in (("first", choice), ("second", unlike))
     ]
     for alone in pair:
         alone.begin()
@@ -205,6 +209,16 @@ def _stale(instance: Watched) -> None:
     states = instance.states
     states.all_token_ids.gpu.fill_(_STALE)
     states.total_len.gpu.fill_(_STALE)
+
+
+def _early(turns: int, instance: Watched) -> None:
+    """Serve a request for a step before, and turn the buffers over so many times after it."""
+    states = instance.states
+    early = Alone(instance, SamplingParams(), [_STALE], name="early", processed=True)
+    early.row(torch.zeros(states.vocab_size))
+    states.remove_request("early")
+    for _ in range(turns):
+        states.apply_staged_writes()
 
 
 def _neighbour(instance: Watched) -> None:

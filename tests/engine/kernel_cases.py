@@ -260,7 +260,7 @@ def bias(draw: Draw) -> Launch:
     arguments = (
         *(logits, VOCABULARY, VOCABULARY, slots, counts[0], lists[0], 16),
         *(counts[1], lists[1], 16, draw.floats(SLOTS, 16), 16),
-        *(draw.ints(0, 20, len(slots), torch.int64), draw.ints(0, 30, SLOTS)),
+        *(draw.ints(0, 3, len(slots), torch.int64), draw.ints(0, 5, SLOTS)),
         *(counts[2], draw.ints(0, 2, SLOTS), lists[2], 16),
     )
     options = {"BLOCK_SIZE": 16, "LOGITS_BLOCK_SIZE": 1024, "CHECK_ALL_MASKED_ROWS": draw.flip()}

@@ -120,6 +120,7 @@ def test_an_engine_is_the_same_with_stand_ins_and_with_kernels(
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_a_server_runs_in_the_interpreter(
     zygote: Zygote, interpreted: interpreter.Interpreter, tmp_path: Path
 ) -> None:

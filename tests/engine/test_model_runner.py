@@ -188,6 +188,7 @@ def test_async_engines_and_forked_servers_run_it(
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_a_server_of_its_own_runs_it(run: Callable[..., Any], plain: list[tuple[int, ...]]) -> None:
     """A server that imports everything finds the way to V2 on its path."""
     completions = run("served", target="forcing:Slots", python_path=[])
