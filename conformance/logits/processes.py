@@ -106,12 +106,21 @@ def _serve(connection: Connection, plugin: type[Any]) -> None:
             if pid == 0:
                 status = 1
                 try:
-                    connection.send(ERRANDS[errand.what](plugin, errand))
+                    connection.send(_function(errand.what)(plugin, errand))
                     status = 0
                 finally:
                     os._exit(status)
             if os.waitpid(pid, 0)[1]:
                 return
+
+
+def _function(what: str) -> Callable[[type[Any], Any], Any]:
+    """Return what does an errand: one that is known, or ``module:function``."""
+    if what in ERRANDS:
+        return ERRANDS[what]
+    module, _, name = what.partition(":")
+    found: Callable[[type[Any], Any], Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 @attrs.frozen

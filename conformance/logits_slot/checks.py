@@ -116,8 +116,16 @@ def admits(trial: Trial) -> Finding:
     return elsewhere if elsewhere.verdict is not Verdict.PASS else found
 
 
+def _after_histories(trial: Trial) -> Finding | None:
+    """Return that a check must wait, where some history has gone wrong."""
+    broken = {rule for example in trial.examples() for rule in example.rules()}
+    return Finding(Verdict.NOT_VERIFIED, message=must_wait(sorted(broken))) if broken else None
+
+
 def warms_up(trial: Trial) -> Finding:
     """LS-13: warm-up requests neither raise nor leave anything behind."""
+    if waiting := _after_histories(trial):
+        return waiting
     bench: Bench = trial.bench
     examples = acted = 0
     for choice in bench.parameters:
@@ -325,10 +333,9 @@ def never_waits(trial: Trial) -> Finding:
 
 def serves_full_batches(trial: Trial) -> Finding:
     """LS-27: as many requests as the engine may have, each with drafts."""
+    if waiting := _after_histories(trial):
+        return waiting
     bench: Bench = trial.bench
-    simpler = {rule for example in trial.examples() for rule in example.rules()}
-    if simpler:
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait(sorted(simpler)))
     count = MOST_REQUESTS
     choices = bench.choices
     with limited():

@@ -118,6 +118,7 @@ class Host:
     states: RequestState
     plugin: LogitsProcessor
     model: str
+    drafts: int = 0  #: tokens that speculative decoding guesses in a step, at most
     params: dict[str, SamplingParams] = attrs.field(init=False, factory=dict)
     prompts: dict[str, tuple[int, ...]] = attrs.field(init=False, factory=dict)
     outputs: dict[str, list[int]] = attrs.field(init=False, factory=dict)
@@ -138,7 +139,7 @@ class Host:
                 self.states.vocab_size,
                 CPU,
                 self.states,
-                num_speculative_tokens=MOST_DRAFTS,
+                num_speculative_tokens=max(1, self.drafts),
                 custom_logits_processors=[self.plugin],
             )
         self._buffers = InputBuffers(self.states.max_num_reqs, MAX_BATCHED_TOKENS, CPU)
@@ -239,7 +240,7 @@ class Host:
         scheduled = {
             name: count + len(verified.get(name, ())) for name, count in self.scheduled.items()
         }
-        names = sort_batch_req_ids(scheduled, dict(verified), 1 + MOST_DRAFTS)
+        names = sort_batch_req_ids(scheduled, dict(verified), 1 + self.drafts)
         for name, guessed in verified.items():
             states.draft_tokens[self.slot(name), : len(guessed)] = torch.tensor(guessed)
         slots_np = np.array([self.slot(name) for name in names], dtype=np.intp)

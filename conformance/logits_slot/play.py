@@ -14,6 +14,7 @@ import attrs
 import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
+from conformance.history import MOST_DRAFTS
 from conformance.logits.calls import (
     PluginHung,
     PluginMisshapen,
@@ -96,7 +97,9 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
         except PluginRaised as error:
             return Played((Trouble(Kind.CONSTRUCTOR, 0, str(error)),), frozenset())
         seen = Seen(plugin)
-        run = _Play(bench, Host(plugin.states, seen, bench.model), seen, shape)
+        drafts = MOST_DRAFTS if shape.draft else 0
+        host = Host(plugin.states, seen, bench.model, drafts)
+        run = _Play(bench, host, seen, shape)
         try:
             for step in history:
                 for repetition in range(step.repeat):

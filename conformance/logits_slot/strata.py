@@ -151,19 +151,17 @@ def _cause(bench: Bench, choice: Choice) -> str | None:
     difference that was found in a real history belongs to.
     """
     with suppress(PluginRaised, PluginMisshapen), limited():
-        plain, again = _rows(bench, choice), _rows(bench, choice)
-        if not _equal(plain, again):
+        plain = _rows(bench, choice)
+        if not _equal(plain, _rows(bench, choice)):
             return None  # random: nothing follows from a comparison
-        if not _equal(plain, _rows(bench, choice, turned=True)):
-            return "LS-17"
         late, later = (_rows(bench, choice, prepare=partial(_early, n)) for n in (0, 1))
-        if not _equal(late, later):
+        if not (_equal(plain, _rows(bench, choice, turned=True)) and _equal(late, later)):
             return "LS-17"
         if not _equal(plain, _rows(bench, choice, prepare=_stale)):
             return "LS-18"
-        if not _equal(plain, _rows(bench, choice, prepare=_neighbour)):
-            return "LS-07"
-        if not _equal(_in_order(bench, choice, turns=False), _in_order(bench, choice, turns=True)):
+        in_order, turning = (_in_order(bench, choice, turns=turns) for turns in (False, True))
+        beside = _rows(bench, choice, prepare=_neighbour)
+        if not (_equal(plain, beside) and _equal(in_order, turning)):
             return "LS-07"
     return None
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from conformance import history
 from conformance.counterexample.source import decoded
 from conformance.logits.calls import PluginHung, PluginRaised
 from conformance.logits.configuration import vllm_config
 from conformance.logits.parameters import Parameters
 from conformance.logits.processes import Untouched
+from conformance.logits.requests import Stock
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.verdict import Verdict
@@ -78,21 +81,47 @@ def open_trial(
     folder: str,
 ) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
     """Open the trial of a plugin on one kind of evidence."""
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench
-    from conformance.logits_slot.simulator import CONTRACT
-
     vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
-    untouched = Untouched.fork(cls) if evidence is Evidence.SIMULATOR else None
-    found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
-    bench = Bench(cls, model, found.choices(), settings.seed)
-    if untouched is not None:
+    untouched = Untouched.fork(cls)
+    if evidence is Evidence.SIMULATOR:
+        from conformance.logits.trial import Trial
+        from conformance.logits_slot.bench import Bench
+        from conformance.logits_slot.simulator import CONTRACT
+
+        found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
+        bench = Bench(cls, model, found.choices(), settings.seed)
         return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
+    # Not in this process: it is going to run an engine, maybe on a GPU.
+    found = untouched.run(_Find(section, origin, model, settings.seed))
+    if isinstance(found, UsageError):
+        raise found
+    stock = Stock(cls, model, found.choices(), settings.seed)
     live = importlib.import_module("conformance.logits_slot.live")
     module = importlib.import_module(f"conformance.logits.{evidence.value}")
-    watch = (live.Watch(),) if evidence is Evidence.OFFLINE else ()
-    return module.Trial(live.ROLES, *watch, plugin, found, bench, model, settings, folder)
+    watch = (live.Watch(untouched, model),) if evidence is Evidence.OFFLINE else ()
+    return module.Trial(live.ROLES, *watch, plugin, found, stock, model, settings, folder)
+
+
+@attrs.frozen
+class _Find:
+    """An errand: find out what switches a plugin on."""
+
+    section: Mapping[str, Any]
+    origin: str | None
+    model: str
+    seed: int
+    what: str = "conformance.logits_slot.suite:find"
+
+
+def find(cls: type, errand: _Find) -> Parameters | UsageError:
+    """Return the parameters that a plugin is tried with, or what is wrong with its profile."""
+    try:
+        return effective_parameters(
+            cls, errand.section, origin=errand.origin, model=errand.model, seed=errand.seed
+        )
+    except UsageError as error:
+        return error
 
 
 def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:

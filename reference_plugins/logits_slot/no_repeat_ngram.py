@@ -138,7 +138,8 @@ class NoRepeatNgramSlotLogitsProcessor(LogitsProcessor):
         repeats = (size > 0) & (at >= begin) & (at <= newest)
         for back in range(longest_run - 1):
             token = tokens.gather(1, (newest - back).clamp(0, tokens.shape[1] - 1))
-            same = (tokens == token) & (token >= 0) | (back >= size - 1)
+            # Where n is less than that of others, all of its run has been compared by now.
+            same = ((tokens == token) & (token >= 0)) | (back >= size - 1)
             # Position by position, the token that is `back + 1` before
             repeats[:, back + 1 :] &= same[:, : -back - 1]
         return repeats

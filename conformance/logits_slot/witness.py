@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judging what a live engine sent a slot plugin: each row against the request's twin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+import torch
+
+from conformance.engine.slot_recording import Applied, Entered, SlotRecording
+from conformance.logits.calls import misshapen
+from conformance.logits.rows import differing, same
+from conformance.logits_slot.bench import Alone, Bench
+from conformance.logits_slot.host import Host, Joining, request_states
+from conformance.logits_slot.live import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from conformance.engine.offline import Order
+    from conformance.engine.slot_recording import Event, Row
+    from conformance.history import Choice
+    from conformance.logits_slot.live import Judge
+
+
+def judge(plugin: type, errand: Judge) -> Found:
+    """Judge every row that an engine sampled from, and play its orders again."""
+    bench = Bench(plugin, errand.model, errand.parameters, errand.seed)
+    witness = _Witness(bench, dict(errand.jobs))
+    witness.judge(errand.events)
+    fault = None
+    replayed = replay(bench, errand.orders, errand.outputs, errand.max_requests)
+    for number, (live, ours) in enumerate(zip(errand.events, replayed, strict=False)):
+        if live != ours:
+            fault = (
+                f"the simulator and the engine disagree in call {number}: the engine sent "
+                f"{live}, the simulator {ours}; please report this"
+            )
+            break
+    return Found(witness.troubles, dict(witness.seen), witness.acted, fault)
+
+
+@attrs.define
+class _Live:
+    """A request of the recording."""
+
+    choice: Choice
+    twin: Alone
+    event: str | None = None  #: the rule about what its next row has just been through
+
+
+@attrs.define
+class _Witness:
+    """Follows the calls that one live engine makes."""
+
+    bench: Bench
+    jobs: Mapping[tuple[int, ...], Choice]
+    troubles: dict[str, str] = attrs.field(factory=dict)
+    seen: Counter[str] = attrs.field(factory=Counter)
+    acted: set[Choice] = attrs.field(factory=set)
+    _entered: dict[str, Entered] = attrs.field(factory=dict)
+    _known: dict[str, _Live] = attrs.field(factory=dict)
+    _slots: set[int] = attrs.field(factory=set)
+    _rules: dict[str, str] = attrs.field(factory=dict)
+
+    def fail(self, rule: str, message: str) -> None:
+        """Note that a rule is broken; the first message stands."""
+        self.troubles.setdefault(rule, message)
+
+    def saw(self, rule: str, count: int = 1) -> None:
+        """Note that a rule was seen to hold."""
+        self.seen[rule] += count
+
+    def judge(self, events: Sequence[Event]) -> None:
+        """Judge all calls; the first row that is wrong ends it."""
+        for number, event in enumerate(events):
+            if isinstance(event, Entered):
+                self._enter(event)
+            elif isinstance(event, Applied) and not self._judge(event, f"call {number}"):
+                return
+
+    def _enter(self, event: Entered) -> None:
+        self._entered[event.name] = event
+        if event.prefill_len > event.prompt_len:
+            self._rules[event.name] = "LS-08"
+        elif event.slot in self._slots:
+            self._rules[event.name] = "LS-06"
+        self._slots.add(event.slot)
+
+    def _judge(self, event: Applied, where: str) -> bool:
+        given, got = torch.from_numpy(event.before), event.after
+        got = torch.from_numpy(got) if isinstance(got, np.ndarray) else got
+        if problem := misshapen(got, given, given.shape):
+            self.fail("LS-20", f"{problem} in {where}")
+            return False
+        assert isinstance(got, torch.Tensor)
+        if [row.slot for row in event.rows] != sorted(row.slot for row in event.rows):
+            self.saw("LS-07")
+        for row, before, after in zip(event.rows, given, got, strict=True):
+            if row.unfinished:
+                self._rules.setdefault(row.name, "LS-09")
+            elif not self._judge_row(row, before, after, where):
+                return False
+        return True
+
+    def _judge_row(self, row: Row, before: torch.Tensor, after: torch.Tensor, where: str) -> bool:
+        live = self._live(row)
+        choice = live.choice
+        rule = self._rules.pop(row.name, None)
+        changed = not torch.equal(before, after)
+        if changed and choice[0] == "on":
+            self.acted.add(choice)
+        if changed and choice[0] == "off":
+            self.fail("LS-04", f"a row of a request that did not opt in changed in {where}")
+            return False
+        if changed and not self._entered[row.name].answer:
+            self.fail("LS-14", f"a row of a declined request was changed in {where}")
+            return False
+        for token in row.tokens[row.prompt_len + len(live.twin.outputs) :]:
+            live.twin.append(token)
+        live.twin.processed = True  # the engine did, for whatever reason
+        expected = live.twin.row(before)
+        if not same(after, expected):
+            token, got, wanted = differing(after, expected)[0]
+            self.fail(
+                rule or "LS-03",
+                f"the row of slot {row.slot} differs from the one that the request gets alone in "
+                f"{where}: token {token} is {got:.5g}, expected {wanted:.5g}",
+            )
+            return False
+        self.saw(rule or "LS-03")
+        self.saw("LS-04", int(choice[0] == "off"))
+        return True
+
+    def _live(self, row: Row) -> _Live:
+        if row.name not in self._known:
+            prompt = row.tokens[: row.prompt_len]
+            twin = Alone(self.bench.new(trusted=True), self._entered[row.name].params, prompt)
+            self._known[row.name] = _Live(self.jobs[prompt], twin)
+        return self._known[row.name]
+
+
+def replay(
+    bench: Bench,
+    orders: Sequence[Order],
+    outputs: Mapping[tuple[int, ...], tuple[int, ...]],
+    max_requests: int,
+) -> list[Event]:
+    """Play a live engine's orders in the simulator; return what a fresh instance is sent.
+
+    Args:
+        bench: the plugin.
+        orders: what the scheduler ordered, step by step.
+        outputs: the tokens that each prompt got in the engine.
+        max_requests: slots of the engine.
+
+    """
+    states = request_states(bench.vocabulary, max_requests)
+    host = Host(states, bench.construct(states), bench.model)
+    recording = SlotRecording.insert(host.sampler, bench.plugin)
+    for order in orders:
+        host.schedule(
+            finish=[name for name in order.finished if name in host.running],
+            pause=order.preempted,
+            join=[
+                Joining(
+                    name,
+                    prefill.tokens[: prefill.prompt_len],
+                    prefill.tokens[prefill.prompt_len :],
+                    params,
+                )
+                for name, _, params in order.new
+                for prefill in (order.prefills[name],)
+            ],
+            scheduled=order.scheduled,
+        )
+        if not host.scheduled:
+            continue
+        rows = host.prepare({})
+        host.process(torch.zeros(len(rows.names), bench.vocabulary), rows)
+
+        def chosen(position: int, names: tuple[str, ...] = rows.names) -> tuple[int, ...]:
+            name = names[position]
+            given = outputs[host.prompts[name]]
+            done = len(host.outputs[name])
+            return given[done : done + 1] or (0,)
+
+        host.complete(rows, chosen)
+    return recording.events
