@@ -201,6 +201,10 @@ class Certification:
         self._pending = [pending for pending in self._pending if pending != check]
         key = (check.plugin.target, check.evidence)
         if not any((p.plugin.target, p.evidence) == key for p in self._pending):
+            if (job := self._jobs.get(key)) is not None and key not in self._ended:
+                # More can be said of a plugin that has been through everything.
+                with contextlib.suppress(JobDied, JobHung):
+                    self._ask_context(job, check.plugin)
             self._close_job(key)
             self._open_next(check.evidence)
         return result
@@ -272,9 +276,7 @@ class Certification:
             if isinstance(answer, UsageError):
                 raise answer
             if key not in self._known:
-                told = job.ask("context", limit=60)
-                known = self.contexts.setdefault(plugin.target, {})
-                known |= {name: value for name, value in told.items() if value is not None}
+                self._ask_context(job, plugin)
                 self._known.add(key)
         except JobDied as error:
             return self._lost(check, f"the plugin's process: {error}")
@@ -283,6 +285,11 @@ class Certification:
         if not isinstance(answer, RuleResult):
             return RuleResult(check.rule, Verdict.ERROR, evidence, message=repr(answer))
         return answer
+
+    def _ask_context(self, job: Job, plugin: Plugin) -> None:
+        told = job.ask("context", limit=60)
+        known = self.contexts.setdefault(plugin.target, {})
+        known |= {name: value for name, value in told.items() if value is not None}
 
     def _lost(self, check: Check, message: str) -> RuleResult:
         """Judge a check whose process is gone, and remember it for those that follow."""

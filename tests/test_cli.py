@@ -183,7 +183,7 @@ def test_reports_are_shown_again(reports: Path) -> None:
         ("certify x.py --budget fast", "Invalid value for '--budget': 'fast' is not one of"),
         ("certify x.py --conformance-seed x", "'x' is not a valid integer."),
         ("rules --interface logit", "there is no interface 'logit': there are logits/batch"),
-        ("explain LX-06", "there is no rule 'LX-06'. Did you mean 'LB-06'?"),
+        ("explain LB06", "there is no rule 'LB06'. Did you mean 'LB-06'?"),
         ("replay nothing.json", "there is no case file nothing.json."),
         ("replay damaged.json", "damaged.json is no case file: give one from the cases folder"),
         ("badge nowhere", "there is no certificate.json under nowhere."),

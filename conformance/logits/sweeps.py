@@ -199,6 +199,7 @@ def _generate(
     body: Callable[[History], None],
 ) -> None:
     """Run ``body`` on histories; the same seed gives the same ones, whatever the phases."""
+    stopped: list[BaseException] = []
 
     @hypothesis.seed(bench.seed)
     @hypothesis.settings(
@@ -212,9 +213,19 @@ def _generate(
     )
     @hypothesis.given(history.strategy(shape, bench.choices, bench.tokens))
     def generated(drawn: History) -> None:
-        body(drawn)
+        if stopped:
+            return
+        try:
+            body(drawn)
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised below
+            # Whoever ends this process must not wait for Hypothesis to try the example again.
+            stopped.append(error)
 
     generated()
+    if stopped:
+        raise stopped[0]
 
 
 def _hung(example: Example) -> bool:

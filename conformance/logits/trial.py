@@ -178,7 +178,9 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        return {"profile": self.parameters.document(), **self.contract.tells(self)}
+        served = self._played and self._obstacle is None
+        more = self.contract.tells(self) if served else {}
+        return {"profile": self.parameters.document(), **more}
 
     def examples(self) -> list[Example]:
         """All examples of the strata that isolate one thing."""

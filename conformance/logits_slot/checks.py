@@ -379,11 +379,14 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
                 seq_lens_upper_bound_np=np.full(len(names), 1 + rows, dtype=np.int32),
             ),
         )
+    alone = {
+        choice: next(after for _, after in rows_alone(bench, choice, 1))[0]
+        for choice in bench.choices
+    }
     for number, name in enumerate(names):
         choice = bench.choices[number % len(bench.choices)]
-        expected = next(iter(rows_alone(bench, choice, 1)))[1][0]
         answered = instance.answers[states.req_id_to_index[name]]
-        if answered and not same(result[number * rows], expected):
+        if answered and not same(result[number * rows], alone[choice]):
             return (
                 f"in a batch of {len(names)} requests with {rows} rows each, the row of request "
                 f"{number} ({label(choice)}) is not the one that it gets alone"

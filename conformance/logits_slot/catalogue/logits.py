@@ -6,7 +6,7 @@ from __future__ import annotations
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
 from conformance.rules import Level, Rule
 
-SECTION = "Logits"
+SECTION = "Processed logits"
 
 RULES = (
     Rule(

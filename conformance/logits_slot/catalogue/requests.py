@@ -66,6 +66,7 @@ RULES = (
         ),
         hint="Use pos + 1 for the number of tokens that a row may see, expanded_local_pos for its "
         "number within the request, and never take -1 for a token.",
+        resembles=("vllm-project/vllm#39573",),
     ),
     Rule(
         id="LS-11",
@@ -119,6 +120,7 @@ RULES = (
             vllm("v1/worker/gpu/sample/sampler.py:Sampler.add_request", "needs_processing |= ..."),
         ),
         hint="Return the condition by which apply finds its rows.",
+        resembles=("vllm-project/vllm#54906",),
     ),
     Rule(
         id="LS-22",
