@@ -14,6 +14,7 @@ import inspect
 import multiprocessing
 import os
 import random
+import signal
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,9 @@ class Untouched:
     def close(self) -> None:
         """End the process."""
         self._connection.close()
-        with suppress(ChildProcessError):
+        # Other forks of this process have a copy of the connection: nobody hears that it is closed.
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
 

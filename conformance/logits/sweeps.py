@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +136,14 @@ def sweep_all(
         finally:
             os._exit(status)
     sender.close()
-    played = _sweep_some(strata, bench, [shape for shape in shapes if shape not in theirs], budget)
+    try:
+        mine = [shape for shape in shapes if shape not in theirs]
+        played = _sweep_some(strata, bench, mine, budget)
+    except BaseException:
+        # Whoever ends this process does not wait for the other half.
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
     found = None
     try:
         more, found = receiver.recv()
