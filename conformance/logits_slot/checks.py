@@ -7,18 +7,19 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 from vllm.sampling_params import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate
+from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
 
 from conformance.logits import effects, processes
 from conformance.logits.calls import PluginRaised, call, limited
+from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import Finding, failed, label, passed, switched_on
 from conformance.logits.rows import alike, differing, same
 from conformance.logits_slot.bench import Alone
@@ -27,8 +28,7 @@ from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
+    from conformance.history import Choice
     from conformance.logits.trial import Trial
     from conformance.logits_slot.bench import Bench, Watched
 
@@ -37,29 +37,6 @@ STEPS = 8
 
 #: Requests in a full batch; servers have up to about a thousand.
 MOST_REQUESTS = 256
-
-#: Calls after which the host waits for the device.
-_WAITING = frozenset(
-    (
-        "item",
-        "tolist",
-        "numpy",
-        "cpu",
-        "nonzero",
-        "argwhere",
-        "masked_select",
-        "unique",
-        "unique_consecutive",
-        "equal",
-        "allclose",
-        "__bool__",
-        "__int__",
-        "__float__",
-        "__index__",
-        "__contains__",
-        "__iter__",
-    )
-)
 
 
 def loads(trial: Trial) -> Finding:
@@ -194,54 +171,45 @@ def _apply_to_all(instance: Watched) -> None:
         )
 
 
-def keeps_masks(trial: Trial) -> Finding:
-    """LS-19: what a grammar masked stays masked."""
+def agrees_with_itself(trial: Trial) -> Finding:
+    """LS-31: a request alone gets the same rows through the V1 interface of the class."""
     bench: Bench = trial.bench
-    mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
-    mask[list(bench.tokens)] = True
-    mask[bench.seed % 7 :: 7] = True
+    if not issubclass(trial.plugin, BatchLogitsProcessor):
+        return Finding(Verdict.NOT_APPLICABLE, message="the class serves one model runner only")
     examples = acted = 0
-    for choice in switched_on(bench):
+    for choice in bench.parameters:
         with limited():
-            plain = list(rows_alone(bench, choice, 12))
-            masked = list(rows_alone(bench, choice, 12, masked=mask))
-        for step, (before, after) in enumerate(masked):
+            rows = list(rows_alone(bench, choice, STEPS))
+            others = _rows_in_v1(bench, choice)
+        for step, ((before, after), other) in enumerate(zip(rows, others, strict=True)):
             examples += 1
-            # A plugin that respects the mask may leave such rows alone.
-            acted += not torch.equal(*plain[step])
-            again = torch.isneginf(before) & ~torch.isneginf(after)
-            if again.any():
-                token = int(again[0].nonzero()[0])
+            acted += not torch.equal(before, after)
+            if not alike(after, other):
+                token, got, expected = differing(after[0], other[0])[0]
                 return failed(
-                    f"{label(choice)}, step {step}: token {token} was masked (-inf) and got "
-                    f"{after[0, token]:.5g}",
+                    f"step {step} of {label(choice)} gives token {token} a logit of {got:.5g} in "
+                    f"Model Runner V2 and of {expected:.5g} in the V1 model runner",
                     examples,
                     acted,
                 )
     return passed(examples, acted)
 
 
-def leaves_a_token(trial: Trial) -> Finding:
-    """LS-21: also where a grammar leaves tokens that the plugin would not."""
-    bench: Bench = trial.bench
-    examples = acted = 0
-    for choice in switched_on(bench):
-        for masked in bench.tokens:
-            mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
-            mask[masked] = True
-            with limited():
-                rows = list(rows_alone(bench, choice, STEPS, masked=mask))
-            for step, (before, after) in enumerate(rows):
-                examples += 1
-                acted += not torch.equal(before, after)
-                if torch.isneginf(after).all():
-                    return failed(
-                        f"{label(choice)}, step {step}: where a grammar masks token {masked}, "
-                        "every token of the row is -inf: none can be sampled",
-                        examples,
-                        acted,
-                    )
-    return passed(examples, acted)
+def _rows_in_v1(bench: Bench, choice: Choice) -> list[torch.Tensor]:
+    """Return what a request alone gets as row 0 of a batch."""
+    config = vllm_config(bench.model)
+    instance = call("__init__", bench.plugin, config, torch.device("cpu"), False)  # noqa: FBT003 - as vLLM calls it
+    outputs: list[int] = []
+    prompt = [bench.tokens[0], bench.tokens[-1]]
+    update = BatchUpdate(1, [], [(0, bench.params(choice), prompt, outputs)], [])
+    found = []
+    with torch.inference_mode():
+        for step in range(STEPS):
+            call("update_state(batch_update)", instance.update_state, None if step else update)
+            row = bench.table[step : step + 1].clone()
+            found.append(call("apply(logits)", instance.apply, row))
+            outputs.append(bench.tokens[step % len(bench.tokens)])
+    return found
 
 
 def says_no(trial: Trial) -> Finding:
@@ -260,75 +228,6 @@ def says_no(trial: Trial) -> Finding:
                 "every batch with such a request is copied and processed for nothing"
             )
     return Finding(Verdict.PASS, len(declined), len(declined))
-
-
-class _Waits(TorchFunctionMode):
-    """Notes calls that would make the host wait for what is on the device.
-
-    On a CPU nothing tells a tensor of the device from one of the host: those of the engine, and
-    what is computed from them, are followed.
-    """
-
-    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-        self._kept = list(tensors)  # so that no other object gets one of their ids
-        self._device = {id(tensor) for tensor in self._kept}
-
-    def __torch_function__(
-        self,
-        func: Any,  # noqa: ANN401 - as torch declares it
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - as torch declares it
-        del types
-        kwargs = kwargs or {}
-        touched = any(id(leaf) in self._device for leaf in tree_leaves((args, kwargs)))
-        name = getattr(func, "__name__", "")
-        if touched and (name in _WAITING or _by_mask(name, args)):
-            self.seen.append(name)
-        result = func(*args, **kwargs)
-        if touched:
-            found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-            self._kept += found
-            self._device |= {id(tensor) for tensor in found}
-        return result
-
-
-def _by_mask(name: str, args: tuple[Any, ...]) -> bool:
-    """Tell whether a tensor is read by a mask, whose size nobody knows before it is computed."""
-    if name != "__getitem__":
-        return False
-    indices = args[1] if isinstance(args[1], tuple) else (args[1],)
-    return any(isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in indices)
-
-
-def never_waits(trial: Trial) -> Finding:
-    """LS-28: nothing in ``apply`` makes the host wait for the device."""
-    bench: Bench = trial.bench
-    examples = acted = 0
-    for choice in switched_on(bench):
-        with limited():
-            instance = bench.new(trusted=True)
-            prompt = [bench.tokens[0], bench.tokens[-1]]
-            alone = Alone(instance, bench.params(choice), prompt)
-            alone.begin()
-            instance.watching = _Waits
-            for step in range(STEPS):
-                after = alone.row(bench.table[step])
-                examples += 1
-                acted += not torch.equal(after, bench.table[step])
-                if instance.waited:
-                    return failed(
-                        f"apply calls {instance.waited[0]}() on what is on the device: the host "
-                        "waits until everything before it is done",
-                        examples,
-                        acted,
-                    )
-                alone.append(bench.tokens[step % len(bench.tokens)])
-            bench.retire(instance)
-    return passed(examples, acted)
 
 
 def serves_full_batches(trial: Trial) -> Finding:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from conformance.logits import effects, processes
+from conformance.logits import effects as common
+from conformance.logits import processes
 from conformance.logits.trial import Contract
-from conformance.logits_slot import checks, demonstrations, memory, strata
+from conformance.logits_slot import checks, demonstrations, effects, memory, strata
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
 from conformance.logits_slot.parameters import rows_alone
 
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-01": checks.loads,
     "LS-02": checks.constructs,
-    "LS-05": effects.acts,
+    "LS-05": common.acts,
     "LS-13": checks.warms_up,
-    "LS-15": effects.deterministic,
-    "LS-19": checks.keeps_masks,
-    "LS-21": checks.leaves_a_token,
+    "LS-15": common.deterministic,
+    "LS-19": effects.keeps_masks,
+    "LS-21": effects.leaves_a_token,
     "LS-23": checks.admits,
     "LS-25": processes.same_on_every_rank,
     "LS-26": memory.forgets,
     "LS-27": checks.serves_full_batches,
-    "LS-28": checks.never_waits,
+    "LS-28": effects.never_waits,
     "LS-29": checks.says_no,
+    "LS-31": checks.agrees_with_itself,
 }
 
 CONTRACT = Contract(
@@ -44,7 +46,7 @@ CONTRACT = Contract(
     steady="LS-15",
     rule_of_call={"__init__": "LS-02"},
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},
-    comparing=frozenset(("LS-02", "LS-13", "LS-23", "LS-27")),
+    comparing=frozenset(("LS-02", "LS-13", "LS-23", "LS-27", "LS-31")),
     leading=frozenset(("LS-04", "LS-14", "LS-17", "LS-18", "LS-20", "LS-22")),
     anywhere=strata.ANYWHERE,
     bench=Bench,

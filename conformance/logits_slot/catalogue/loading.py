@@ -111,4 +111,22 @@ RULES = (
         hint="Look for state that depends on how the module was imported.",
         evidence=LIVE,
     ),
+    Rule(
+        id="LS-31",
+        title="A class of both interfaces gives the same rows through both",
+        statement=(
+            "Where a class also serves the V1 model runner, the same request with the same tokens "
+            "and logits gets the same rows there."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu/sample/logits_processor/loader.py:LOGITSPROCS_GROUP",
+                "Same entry-points group: a class that is installed is loaded by either runner",
+            ),
+        ),
+        hint="Share what computes a row between the two interfaces; look at how each finds the "
+        "outputs so far.",
+    ),
 )

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what a slot plugin does to logits: masks, tokens that are left, waiting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from conformance.logits.calls import limited
+from conformance.logits.findings import Finding, failed, label, passed, switched_on
+from conformance.logits_slot.bench import Alone
+from conformance.logits_slot.parameters import rows_alone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from conformance.logits.trial import Trial
+    from conformance.logits_slot.bench import Bench
+
+#: Steps for which a request runs alone.
+STEPS = 8
+
+#: Calls after which the host waits for the device.
+_WAITING = frozenset(
+    (
+        "item",
+        "tolist",
+        "numpy",
+        "cpu",
+        "nonzero",
+        "argwhere",
+        "masked_select",
+        "unique",
+        "unique_consecutive",
+        "equal",
+        "allclose",
+        "__bool__",
+        "__int__",
+        "__float__",
+        "__index__",
+        "__contains__",
+        "__iter__",
+    )
+)
+
+
+def keeps_masks(trial: Trial) -> Finding:
+    """LS-19: what a grammar masked stays masked."""
+    bench: Bench = trial.bench
+    mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
+    mask[list(bench.tokens)] = True
+    mask[bench.seed % 7 :: 7] = True
+    examples = acted = 0
+    for choice in switched_on(bench):
+        with limited():
+            plain = list(rows_alone(bench, choice, 12))
+            masked = list(rows_alone(bench, choice, 12, masked=mask))
+        for step, (before, after) in enumerate(masked):
+            examples += 1
+            # A plugin that respects the mask may leave such rows alone.
+            acted += not torch.equal(*plain[step])
+            again = torch.isneginf(before) & ~torch.isneginf(after)
+            if again.any():
+                token = int(again[0].nonzero()[0])
+                return failed(
+                    f"{label(choice)}, step {step}: token {token} was masked (-inf) and got "
+                    f"{after[0, token]:.5g}",
+                    examples,
+                    acted,
+                )
+    return passed(examples, acted)
+
+
+def leaves_a_token(trial: Trial) -> Finding:
+    """LS-21: also where a grammar leaves tokens that the plugin would not."""
+    bench: Bench = trial.bench
+    examples = acted = 0
+    for choice in switched_on(bench):
+        for masked in bench.tokens:
+            mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
+            mask[masked] = True
+            with limited():
+                rows = list(rows_alone(bench, choice, STEPS, masked=mask))
+            for step, (before, after) in enumerate(rows):
+                examples += 1
+                acted += not torch.equal(before, after)
+                if torch.isneginf(after).all():
+                    return failed(
+                        f"{label(choice)}, step {step}: where a grammar masks token {masked}, "
+                        "every token of the row is -inf: none can be sampled",
+                        examples,
+                        acted,
+                    )
+    return passed(examples, acted)
+
+
+class _Waits(TorchFunctionMode):
+    """Notes calls that would make the host wait for what is on the device.
+
+    On a CPU nothing tells a tensor of the device from one of the host: those of the engine, and
+    what is computed from them, are followed.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self._kept = list(tensors)  # so that no other object gets one of their ids
+        self._device = {id(tensor) for tensor in self._kept}
+
+    def __torch_function__(
+        self,
+        func: Any,  # noqa: ANN401 - as torch declares it
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - as torch declares it
+        del types
+        kwargs = kwargs or {}
+        touched = any(id(leaf) in self._device for leaf in tree_leaves((args, kwargs)))
+        name = getattr(func, "__name__", "")
+        if touched and (name in _WAITING or _by_mask(name, args)):
+            self.seen.append(name)
+        result = func(*args, **kwargs)
+        if touched:
+            found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            self._kept += found
+            self._device |= {id(tensor) for tensor in found}
+        return result
+
+
+def _by_mask(name: str, args: tuple[Any, ...]) -> bool:
+    """Tell whether a tensor is read by a mask, whose size nobody knows before it is computed."""
+    if name != "__getitem__":
+        return False
+    indices = args[1] if isinstance(args[1], tuple) else (args[1],)
+    return any(isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in indices)
+
+
+def never_waits(trial: Trial) -> Finding:
+    """LS-28: nothing in ``apply`` makes the host wait for the device."""
+    bench: Bench = trial.bench
+    examples = acted = 0
+    for choice in switched_on(bench):
+        with limited():
+            instance = bench.new(trusted=True)
+            prompt = [bench.tokens[0], bench.tokens[-1]]
+            alone = Alone(instance, bench.params(choice), prompt)
+            alone.begin()
+            instance.watching = _Waits
+            for step in range(STEPS):
+                after = alone.row(bench.table[step])
+                examples += 1
+                acted += not torch.equal(after, bench.table[step])
+                if instance.waited:
+                    return failed(
+                        f"apply calls {instance.waited[0]}() on what is on the device: the host "
+                        "waits until everything before it is done",
+                        examples,
+                        acted,
+                    )
+                alone.append(bench.tokens[step % len(bench.tokens)])
+            bench.retire(instance)
+    return passed(examples, acted)
