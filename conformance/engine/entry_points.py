@@ -10,13 +10,20 @@ of the environment.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import importlib.metadata
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from conformance.engine.model_runner import Runner
+
+#: The group of both interfaces.
+LOGITS_PROCESSORS = "vllm.logits_processors"
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -77,3 +84,28 @@ def write_distribution(
     record.append(f"{stem}/RECORD,,")
     (folder / "RECORD").write_text("\n".join(record) + "\n", encoding="utf-8")
     return directory
+
+
+def refused(runner: Runner) -> str | None:
+    """Say which installed logits processor keeps a model runner from starting, if one does.
+
+    Each runner loads every class of the group, and is ended by one of the other's interface; what
+    the V1 runner says of it then (``__init__() takes 3 positional arguments but 4 were given``)
+    tells nobody what is wrong.
+    """
+    names = {"v1": "the V1 model runner", "v2": "Model Runner V2"}
+    if runner == "v1":
+        from vllm.v1.sample.logits_processor import LogitsProcessor as Base
+    else:
+        from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as Base
+    for entry in importlib.metadata.entry_points(group=LOGITS_PROCESSORS):
+        with contextlib.suppress(Exception):  # what does not load, vLLM says itself
+            found = entry.load()
+            if isinstance(found, type) and not issubclass(found, Base):
+                owner = entry.dist.name if entry.dist else entry.name
+                return (
+                    f"{names[runner]} does not start in this environment: the installed "
+                    f"{LOGITS_PROCESSORS} entry point {entry.name} ({entry.value}) has the other "
+                    f"model runner's interface; uninstall {owner}, or use an environment without it"
+                )
+    return None

@@ -84,10 +84,19 @@ def open_trial(
     bench = Bench(cls, model, found.choices(), settings.seed)
     if untouched is not None:
         return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
+    opening = importlib.import_module("conformance.logits.live")
     live = importlib.import_module("conformance.logits_batch.live")
-    module = importlib.import_module(f"conformance.logits.{evidence.value}")
-    watch = (live.Watch(),) if evidence is Evidence.OFFLINE else ()
-    return module.Trial(live.ROLES, *watch, plugin, found, bench, model, settings, folder)
+    return opening.open_trial(
+        evidence,
+        live.ROLES,
+        live.Watch,
+        plugin=plugin,
+        parameters=found,
+        bench=bench,
+        model=model,
+        settings=settings,
+        folder=folder,
+    )
 
 
 def replay(

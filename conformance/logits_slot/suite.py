@@ -97,10 +97,19 @@ def open_trial(
     if isinstance(found, UsageError):
         raise found
     stock = Stock(cls, model, found.choices(), settings.seed)
+    opening = importlib.import_module("conformance.logits.live")
     live = importlib.import_module("conformance.logits_slot.live")
-    module = importlib.import_module(f"conformance.logits.{evidence.value}")
-    watch = (live.Watch(untouched, model),) if evidence is Evidence.OFFLINE else ()
-    return module.Trial(live.ROLES, *watch, plugin, found, stock, model, settings, folder)
+    return opening.open_trial(
+        evidence,
+        live.ROLES,
+        lambda: live.Watch(untouched, model),
+        plugin=plugin,
+        parameters=found,
+        bench=stock,
+        model=model,
+        settings=settings,
+        folder=folder,
+    )
 
 
 @attrs.frozen
