@@ -24,7 +24,8 @@ BATCH = "reference_plugins.logits_batch.target_token:TargetTokenLogitsProcessor"
 SLOT = "reference_plugins.logits_slot.target_token:TargetTokenSlotLogitsProcessor"
 
 
-#: A target, its first rule, what is installed beside it, and the runner that it keeps from starting.
+#: A folder, its first rule, what is installed beside it, and the runner that this keeps from
+#: starting.
 CASES = {
     "slot-beside-batch": ("logits_batch", "LB-01", SLOT, "the V1 model runner"),
     "batch-beside-slot": ("logits_slot", "LS-01", BATCH, "Model Runner V2"),

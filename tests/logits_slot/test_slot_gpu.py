@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slot plugins in engines and servers on a CUDA GPU, with Model Runner V2 as vLLM ships it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from support import ROOT, Specimen, certify
+
+from conformance.rules import Evidence
+from conformance.settings import Device
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.worker import Zygote
+
+REFERENCE = ROOT / "reference_plugins" / "logits_slot" / "target_token.py"
+TARGET = {"on": [{"extra_args": {"target_token": 67}}], "off": [{}]}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no CUDA GPU on this machine")
+@pytest.mark.parametrize("evidence", [Evidence.OFFLINE, Evidence.SERVER])
+def test_reference_passes_on_a_gpu(zygote: Zygote, evidence: Evidence, tmp_path: Path) -> None:
+    """The reference plugin passes on CUDA, with vLLM's own kernels and asynchronous scheduling."""
+    specimen = Specimen(f"{REFERENCE}:TargetTokenSlotLogitsProcessor", None, TARGET)
+    results = certify(zygote, specimen, tmp_path, evidence=(evidence,), device=Device.CUDA)
+
+    broken = {rule: r.message for rule, r in results.items() if r.verdict is not Verdict.PASS}
+    broken.pop("LS-23", None)  # the profile here names no invalid requests
+    assert not broken
