@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What many seeds showed of the galleries: kept as data, drawn as a page.
 
-The nightly lane writes one file for each plugin, and this program collects them into
-``reports/logits-batch-survey.json`` and draws ``docs/logits-batch-survey.md``.
+The nightly lane writes one file for each plugin, and this program collects them, generation by
+generation, into ``reports/NAME-survey.json`` and draws ``docs/NAME-survey.md``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import attrs
+
 ROOT = Path(__file__).parents[1]
-FRESH = ROOT / "reports" / "local" / "survey"
-DATA = ROOT / "reports" / "logits-batch-survey.json"
-PAGE = ROOT / "docs" / "logits-batch-survey.md"
 
 #: Seeds of the two surveys.
 KILL_SEEDS = int(os.environ.get("SURVEY_KILL_SEEDS", "20"))
@@ -25,29 +24,57 @@ QUIET_SEEDS = os.environ.get("SURVEY_QUIET_SEEDS", "1-50")  # first and last
 COMMAND = "./run nightly"
 
 
+@attrs.frozen
+class Survey:
+    """The survey of one generation, and where it lies."""
+
+    name: str
+    title: str
+
+    @property
+    def fresh(self) -> Path:
+        """The folder of the records that were not collected yet."""
+        return ROOT / "reports" / "local" / "survey" / self.name
+
+    @property
+    def data(self) -> Path:
+        """The records of all plugins."""
+        return ROOT / "reports" / f"{self.name}-survey.json"
+
+    @property
+    def page(self) -> Path:
+        """What is drawn from them."""
+        return ROOT / "docs" / f"{self.name}-survey.md"
+
+
+BATCH = Survey("logits-batch", "Batch logits processors")
+SLOT = Survey("logits-slot", "Slot logits processors")
+SURVEYS = (BATCH, SLOT)
+
+
 def quiet_seeds() -> range:
     """Return the seeds that correct plugins are judged with; parts add up over several runs."""
     first, _, last = QUIET_SEEDS.partition("-")
     return range(int(first), int(last or first) + 1)
 
 
-def keep(kind: str, name: str, record: dict[str, Any]) -> None:
+def keep(survey: Survey, kind: str, name: str, record: dict[str, Any]) -> None:
     """Write the record of one plugin; ``kind`` is ``kills`` or ``quiet``."""
-    folder = FRESH / kind
+    folder = survey.fresh / kind
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def collect() -> dict[str, Any]:
-    """Return the records of both surveys; those of an earlier run stay where none is fresh.
+def collect(survey: Survey) -> dict[str, Any]:
+    """Return the records of a generation; those of an earlier run stay where none is fresh.
 
     Correct plugins have a record for each part of the seeds.
     """
     data: dict[str, Any] = {"kills": {}, "quiet": {}}
-    if DATA.exists():
-        data = json.loads(DATA.read_text(encoding="utf-8"))
+    if survey.data.exists():
+        data = json.loads(survey.data.read_text(encoding="utf-8"))
     for kind in ("kills", "quiet"):
-        for path in sorted((FRESH / kind).glob("*.json")):
+        for path in sorted((survey.fresh / kind).glob("*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
             if kind == "quiet":
                 name, _, part = path.stem.rpartition(" ")
@@ -58,8 +85,8 @@ def collect() -> dict[str, Any]:
     return data
 
 
-def page(data: dict[str, Any]) -> str:
-    """Return the page that shows both surveys, as Markdown."""
+def page(survey: Survey, data: dict[str, Any]) -> str:
+    """Return the page that shows the records of a generation, as Markdown."""
     kills, quiet = data["kills"], data["quiet"]
     seeds = sum(record["seeds"] for record in kills.values())
     killed = sum(record["killed"] for record in kills.values())
@@ -67,13 +94,13 @@ def page(data: dict[str, Any]) -> str:
     runs = sum(total(parts, "seeds") for parts in quiet.values())
     alarms = sum(total(parts, "alarms") for parts in quiet.values())
     head = f"""\
-# Batch logits processors: what the suite catches
+# {survey.title}: what the suite catches
 
-Drawn from `reports/logits-batch-survey.json`; made with `{COMMAND}`.
+Drawn from `reports/{survey.data.name}`; made with `{COMMAND}`.
 
 {len(kills)} defective plugins, judged at `standard` budget with several seeds each:
 {killed} of {seeds} runs found the fault by the rule that is about it,
-the median one after {median(firsts):g} examples.
+the median one after {median(firsts or [0]):g} examples.
 
 {len(quiet)} correct plugins, judged by every rule at `deep` budget with several seeds each:
 {alarms} false alarms in {runs} runs.
@@ -114,10 +141,11 @@ def total(parts: dict[str, dict[str, int]], what: str) -> int:
 
 
 def main() -> None:
-    """Collect what is there and draw the page."""
-    data = collect()
-    DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(data), encoding="utf-8")
+    """Collect what is there and draw the pages."""
+    for survey in SURVEYS:
+        data = collect(survey)
+        survey.data.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        survey.page.write_text(page(survey, data), encoding="utf-8")
 
 
 if __name__ == "__main__":

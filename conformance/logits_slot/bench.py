@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
     from vllm.v1.worker.gpu.states import RequestState
 
+    from conformance.history import Choice
+
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02
 
@@ -154,6 +156,8 @@ def _compare(before: dict[str, bytes], after: dict[str, bytes]) -> None:
 class Bench(Stock):
     """One plugin class with everything it needs to be tried out."""
 
+    #: By parameter set: the rule about where state is read from that it breaks, if it was asked.
+    causes: dict[Choice, str | None] = attrs.field(init=False, factory=dict)
     _idle: list[Watched] = attrs.field(init=False, factory=list)
     _slow: bool = attrs.field(init=False, default=False)
     _made: int = attrs.field(init=False, default=0)

@@ -128,7 +128,10 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     for trouble in played.troubles:
         cause = None
         if trouble.kind in (*_ROWS, Kind.ANSWER, Kind.RAISED) and trouble.request is not None:
-            cause = _cause(bench, choices[trouble.request])
+            choice = choices[trouble.request]
+            if choice not in bench.causes:
+                bench.causes[choice] = _cause(bench, choice)
+            cause = bench.causes[choice]
         owners.append((cause,) if cause else broken(shape, trouble.kind))
     return Example(shape, drawn, played, tuple(owners))
 

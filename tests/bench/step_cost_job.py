@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import numpy as np
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import (
@@ -19,25 +20,36 @@ from vllm.v1.sample.logits_processor import (
     MinPLogitsProcessor,
     MinTokensLogitsProcessor,
 )
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcRequestState
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as SlotLogitsProcessor
 
 from conformance.engine.models import tiny_llama
 from conformance.logits.configuration import vllm_config
-from conformance.logits_batch.host import CPU
+from conformance.logits_slot.host import CPU
 from reference_plugins.logits_batch.no_repeat_ngram import NoRepeatNgramLogitsProcessor
 from reference_plugins.logits_batch.probability_floor import ProbabilityFloorLogitsProcessor
 from reference_plugins.logits_batch.request_level import TwoArgumentTargetToken
 from reference_plugins.logits_batch.target_token import TargetTokenLogitsProcessor
 from reference_plugins.logits_batch.thinking_budget import ThinkingBudgetLogitsProcessor
+from reference_plugins.logits_slot.dual_target_token import DualTargetTokenLogitsProcessor
+from reference_plugins.logits_slot.no_repeat_ngram import NoRepeatNgramSlotLogitsProcessor
+from reference_plugins.logits_slot.target_token import TargetTokenSlotLogitsProcessor
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from vllm.v1.worker.gpu.states import RequestState
+
 #: Verbatim from the document, which has no types to check.
 EXAMPLES = importlib.import_module("fixtures.documented_example")
+
+#: By name, and so after the host, which replaces what needs CUDA in it.
+STATES = importlib.import_module("vllm.v1.worker.gpu.states")
 
 VOCABULARY = 32_000
 LARGEST = 256  #: requests
 HISTORY = 500  #: outputs that every request has at the start, as if resumed
+LONGEST = 1024  #: tokens that a slot has room for
 WORDS = 50  #: different tokens in the outputs, so that about every fifth trigram repeats
 REPLACED_EVERY = 16  #: steps after which one request is replaced by another of the same kind
 ROUNDS = {1: 400, 16: 120, LARGEST: 40}
@@ -62,8 +74,20 @@ class Identity(LogitsProcessor):
         return logits
 
 
+class IdentitySlots(SlotLogitsProcessor):
+    """Does nothing, in the fewest words."""
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:  # noqa: ARG002 - vLLM's signature
+        """Decline everybody."""
+        return False
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:  # noqa: ARG002 - vLLM's signature
+        """Return the logits."""
+        return logits
+
+
 #: Each processor with the parameters that switch it on.
-PROCESSORS: dict[str, tuple[type[LogitsProcessor], dict[str, Any]]] = {
+PROCESSORS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "identity": (Identity, {}),
     "document's example": (EXAMPLES.DummyLogitsProcessor, {"extra_args": {"target_token": 67}}),
     "document's wrapped example": (
@@ -93,6 +117,20 @@ PROCESSORS: dict[str, tuple[type[LogitsProcessor], dict[str, Any]]] = {
     ),
 }
 
+#: The same of Model Runner V2.
+SLOT_PROCESSORS: dict[str, tuple[type[SlotLogitsProcessor], dict[str, Any]]] = {
+    "identity, slots": (IdentitySlots, {}),
+    "target_token, slots": (TargetTokenSlotLogitsProcessor, {"extra_args": {"target_token": 67}}),
+    "dual_target_token, slots": (
+        DualTargetTokenLogitsProcessor,
+        {"extra_args": {"target_token": 67}},
+    ),
+    "no_repeat_ngram, slots": (
+        NoRepeatNgramSlotLogitsProcessor,
+        {"extra_args": {"no_repeat_ngram": 3}},
+    ),
+}
+
 
 @attrs.define
 class Served:
@@ -101,7 +139,7 @@ class Served:
     processor: Any
     params: list[SamplingParams]  #: of each row
     outputs: list[list[int]] = attrs.field(init=False)
-    update: BatchUpdate | None = attrs.field(init=False)
+    update: Any = attrs.field(init=False)  #: what the next step tells of requests that joined
 
     def __attrs_post_init__(self) -> None:
         """Have everybody join."""
@@ -109,7 +147,7 @@ class Served:
         self.outputs = [[choose.randrange(3, WORDS) for _ in range(HISTORY)] for _ in self.params]
         self.update = self._joining(range(len(self.params)))
 
-    def _joining(self, rows: range) -> BatchUpdate:
+    def _joining(self, rows: range) -> Any:  # noqa: ANN401 - each interface has its own
         added = [(row, self.params[row], [3], self.outputs[row]) for row in rows]
         return BatchUpdate(len(self.params), [], added, [])
 
@@ -141,8 +179,83 @@ class Served:
             self.update = self._joining(range(row, row + 1))
 
 
+@attrs.define
+class ServedSlots(Served):
+    """A full batch in the slots of vLLM's own request states; keeping these up is not timed."""
+
+    states: RequestState
+
+    def _joining(self, rows: range) -> list[tuple[int, SamplingParams]]:
+        for row in rows:
+            self.states.remove_request(str(row))
+            self.states.add_request(str(row), 1, [3, *self.outputs[row]], 0, LONGEST)
+        self.states.apply_staged_writes()
+        return [(self.states.req_id_to_index[str(row)], self.params[row]) for row in rows]
+
+    def step(self, logits: torch.Tensor) -> float:
+        """Return the seconds that one step takes."""
+        context, processor = self._context(), self.processor
+        started = time.perf_counter()
+        for slot, params in self.update:
+            processor.add_request(slot, params)
+        processor.apply_staged_writes()
+        processor.apply(logits, context)
+        seconds = time.perf_counter() - started
+        self.update = []
+        return seconds
+
+    def idle(self, logits: torch.Tensor) -> float:
+        """Return the seconds that one step takes, on average over many in which nothing happens.
+
+        ``apply`` is called then as well, where another processor has work to do.
+        """
+        context = self._context()
+        apply_staged_writes, apply = self.processor.apply_staged_writes, self.processor.apply
+        started = time.perf_counter()
+        for _ in range(IDLE_CALLS):
+            apply_staged_writes()
+            apply(logits, context)
+        return (time.perf_counter() - started) / IDLE_CALLS
+
+    def go_on(self, step: int) -> None:
+        """Give every request a token, and now and then replace one."""
+        super().go_on(step)
+        slots, newest = self._slots(), torch.tensor([len(outputs) for outputs in self.outputs])
+        tokens = torch.tensor([outputs[-1] for outputs in self.outputs], dtype=torch.int32)
+        self.states.all_token_ids.gpu[slots, newest] = tokens
+        self.states.total_len.gpu[slots] = (newest + 1).int()
+
+    def _slots(self) -> torch.Tensor:
+        return torch.tensor(
+            [self.states.req_id_to_index[str(row)] for row in range(len(self.params))]
+        )
+
+    def _context(self) -> LogitsContext:
+        slots, newest = self._slots(), torch.tensor([len(outputs) for outputs in self.outputs])
+        return LogitsContext(
+            expanded_idx_mapping=slots,
+            idx_mapping=slots,
+            idx_mapping_np=slots.numpy(),
+            expanded_local_pos=torch.zeros(len(slots), dtype=torch.int32),
+            input_ids=self.states.all_token_ids.gpu[slots, newest],
+            pos=newest,
+            seq_lens_upper_bound_np=(newest + 1).numpy().astype(np.int32),
+        )
+
+
+def _request_states() -> RequestState:
+    return STATES.RequestState(
+        max_num_reqs=LARGEST,
+        max_model_len=LONGEST,
+        max_num_batched_tokens=LARGEST * LONGEST,
+        num_speculative_steps=0,
+        vocab_size=VOCABULARY,
+        device=CPU,
+    )
+
+
 def _served(name: str, requests: int, share: float) -> Served:
-    processor, keywords = PROCESSORS[name]
+    processor, keywords = (PROCESSORS | SLOT_PROCESSORS)[name]
     params = [
         # Spread over the batch: 0.5 opts every second request in.
         SamplingParams(**keywords)
@@ -152,7 +265,12 @@ def _served(name: str, requests: int, share: float) -> Served:
     ]
     for one in params:
         one.update_from_generation_config({}, 1)  # as the front end does
-    return Served(processor(vllm_config(str(tiny_llama()), LARGEST), CPU, False), params)
+    config = vllm_config(str(tiny_llama()), LARGEST)
+    if name in SLOT_PROCESSORS:
+        states = _request_states()
+        shown = LogitsProcRequestState.from_request_state(states)
+        return ServedSlots(processor(config, shown), params, states)
+    return Served(processor(config, CPU, False), params)
 
 
 def measure(connection: Connection) -> None:

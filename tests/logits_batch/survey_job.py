@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,13 @@ from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
 from conformance.logits.processes import Untouched
 from conformance.logits.trial import Trial
-from conformance.logits_batch import suite
-from conformance.logits_batch.bench import Bench
-from conformance.logits_batch.simulator import CONTRACT
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from multiprocessing.connection import Connection
 
+    from conformance.logits.trial import Contract
     from conformance.settings import Budget
     from conformance.target import Target
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 def survey(
     connection: Connection,
     *,
+    generation: str,
     target: Target,
     profile: Mapping[str, Any],
     model: str,
@@ -38,9 +38,12 @@ def survey(
     That is the verdict, the message, the examples to the first failure, and those played;
     None where the plugin ended the process.
     """
+    suite = importlib.import_module(f"{generation}.suite")
     cls = targets.load_class(target)
     vllm_config(model)
     untouched = Untouched.fork(cls)
+    # After the fork: what drives slot plugins replaces parts of torch.
+    contract: Contract = importlib.import_module(f"{generation}.simulator").CONTRACT
     parameters = suite.effective_parameters(cls, profile, origin=None, model=model, seed=0)
     name = f"{target.module}:{target.qualname}"
     with suppress(EOFError):
@@ -50,10 +53,10 @@ def survey(
             if (pid := os.fork()) == 0:
                 status = 1
                 try:
-                    bench = Bench(cls, model, parameters.choices(), seed)
+                    bench = contract.bench(cls, model, parameters.choices(), seed)
                     only = rules[0] if len(rules) == 1 else None
                     trial = Trial(
-                        CONTRACT,
+                        contract,
                         cls,
                         name,
                         parameters,
@@ -76,5 +79,9 @@ def _judge(trial: Trial, rule: str) -> tuple[str, str | None, int | None, int]:
     result = trial.check(rule)
     first = None
     if result.verdict is Verdict.FAIL:
-        first = judgement.first_failure(trial, rule) if rule in CONTRACT.judged else result.examples
+        first = (
+            judgement.first_failure(trial, rule)
+            if rule in trial.contract.judged
+            else result.examples
+        )
     return result.verdict.value, result.message, first, result.examples

@@ -9,32 +9,41 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import survey
-from specimens import correct
-from support import DEFECTIVE, certify, gallery
+from specimens import correct, slot_references
+from support import DEFECTIVE, DEFECTIVE_SLOT, UNUSUAL_SLOT, certify, gallery
 
 from conformance import target as targets
 from conformance.engine.models import tiny_llama
-from conformance.logits_batch.catalogue import RULES
+from conformance.generations import named
 from conformance.rules import Evidence
 from conformance.settings import DEFAULT_SEED, Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from support import Specimen
+    from survey import Survey
 
+    from conformance.rules import Generation
     from conformance.worker import Job, Zygote
 
-SIMULATED = [rule.id for rule in RULES if Evidence.SIMULATOR in rule.evidence]
+GENERATION = {survey.BATCH: named("logits/batch"), survey.SLOT: named("logits/slot")}
+DEFECTS = {survey.BATCH: gallery(DEFECTIVE), survey.SLOT: gallery(DEFECTIVE_SLOT)}
+CORRECT = {survey.BATCH: correct(), survey.SLOT: [*slot_references(), *gallery(UNUSUAL_SLOT)]}
 GOOD = {Verdict.PASS.value, Verdict.NOT_APPLICABLE.value}
 PATIENCE = 900.0
-LOADING = "LB-01"  # judged before there is anything to try
-SURVIVAL = "LB-24"
 
 
-def _fork(zygote: Zygote, specimen: Specimen, folder: Path, budget: Budget) -> Job:
+def _simulated(generation: Generation) -> list[str]:
+    return [rule.id for rule in generation.rules if Evidence.SIMULATOR in rule.evidence]
+
+
+def _fork(
+    zygote: Zygote, generation: Generation, specimen: Specimen, folder: Path, budget: Budget
+) -> Job:
     (target,) = targets.parse(specimen.target, folder)
     here = Path(__file__).parent
     arguments = {
+        "generation": generation.suite.rpartition(".")[0],
         "target": target,
         "profile": specimen.profile,
         "model": str(tiny_llama()),
@@ -50,13 +59,24 @@ def _fork(zygote: Zygote, specimen: Specimen, folder: Path, budget: Budget) -> J
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("specimen", gallery(DEFECTIVE), ids=lambda specimen: specimen.name)
-def test_dies_for_every_seed(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("about", "specimen"),
+    [
+        pytest.param(about, specimen, id=f"{about.name}-{specimen.name}")
+        for about, specimens in DEFECTS.items()
+        for specimen in specimens
+    ],
+)
+def test_dies_for_every_seed(
+    zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
+) -> None:
     """A defective plugin fails by its own rule, whatever the seed."""
     assert specimen.rule is not None
+    generation = GENERATION[about]
     first: list[int] = []
     also: list[str] = []
-    if specimen.evidence is not Evidence.SIMULATOR or specimen.rule == LOADING:
+    # The loading rule is judged before there is anything to try.
+    if specimen.evidence is not Evidence.SIMULATOR or specimen.rule == generation.loading_rule:
         seeds = [DEFAULT_SEED]
         evidence = (specimen.evidence,)
         results = certify(zygote, specimen, tmp_path, evidence=evidence, rules={specimen.rule})
@@ -64,13 +84,13 @@ def test_dies_for_every_seed(zygote: Zygote, specimen: Specimen, tmp_path: Path)
     else:
         seeds = [*range(1, survey.KILL_SEEDS), DEFAULT_SEED]
         verdicts = []
-        job = _fork(zygote, specimen, tmp_path, Budget.STANDARD)
+        job = _fork(zygote, generation, specimen, tmp_path, Budget.STANDARD)
         for seed in seeds:
-            rules = SIMULATED if seed == DEFAULT_SEED else [specimen.rule]
+            rules = _simulated(generation) if seed == DEFAULT_SEED else [specimen.rule]
             answers = job.ask((seed, rules), limit=PATIENCE)
             if answers is None:
                 # That is what its rule is about, or the harness has a fault.
-                verdicts.append("fail" if specimen.rule == SURVIVAL else "died")
+                verdicts.append("fail" if specimen.rule == generation.survival_rule else "died")
                 continue
             verdict, message, examples, _ = answers[specimen.rule]
             verdicts.append(verdict if verdict == "fail" else f"{verdict}, seed {seed}: {message}")
@@ -87,37 +107,57 @@ def test_dies_for_every_seed(zygote: Zygote, specimen: Specimen, tmp_path: Path)
         "first": first,
         "also": also,
     }
-    survey.keep("kills", specimen.name, record)
+    survey.keep(about, "kills", specimen.name, record)
 
     assert killed == len(seeds), verdicts
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("specimen", correct(), ids=lambda specimen: specimen.label)
-def test_is_never_flagged(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("about", "specimen"),
+    [
+        pytest.param(about, specimen, id=f"{about.name}-{specimen.label}")
+        for about, specimens in CORRECT.items()
+        for specimen in specimens
+    ],
+)
+def test_is_never_flagged(
+    zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
+) -> None:
     """A correct plugin passes every rule at the deepest budget, whatever the seed."""
+    generation = GENERATION[about]
     alarms: dict[str, str | None] = {}
     examples = 0
-    job = _fork(zygote, specimen, tmp_path, Budget.DEEP)
+    job = _fork(zygote, generation, specimen, tmp_path, Budget.DEEP)
     for seed in survey.quiet_seeds():
-        answers = job.ask((seed, SIMULATED), limit=PATIENCE)
+        answers = job.ask((seed, _simulated(generation)), limit=PATIENCE)
+        assert answers is not None, f"seed {seed} ended the process"
         for rule, (verdict, message, _, played) in answers.items():
             examples += played
             if verdict not in GOOD and rule not in specimen.advice:
                 alarms[f"{rule}, seed {seed}"] = message
     job.close()
     record = {"seeds": len(survey.quiet_seeds()), "alarms": len(alarms), "examples": examples}
-    survey.keep("quiet", f"{specimen.label} {survey.QUIET_SEEDS}", record)
+    survey.keep(about, "quiet", f"{specimen.label} {survey.QUIET_SEEDS}", record)
 
     assert not alarms
 
 
-def test_the_committed_survey_covers_the_gallery() -> None:
-    """The data in the repository is about every plugin of the galleries, and shows no miss."""
-    data = json.loads(survey.DATA.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("about", survey.SURVEYS, ids=lambda about: about.name)
+def test_the_committed_survey_covers_the_gallery(about: Survey) -> None:
+    """The data in the repository shows no miss, and its page is drawn from it.
 
-    assert set(data["kills"]) == {specimen.name for specimen in gallery(DEFECTIVE)}
-    assert set(data["quiet"]) == {specimen.label for specimen in correct()}
+    Batch plugins are all surveyed; of slot plugins, a new one may still have to be.
+    """
+    data = json.loads(about.data.read_text(encoding="utf-8"))
+    defects = {specimen.name for specimen in DEFECTS[about]}
+    quiet = {specimen.label for specimen in CORRECT[about]}
+
+    assert data["kills"].keys() <= defects
+    assert data["quiet"].keys() <= quiet
+    if about == survey.BATCH:
+        assert data["kills"].keys() == defects
+        assert data["quiet"].keys() == quiet
     assert all(record["killed"] == record["seeds"] for record in data["kills"].values())
     assert not any(survey.total(parts, "alarms") for parts in data["quiet"].values())
-    assert survey.page(data) == survey.PAGE.read_text(encoding="utf-8")
+    assert survey.page(about, data) == about.page.read_text(encoding="utf-8")
