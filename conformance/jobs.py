@@ -141,7 +141,13 @@ class _Unopened:
 
 
 def _plugins(target: Target) -> list[Plugin]:
-    """Return the plugins of one target."""
+    """Return the plugins of one target.
+
+    Raises:
+        UsageError: it has none, or asks for a generation that there is not.
+
+    """
+    _check_generation(target)
     source = targets.find_source(target)
     try:
         if target.qualname is not None:
@@ -178,21 +184,20 @@ def _plugins(target: Target) -> list[Plugin]:
     return found
 
 
+def _check_generation(target: Target) -> None:
+    """Refuse a target that asks for a generation that there is not."""
+    names = [generation.name for generation in all_generations()]
+    if target.generation is not None and target.generation not in names:
+        raise UsageError(
+            f"--plugin-path {target.text!r}: there is no generation {target.generation!r} "
+            f"(there are {', '.join(names)})." + nearest(target.generation, names)
+        )
+
+
 def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None]]:
-    """Return the generations of a class, or one and why it cannot be a plugin of it.
-
-    Raises:
-        UsageError: the target asks for a generation that there is not.
-
-    """
+    """Return the generations of a class, or one and why it cannot be a plugin of it."""
     suites = [(g, importlib.import_module(g.suite)) for g in all_generations()]
-    names = [generation.name for generation, _ in suites]
     if target.generation is not None:
-        if target.generation not in names:
-            raise UsageError(
-                f"--plugin-path {target.text!r}: there is no generation {target.generation!r} "
-                f"(there are {', '.join(names)})." + nearest(target.generation, names)
-            )
         suites = [(g, suite) for g, suite in suites if g.name == target.generation]
     if found := [(generation, None) for generation, suite in suites if suite.recognises(cls)]:
         return list(found)

@@ -18,7 +18,21 @@ from conformance.logits.rows import alike, differing
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conformance.logits.trial import Trial
+
+
+def loads(trial: Trial, loader: Callable[[list[str]], list[type]]) -> Finding:
+    """vLLM's own loader finds the class."""
+    try:
+        (found,) = loader([trial.fqcn])
+    except Exception as error:  # noqa: BLE001 - whatever vLLM's loader says is the finding
+        cause = error.__cause__ or error
+        return failed(f"vLLM's loader refuses {trial.fqcn!r}: {type(cause).__name__}: {cause}")
+    if found is not trial.plugin:
+        return failed(f"{trial.fqcn!r} names {found!r}, not the class under test")
+    return Finding(Verdict.PASS, 1, 1)
 
 
 def acts(trial: Trial) -> Finding:

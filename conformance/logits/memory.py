@@ -25,6 +25,8 @@ from conformance.settings import Budget
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from conformance.logits.trial import Trial
+
 #: What a request hands over to the plugin.
 Given = tuple[Any, ...]
 
@@ -53,6 +55,11 @@ MOST_OBJECTS = 200_000
 
 #: Seconds for all of it: each call is as long as in any other check, there are only more.
 LIMIT = 60.0
+
+
+def forgets(trial: Trial) -> Finding:
+    """Nothing of finished requests is kept, and nothing grows."""
+    return trial.looked or trial.contract.look(trial.bench, trial.budget)
 
 
 def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -> Finding:

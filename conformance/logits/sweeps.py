@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from conformance.logits.requests import Stock
 
 #: Examples in each stratum; some have several times as many.
-EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 120}
+EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 60}
 
 #: Histories played to make one that fails smaller. Not a time, which would give another
 #: counterexample on a busier machine.

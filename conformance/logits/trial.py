@@ -64,8 +64,8 @@ class Contract:
     follows_from: Callable[[Trial, str], str | None] = lambda *_: None
     bench: Callable[..., Stock]
     rows_alone: RowsAlone
-    #: Looks for leaks in a process of its own, while the strata are played.
-    forgets: Callable[[Any, Budget], Finding | None]
+    #: Looks for leaks; in a process of its own, while the strata are played.
+    look: Callable[[Any, Budget], Finding]
     #: What else a certificate says about the plugin, without a verdict.
     tells: Callable[[Trial], dict[str, Any]] = lambda _: {}
     #: Makes a counterexample that stands by itself.
@@ -226,7 +226,7 @@ class Trial:
                 strata,
                 self.bench,
                 self.budget,
-                lambda: self.contract.forgets(self.bench, self.budget),
+                self._look,
             )
         if not self._looked:
             self._looked = not self.survey
@@ -236,6 +236,12 @@ class Trial:
                         self._hanging = _case(self, example, trouble)
                         raise PluginHung(trouble.message.partition(" did")[0], CALL_LIMIT)
         return self._played[shape]
+
+    def _look(self) -> Finding | None:
+        """Look for leaks; None where a call goes wrong, for the rule that is about it to see."""
+        with suppress(PluginRaised, PluginMisshapen, PluginHung):
+            return self.contract.look(self.bench, self.budget)
+        return None
 
     def case(self, example: Example, trouble: Trouble) -> dict[str, Any]:
         """Return a counterexample as data."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
 
+from conformance.logits import effects
 from conformance.logits.calls import PluginRaised, call, limited
 from conformance.logits.findings import Finding, failed, label, no_claim, passed, switched_on
 from conformance.logits.rows import same
@@ -29,14 +30,7 @@ if TYPE_CHECKING:
 
 def loads(trial: Trial) -> Finding:
     """LB-01: vLLM's own loader finds the class."""
-    try:
-        (found,) = _load_logitsprocs_by_fqcns([trial.fqcn])
-    except Exception as error:  # noqa: BLE001 - whatever vLLM's loader says is the finding
-        cause = error.__cause__ or error
-        return failed(f"vLLM's loader refuses {trial.fqcn!r}: {type(cause).__name__}: {cause}")
-    if found is not trial.plugin:
-        return failed(f"{trial.fqcn!r} names {found!r}, not the class under test")
-    return Finding(Verdict.PASS, 1, 1)
+    return effects.loads(trial, _load_logitsprocs_by_fqcns)
 
 
 def constructs(trial: Trial) -> Finding:

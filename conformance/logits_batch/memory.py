@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.logits import memory
-from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.requests import LAST_SPECIAL
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
     from conformance.logits.findings import Finding
     from conformance.logits.memory import Given
-    from conformance.logits.trial import Trial
     from conformance.logits_batch.bench import Bench, Watched
     from conformance.settings import Budget
 
@@ -33,19 +30,8 @@ LEAVING = MAX_REQUESTS - 2
 LONG = 12
 
 
-def forgets(trial: Trial) -> Finding:
-    """LB-27: nothing of finished requests is kept, and nothing grows."""
-    return trial.looked or _look(trial.bench, trial.budget)
-
-
-def look_apart(bench: Bench, budget: Budget) -> Finding | None:
-    """Return what is found in this process; None where a call goes wrong, for others to see."""
-    with suppress(PluginRaised, PluginMisshapen, PluginHung):
-        return _look(bench, budget)
-    return None
-
-
-def _look(bench: Bench, budget: Budget) -> Finding:
+def look(bench: Bench, budget: Budget) -> Finding:
+    """Return what ten thousand requests leave behind in an instance."""
     instance = bench.new()
     return memory.look(instance.plugin, partial(_serve, bench, instance), NAMES, budget)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from conformance.logits import effects as common
 from conformance.logits import processes
+from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract
 from conformance.logits_batch import (
     batches,
@@ -36,7 +37,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-15": common.refuses,
     "LB-23": common.deterministic,
     "LB-25": effects.does_without_prompt,
-    "LB-27": memory.forgets,
+    "LB-27": forgets,
     "LB-28": batches.comes_back,
     "LB-29": batches.takes_views,
     "LB-30": batches.serves_full_batches,
@@ -70,7 +71,7 @@ CONTRACT = Contract(
     follows_from=_follows_from,
     bench=Bench,
     rows_alone=rows_alone,
-    forgets=memory.look_apart,
+    look=memory.look,
     tells=readiness.notes,
     show=demonstrations.shown,
 )

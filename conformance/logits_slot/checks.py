@@ -41,14 +41,7 @@ MOST_REQUESTS = 256
 
 def loads(trial: Trial) -> Finding:
     """LS-01: vLLM's own loader finds the class."""
-    try:
-        (found,) = _load_v2_logitsprocs_by_fqcns([trial.fqcn])
-    except Exception as error:  # noqa: BLE001 - whatever vLLM's loader says is the finding
-        cause = error.__cause__ or error
-        return failed(f"vLLM's loader refuses {trial.fqcn!r}: {type(cause).__name__}: {cause}")
-    if found is not trial.plugin:
-        return failed(f"{trial.fqcn!r} names {found!r}, not the class under test")
-    return Finding(Verdict.PASS, 1, 1)
+    return effects.loads(trial, _load_v2_logitsprocs_by_fqcns)
 
 
 def constructs(trial: Trial) -> Finding:

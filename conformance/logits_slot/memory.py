@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,10 @@ import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.logits import memory
-from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised
 
 if TYPE_CHECKING:
     from conformance.logits.findings import Finding
     from conformance.logits.memory import Given
-    from conformance.logits.trial import Trial
     from conformance.logits_slot.bench import Bench, Watched
     from conformance.settings import Budget
 
@@ -25,19 +22,8 @@ if TYPE_CHECKING:
 NAMES = ("SamplingParams",)
 
 
-def forgets(trial: Trial) -> Finding:
-    """LS-26: what is kept is bounded by the number of slots."""
-    return trial.looked or _look(trial.bench, trial.budget)
-
-
-def look_apart(bench: Bench, budget: Budget) -> Finding | None:
-    """Return what is found in this process; None where a call goes wrong, for others to see."""
-    with suppress(PluginRaised, PluginMisshapen, PluginHung):
-        return _look(bench, budget)
-    return None
-
-
-def _look(bench: Bench, budget: Budget) -> Finding:
+def look(bench: Bench, budget: Budget) -> Finding:
+    """Return what ten thousand requests leave behind in an instance."""
     instance = bench.new()
     return memory.look(instance.plugin, partial(_serve, bench, instance), NAMES, budget)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from conformance.logits import effects as common
 from conformance.logits import processes
+from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract
 from conformance.logits_slot import checks, demonstrations, effects, memory, strata
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
@@ -28,7 +29,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-21": effects.leaves_a_token,
     "LS-23": checks.admits,
     "LS-25": processes.same_on_every_rank,
-    "LS-26": memory.forgets,
+    "LS-26": forgets,
     "LS-27": checks.serves_full_batches,
     "LS-28": effects.never_waits,
     "LS-29": checks.says_no,
@@ -51,6 +52,6 @@ CONTRACT = Contract(
     anywhere=strata.ANYWHERE,
     bench=Bench,
     rows_alone=rows_alone,
-    forgets=memory.look_apart,
+    look=memory.look,
     show=demonstrations.shown,
 )

@@ -178,5 +178,8 @@ def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tu
     trial = Trial(CONTRACT, cls, fqcn, parameters, bench, Budget.STANDARD, untouched, survey=True)
     result = trial.check(counterexample["rule"])
     trial.close()
-    failed = result.verdict is Verdict.FAIL
-    return (["check"] if failed else []), result.message or ""
+    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
+        return [], ""
+    # Where another fault stands in the way, nothing was shown to be mended.
+    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
+    return [kind], result.message or ""
