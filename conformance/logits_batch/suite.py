@@ -10,9 +10,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
 from conformance.counterexample.source import decoded
-from conformance.logits.calls import PluginHung, PluginRaised
 from conformance.logits.configuration import vllm_config
-from conformance.logits.parameters import Parameters
 from conformance.logits.processes import Untouched
 from conformance.logits.trial import Trial
 from conformance.logits_batch import demonstrations, parameters, strata
@@ -46,25 +44,6 @@ def meant(cls: type) -> bool:
     return methods >= (1 if cls.__name__.endswith("LogitsProcessor") else 2)
 
 
-def effective_parameters(
-    cls: type[LogitsProcessor],
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    seed: int,
-) -> Parameters:
-    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile."""
-    try:
-        return parameters.find(cls, section, origin=origin, model=model, seed=seed)
-    except (PluginRaised, PluginHung):
-        # The rules will say so; here it means only that nothing could be found out.
-        on, off = section.get("on", []), section.get("off", [{}])
-        return Parameters(
-            origin or "none", bool(on), tuple(on), tuple(off), tuple(section.get("invalid", ()))
-        )
-
-
 def open_trial(
     evidence: Evidence,
     cls: type[LogitsProcessor],
@@ -80,7 +59,7 @@ def open_trial(
     vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
     untouched = Untouched.fork(cls) if evidence is Evidence.SIMULATOR else None
-    found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
+    found = parameters.find(cls, section, origin=origin, model=model, seed=settings.seed)
     bench = Bench(cls, model, found.choices(), settings.seed)
     if untouched is not None:
         return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)

@@ -33,13 +33,13 @@ def find(
     model: str,
     seed: int,
 ) -> Parameters:
-    """Return the parameters for a plugin: what its profile says, and what can be found out.
+    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
 
     Raises:
         UsageError: the profile's keywords are not those of ``SamplingParams``.
 
     """
-    return parameters.find(
+    return parameters.find_or_less(
         section,
         origin=origin,
         seed=seed,

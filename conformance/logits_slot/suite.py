@@ -13,7 +13,6 @@ import attrs
 
 from conformance import history
 from conformance.counterexample.source import decoded
-from conformance.logits.calls import PluginHung, PluginRaised
 from conformance.logits.configuration import vllm_config
 from conformance.logits.parameters import Parameters
 from conformance.logits.processes import Untouched
@@ -48,27 +47,6 @@ def meant(cls: type) -> bool:
     return any(callable(getattr(cls, name, None)) for name in _METHODS)
 
 
-def effective_parameters(
-    cls: type,
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    seed: int,
-) -> Parameters:
-    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile."""
-    from conformance.logits_slot import parameters
-
-    try:
-        return parameters.find(cls, section, origin=origin, model=model, seed=seed)
-    except (PluginRaised, PluginHung):
-        # The rules will say so; here it means only that nothing could be found out.
-        on, off = section.get("on", []), section.get("off", [{}])
-        return Parameters(
-            origin or "none", bool(on), tuple(on), tuple(off), tuple(section.get("invalid", ()))
-        )
-
-
 def open_trial(
     evidence: Evidence,
     cls: type,
@@ -86,10 +64,11 @@ def open_trial(
     untouched = Untouched.fork(cls)
     if evidence is Evidence.SIMULATOR:
         from conformance.logits.trial import Trial
+        from conformance.logits_slot import parameters
         from conformance.logits_slot.bench import Bench
         from conformance.logits_slot.simulator import CONTRACT
 
-        found = effective_parameters(cls, section, origin=origin, model=model, seed=settings.seed)
+        found = parameters.find(cls, section, origin=origin, model=model, seed=settings.seed)
         bench = Bench(cls, model, found.choices(), settings.seed)
         return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
     # Not in this process: it is going to run an engine, maybe on a GPU.
@@ -125,8 +104,10 @@ class _Find:
 
 def find(cls: type, errand: _Find) -> Parameters | UsageError:
     """Return the parameters that a plugin is tried with, or what is wrong with its profile."""
+    from conformance.logits_slot import parameters
+
     try:
-        return effective_parameters(
+        return parameters.find(
             cls, errand.section, origin=errand.origin, model=errand.model, seed=errand.seed
         )
     except UsageError as error:

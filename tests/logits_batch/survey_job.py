@@ -38,13 +38,13 @@ def survey(
     That is the verdict, the message, the examples to the first failure, and those played;
     None where the plugin ended the process.
     """
-    suite = importlib.import_module(f"{generation}.suite")
     cls = targets.load_class(target)
     vllm_config(model)
     untouched = Untouched.fork(cls)
     # After the fork: what drives slot plugins replaces parts of torch.
     contract: Contract = importlib.import_module(f"{generation}.simulator").CONTRACT
-    parameters = suite.effective_parameters(cls, profile, origin=None, model=model, seed=0)
+    found = importlib.import_module(f"{generation}.parameters")
+    parameters = found.find(cls, profile, origin=None, model=model, seed=0)
     name = f"{target.module}:{target.qualname}"
     with suppress(EOFError):
         while True:
