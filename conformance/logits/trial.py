@@ -58,6 +58,8 @@ class Contract:
     comparing: frozenset[str]
     #: Rules of which an example may break several strata; each counts where strata are built on it.
     leading: frozenset[str]
+    #: Rules that histories decide first, and then a function.
+    both: frozenset[str] = frozenset()
     #: Rules whose trouble shows in any stratum.
     anywhere: frozenset[str] = frozenset()
     #: The rule that a failure of another one follows from.
@@ -148,8 +150,7 @@ class Trial:
         check = self.contract.checks.get(rule)
         if check is None:
             return judgement.judge(self, rule)
-        if rule in self.contract.judged:
-            # Histories first: they make the better counterexample.
+        if rule in self.contract.both:
             judged = judgement.judge(self, rule)
             if judged[0].verdict is not Verdict.PASS:
                 return judged

@@ -49,6 +49,7 @@ CONTRACT = Contract(
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},
     comparing=frozenset(("LS-02", "LS-13", "LS-23", "LS-27", "LS-31")),
     leading=frozenset(("LS-04", "LS-14", "LS-17", "LS-18", "LS-20", "LS-22")),
+    both=frozenset(("LS-21",)),
     anywhere=strata.ANYWHERE,
     bench=Bench,
     rows_alone=rows_alone,
