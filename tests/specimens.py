@@ -16,7 +16,7 @@ BUILTIN = "vllm.v1.sample.logits_processor"
 REFERENCE = ROOT / "reference_plugins" / "logits_batch"
 REFERENCE_SLOT = ROOT / "reference_plugins" / "logits_slot"
 
-_PLUGIN = re.compile(r"^class (\w+)\(\w*LogitsProcessor\):", re.MULTILINE)
+_PLUGIN = re.compile(r"^class (\w+)\((?:\w+, )*\w*LogitsProcessor\):", re.MULTILINE)
 
 
 def correct() -> list[Specimen]:

@@ -177,6 +177,8 @@ def agrees_with_itself(trial: Trial) -> Finding:
         for step, ((before, after), other) in enumerate(zip(rows, others, strict=True)):
             examples += 1
             acted += not torch.equal(before, after)
+            if torch.isneginf(before).any() and torch.isneginf(other).all():
+                continue  # LB-22 lets a V1 plugin leave no token where some were masked before
             if not alike(after, other):
                 token, got, expected = differing(after[0], other[0])[0]
                 return failed(
