@@ -121,11 +121,11 @@ class SlotRecording:
 
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> Any:  # noqa: ANN401 - whatever the plugin answers
         """Write the rows down, with their logits before and after the plugin."""
-        applied = Applied(self._rows(ctx), tuple(ctx.idx_mapping_np.tolist()), logits.clone(), None)
-        self.events.append(applied)
-        after = self.plugin.apply(logits, ctx)
+        rows, slots = self._rows(ctx), tuple(ctx.idx_mapping_np.tolist())
+        before = logits.clone()
+        after = self.plugin.apply(logits, ctx)  # where it raises, there is nothing to judge
         kept = after.clone() if isinstance(after, torch.Tensor) else after
-        self.events[-1] = attrs.evolve(applied, after=kept, in_place=after is logits)
+        self.events.append(Applied(rows, slots, before, kept, in_place=after is logits))
         return after
 
     def _rows(self, ctx: LogitsContext) -> tuple[Row, ...]:

@@ -175,6 +175,8 @@ def agrees_with_itself(trial: Trial) -> Finding:
             rows = list(rows_alone(bench, choice, STEPS))
             others = _rows_in_v1(bench, choice)
         for step, ((before, after), other) in enumerate(zip(rows, others, strict=True)):
+            if torch.isneginf(before).any():
+                continue  # what to do where a grammar and the plugin disagree is left to each
             examples += 1
             acted += not torch.equal(before, after)
             if torch.isneginf(before).any() and torch.isneginf(other).all():

@@ -29,6 +29,8 @@ REFERENCES = [
     specimen.target + ("@logits/slot" if "Dual" in specimen.target else "")
     for specimen in slot_references()
 ]
+#: Seconds for three plugins in six engines and two servers each, on a busy machine.
+PATIENCE = 1800
 TARGET = {
     "on": [{"extra_args": {"target_token": 67}}, {"extra_args": {"target_token": 5}}],
     "off": [{}, {"extra_args": {"unrelated": 1}}],
@@ -66,6 +68,7 @@ def certificates(
 
 
 @pytest.mark.server
+@pytest.mark.timeout(PATIENCE)
 @pytest.mark.parametrize("target", REFERENCES, ids=lambda target: target.rpartition(":")[2])
 def test_references_are_conformant(certificates: dict[str, dict[str, Any]], target: str) -> None:
     """Everything is shown by every kind of evidence that its rules name."""
@@ -86,6 +89,7 @@ def test_references_are_conformant(certificates: dict[str, dict[str, Any]], targ
 
 
 @pytest.mark.server
+@pytest.mark.timeout(PATIENCE)
 @pytest.mark.parametrize("target", REFERENCES, ids=lambda target: target.rpartition(":")[2])
 def test_certificates_say_what_was_replaced(
     certificates: dict[str, dict[str, Any]], target: str

@@ -116,7 +116,7 @@ RULES = (
         title="A class of both interfaces gives the same rows through both",
         statement=(
             "Where a class also serves the V1 model runner, the same request with the same tokens "
-            "and logits gets the same rows there."
+            "and logits, none of them masked, gets the same rows there."
         ),
         level=Level.MUST,
         section=SECTION,
