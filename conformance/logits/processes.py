@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from conformance.logits.requests import Stock
     from conformance.logits.trial import RowsAlone, Trial
 
+#: Exit status of a process that has done its errand; a plugin may end it with any usual one.
+_ANSWERED = 97
+
 #: Steps for which a request runs alone.
 STEPS = 6
 
@@ -110,10 +113,10 @@ def _serve(connection: Connection, plugin: type[Any]) -> None:
                 status = 1
                 try:
                     connection.send(_function(errand.what)(plugin, errand))
-                    status = 0
+                    status = _ANSWERED
                 finally:
                     os._exit(status)
-            if os.waitpid(pid, 0)[1]:
+            if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != _ANSWERED:
                 return
 
 

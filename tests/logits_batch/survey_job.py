@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from conformance.settings import Budget
     from conformance.target import Target
 
+#: Exit status of a process that has answered; a plugin may end it with any of the usual ones.
+ANSWERED = 97
+
 
 def survey(
     connection: Connection,
@@ -67,10 +70,10 @@ def survey(
                         only=only,
                     )
                     connection.send({rule: _judge(trial, rule) for rule in rules})
-                    status = 0
+                    status = ANSWERED
                 finally:
                     os._exit(status)
-            if os.waitpid(pid, 0)[1]:
+            if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != ANSWERED:
                 connection.send(None)
     untouched.close()
 
