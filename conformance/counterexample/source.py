@@ -58,6 +58,13 @@ def decoded(value: Any) -> Any:  # noqa: ANN401 - any parameter
     return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
 
 
+def choices(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], Any]:
+    """Return the parameter sets of a counterexample, by list and position in the profile."""
+    return {
+        (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"]) for entry in entries
+    }
+
+
 def _key(key: Any) -> Any:  # noqa: ANN401 - any key
     return tuple(key) if isinstance(key, list) else key
 

@@ -40,7 +40,7 @@ def install() -> None:
     In a process that is to run a model on a GPU this would be wrong: the kernels take CPU tensors.
     """
     # Before anything of vllm.v1.worker.gpu: it gives that package buffers that need no GPU.
-    import vllm.v1.worker.cpu.shm  # noqa: F401
+    import vllm.v1.worker.cpu.shm  # noqa: F401 - imported for what it replaces
     from vllm.triton_utils import HAS_TRITON, triton
     from vllm.triton_utils.dispatcher import register_kernels
     from vllm.utils.math_utils import next_power_of_2

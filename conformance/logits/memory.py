@@ -59,7 +59,7 @@ LIMIT = 60.0
 
 def forgets(trial: Trial) -> Finding:
     """Nothing of finished requests is kept, and nothing grows."""
-    return trial.looked or trial.contract.look(trial.bench, trial.budget)
+    return trial.leaks or trial.contract.look(trial.bench, trial.budget)
 
 
 def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -> Finding:

@@ -8,20 +8,23 @@ and then values of likely types for what it read; those that change a row switch
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import torch
 from hypothesis.strategies import SearchStrategy
 from vllm.sampling_params import SamplingParams
 
-from conformance.logits.calls import PluginHung, PluginRaised
+from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, call, limited
 from conformance.logits.requests import sampling_params
+from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from conformance.history import Choice
+    from conformance.logits.trial import RowsAlone
 
 Keywords = dict[str, Any]
 
@@ -91,27 +94,71 @@ class Parameters:
         return named | {("off", index): k for index, k in enumerate(self.off)}
 
 
-def find(
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    seed: int,
-    watch: Callable[[], Read],
-    acts: Callable[[Keywords], bool],
-) -> Parameters:
-    """Return the parameters for a plugin: what its profile says, and what can be found out.
+@attrs.frozen
+class Tried:
+    """How a plugin is tried while it is found out what switches it on."""
+
+    plugin: type[Any]
+    bench: Callable[[Mapping[Choice, Keywords]], Any]  #: of the generation, for parameter sets
+    begin: Callable[[Any, SamplingParams], object]  #: gives a request to an instance
+    rows_alone: RowsAlone
+
+    def watch(self) -> Read:
+        """Return what the plugin reads of a request."""
+        bench = self.bench({("off", 0): {}})
+        read = Read((), ())
+        with suppress(PluginRaised, PluginHung, PluginMisshapen), limited():
+            instance = bench.new()
+            with watching() as watched:
+                try:
+                    with suppress(PluginRaised):
+                        call("validate_params", self.plugin.validate_params, watched.params)
+                    self.begin(instance, watched.params)
+                finally:
+                    read = watched.read()
+        return read
+
+    def acts(self, keywords: Keywords) -> bool:
+        """Tell whether a request with these parameters, alone, ever gets a changed row."""
+        choice: Choice = ("on", 0)
+        try:
+            bench = self.bench({choice: keywords})
+            with limited(WATCH_LIMIT):
+                call("validate_params", self.plugin.validate_params, bench.params(choice))
+                return any(
+                    not torch.equal(before, after)
+                    for before, after in self.rows_alone(bench, choice, WATCHED_STEPS)
+                )
+        except (PluginHung, PluginMisshapen):
+            return True  # a request that the plugin hangs or answers wrongly for has switched it on
+        except (PluginRaised, UsageError):
+            return False
+
+
+def find(section: Mapping[str, Any], *, origin: str | None, seed: int, tried: Tried) -> Parameters:
+    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
 
     Args:
         section: the plugin's part of its profile.
         origin: where the profile is.
         seed: of what strategies give.
-        watch: gives a request to the plugin within :func:`watching`, and returns what it read.
-        acts: tells whether a request with these keywords, alone, ever gets a changed row.
+        tried: how the plugin is tried.
 
     Raises:
         UsageError: the profile's keywords are not those of ``SamplingParams``.
 
     """
+    try:
+        return _find(section, origin, seed, tried)
+    except (PluginRaised, PluginHung):
+        # The rules will say so; here it means only that nothing could be found out.
+        on, off = section.get("on", []), section.get("off", [{}])
+        return Parameters(
+            origin or "none", bool(on), tuple(on), tuple(off), tuple(section.get("invalid", ()))
+        )
+
+
+def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Tried) -> Parameters:
     on = _drawn(section.get("on", ()), seed)
     off = _drawn(section.get("off", ()), seed)
     invalid = _drawn(section.get("invalid", ()), seed)
@@ -121,9 +168,9 @@ def find(
     keys: tuple[str, ...] = ()
     declared = bool(on)
     if not on:
-        read = watch()
-        keys, on = read.keys, _discover(read, acts)
-    if "off" not in section and not acts({}):
+        read = tried.watch()
+        keys, on = read.keys, _discover(read, tried.acts)
+    if "off" not in section and not tried.acts({}):
         off = [{}]
     return Parameters(
         origin=origin or "found by watching the plugin",
@@ -133,25 +180,6 @@ def find(
         invalid=tuple(invalid),
         keys=keys,
     )
-
-
-def find_or_less(
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    seed: int,
-    watch: Callable[[], Read],
-    acts: Callable[[Keywords], bool],
-) -> Parameters:
-    """Return what :func:`find` does, whatever the plugin does meanwhile."""
-    try:
-        return find(section, origin=origin, seed=seed, watch=watch, acts=acts)
-    except (PluginRaised, PluginHung):
-        # The rules will say so; here it means only that nothing could be found out.
-        on, off = section.get("on", []), section.get("off", [{}])
-        return Parameters(
-            origin or "none", bool(on), tuple(on), tuple(off), tuple(section.get("invalid", ()))
-        )
 
 
 def starter(keys: Sequence[str]) -> str:

@@ -95,9 +95,9 @@ class Trial:
     #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
     survey: bool = False
     only: str | None = None  #: in a survey, the rule whose first failure is enough
-    looked: Finding | None = attrs.field(
+    leaks: Finding | None = attrs.field(
         init=False, default=None
-    )  #: of leaks, looked for meanwhile
+    )  #: what was found of them meanwhile
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
     #: Whether the same request gets other rows again; None where nobody has asked.
@@ -223,7 +223,7 @@ class Trial:
         if self.survey and shape not in self._played:
             self._played[shape] = sweeps.sweep(strata, self.bench, shape, self.budget, self.only)
         elif not self._played:
-            self._played, self.looked = sweeps.sweep_all(
+            self._played, self.leaks = sweeps.sweep_all(
                 strata,
                 self.bench,
                 self.budget,

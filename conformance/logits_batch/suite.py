@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
-from conformance.counterexample.source import decoded
+from conformance.counterexample.source import choices
 from conformance.logits.configuration import vllm_config
 from conformance.logits.processes import Untouched
 from conformance.logits.trial import Trial
@@ -89,11 +89,8 @@ def replay(
     try:
         if counterexample["kind"] == "calls":
             return demonstrations.again(cls, counterexample)
-        choices = {
-            (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"])
-            for entry in counterexample["parameters"]
-        }
-        bench = Bench(cls, model, choices, counterexample["seed"])
+        parameters_of = choices(counterexample["parameters"])
+        bench = Bench(cls, model, parameters_of, counterexample["seed"])
         shape = strata.STRATA.named(counterexample["stratum"])
         steps = history.from_json(counterexample["history"])
     except (LookupError, TypeError, ValueError, UsageError) as error:

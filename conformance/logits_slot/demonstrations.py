@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance import counterexample, history
-from conformance.counterexample.source import decoded, encoded
+from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
 from conformance.logits.execution import Execute, document
 from conformance.logits.played import Kind
@@ -102,11 +102,8 @@ def record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
 
 def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
     case = errand.case
-    choices = {
-        (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"])
-        for entry in case["parameters"]
-    }
-    bench = Bench(plugin, errand.model, choices, case["seed"])
+    parameters_of = choices(case["parameters"])
+    bench = Bench(plugin, errand.model, parameters_of, case["seed"])
     journal = Journal(bench)
     with observed(journal):
         played = play(bench, history.from_json(case["history"]), STRATA.named(case["stratum"]))

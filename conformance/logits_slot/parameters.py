@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from conformance.logits import parameters
-from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, call, limited
-from conformance.logits.parameters import WATCH_LIMIT, WATCHED_STEPS, Parameters, Read
 from conformance.logits_slot.bench import Alone, Bench
-from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +16,7 @@ if TYPE_CHECKING:
     from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Choice
-    from conformance.logits.parameters import Keywords
+    from conformance.logits.parameters import Parameters
     from conformance.logits_slot.bench import Watched
 
 
@@ -39,44 +34,13 @@ def find(
         UsageError: the profile's keywords are not those of ``SamplingParams``.
 
     """
-    return parameters.find_or_less(
-        section,
-        origin=origin,
-        seed=seed,
-        watch=partial(_watch, plugin, model, seed),
-        acts=partial(_acts, plugin, model, seed),
+    tried = parameters.Tried(
+        plugin,
+        bench=lambda sets: Bench(plugin, model, sets, seed),
+        begin=lambda instance, params: Alone(instance, params, [7, 11]).begin(),
+        rows_alone=rows_alone,
     )
-
-
-def _watch(plugin: type[LogitsProcessor], model: str, seed: int) -> Read:
-    bench = Bench(plugin, model, {("off", 0): {}}, seed)
-    read = Read((), ())
-    with suppress(PluginRaised, PluginHung), limited():
-        instance = bench.new()
-        with parameters.watching() as watched:
-            try:
-                with suppress(PluginRaised):
-                    call("validate_params", plugin.validate_params, watched.params)
-                Alone(instance, watched.params, [7, 11]).begin()
-            finally:
-                read = watched.read()
-    return read
-
-
-def _acts(plugin: type[LogitsProcessor], model: str, seed: int, keywords: Keywords) -> bool:
-    """Tell whether a request with these parameters, alone, ever gets a changed row."""
-    try:
-        bench = Bench(plugin, model, {("on", 0): keywords}, seed)
-        with limited(WATCH_LIMIT):
-            call("validate_params", plugin.validate_params, bench.params(("on", 0)))
-            return any(
-                not torch.equal(before, after)
-                for before, after in rows_alone(bench, ("on", 0), WATCHED_STEPS)
-            )
-    except (PluginHung, PluginMisshapen):
-        return True  # a request that the plugin hangs or answers wrongly for has switched it on
-    except (PluginRaised, UsageError):
-        return False
+    return parameters.find(section, origin=origin, seed=seed, tried=tried)
 
 
 def rows_alone(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance import history
-from conformance.counterexample.source import decoded
+from conformance.counterexample.source import choices, decoded
 from conformance.logits.configuration import vllm_config
 from conformance.logits.parameters import Parameters
 from conformance.logits.processes import Untouched
@@ -127,11 +127,8 @@ def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple
     try:
         if counterexample["kind"] == "check":
             return _check_again(cls, counterexample, model)
-        choices = {
-            (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"])
-            for entry in counterexample["parameters"]
-        }
-        bench = Bench(cls, model, choices, counterexample["seed"])
+        parameters_of = choices(counterexample["parameters"])
+        bench = Bench(cls, model, parameters_of, counterexample["seed"])
         shape = STRATA.named(counterexample["stratum"])
         steps = history.from_json(counterexample["history"])
     except (LookupError, TypeError, ValueError, UsageError) as error:
