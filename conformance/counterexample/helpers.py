@@ -39,6 +39,7 @@ _NAMES = (
     ("contextlib", ("suppress",)),
     ("pathlib", ("Path",)),
     ("types", ("SimpleNamespace",)),
+    ("torch.overrides", ("TorchFunctionMode",)),
     ("torch.utils._python_dispatch", ("TorchDispatchMode",)),
     ("torch.utils._pytree", ("tree_leaves",)),
     ("vllm", ("SamplingParams",)),

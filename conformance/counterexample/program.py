@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.counterexample import helpers, runner_program, verdicts
-from conformance.counterexample.scripts import script
+from conformance.counterexample import helpers, runner_program, scripts, slot_scripts, verdicts
 from conformance.counterexample.source import (
     WIDTH,
     Group,
@@ -37,17 +36,23 @@ def program(case: Mapping[str, Any]) -> str:
     what it got and what it expected while the fault is there, and with 0 when it is gone.
 
     Args:
-        case: a case document with calls; see :mod:`conformance.logits_batch.transcript`.
+        case: a case document with calls, with events or with the words of a script; see
+            :mod:`conformance.logits_batch.transcript`, :mod:`conformance.logits_slot.journal`
+            and :mod:`conformance.logits_slot.scenes`.
 
     """
     shown = case["counterexample"]
     if "events" in shown:
         body, functions = runner_program.body(shown), runner_program.functions(shown)
-        return _assembled(case, (), functions, body)
+        return _assembled(case, shown["events"], functions, body)
     calls, bare = shown["calls"], shown["bare"]
-    if shown["expect"]["is"] == "script":
+    is_script = shown["expect"]["is"] == "script"
+    if is_script and shown["rule"] in slot_scripts.SCRIPTS:
+        functions = runner_program.functions(shown, slot_scripts.steps(shown))
+        return _assembled(case, (), functions, slot_scripts.script(shown, bare=bare))
+    if is_script:
         calls = helpers.EVERYTHING
-        body = script(shown, bare=bare)
+        body = scripts.script(shown, bare=bare)
     else:
         writer = _Writer(calls, bare=bare)
         writer.write(shown["expect"])
@@ -131,8 +136,7 @@ class _Writer:
         if expect["is"] == "acts":
             self._say("changes = []")
         if expect["is"] == "masked":
-            tokens, *span = expect["masked"]
-            self._say(f"MASKED = [*{tokens}, *range({', '.join(map(str, span))})]")
+            self._say(verdicts.mask(expect["masked"]))
         for entry in earlier:
             self._prepare(entry)
             if "raised" in entry:

@@ -8,13 +8,13 @@ needs neither this harness nor kernels.
 from __future__ import annotations
 
 import textwrap
-from string import Template
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import helpers
+from conformance.counterexample import helpers, verdicts
 from conformance.counterexample.source import (
     WIDTH,
     Named,
+    block,
     call,
     decoded,
     keywords,
@@ -55,6 +55,7 @@ class Runner:
         buffers = [torch.zeros(count, dtype=torch.int32) for _ in range(2)]
         return SimpleNamespace(np=np.zeros(count, dtype=np.int32), buffers=buffers, gpu=buffers[0])
 
+    @torch.inference_mode()
     def join(self, slot: int, params: SamplingParams, prompt: list, outputs: list = ()) -> bool:
         """Add a request to a slot; its tokens are written when the step begins."""
         self.staged.append((slot, [*prompt, *outputs]))
@@ -62,6 +63,7 @@ class Runner:
         self.prefill.np[slot] = len(prompt) + len(outputs)
         return self.plugin.add_request(slot, params)
 
+    @torch.inference_mode()
     def begin_step(self) -> None:
         """Write what was staged, the plugin's staged writes last."""
         if self.staged:
@@ -75,12 +77,18 @@ class Runner:
             self.staged = []
         self.plugin.apply_staged_writes()
 
+    @torch.inference_mode()
     def apply(self, logits: torch.Tensor, *, slots: list, tokens: list, positions: list):
         """Process one row for each of the slots; a slot has more rows than one with drafts."""
+        return self.plugin.apply(logits, self.context(slots, tokens, positions))
+
+    @staticmethod
+    def context(slots: list, tokens: list, positions: list) -> LogitsContext:
+        """Return what the plugin is told about the rows."""
         requests = list(dict.fromkeys(slots))
         offsets = [slots[:row].count(slot) for row, slot in enumerate(slots)]
         lengths = [1 + max(p for s, p in zip(slots, positions) if s == slot) for slot in requests]
-        context = LogitsContext(
+        return LogitsContext(
             expanded_idx_mapping=torch.tensor(slots),
             idx_mapping=torch.tensor(requests),
             idx_mapping_np=np.array(requests),
@@ -89,8 +97,8 @@ class Runner:
             pos=torch.tensor(positions),
             seq_lens_upper_bound_np=np.array(lengths, dtype=np.int32),
         )
-        return self.plugin.apply(logits, context)
 
+    @torch.inference_mode()
     def append(self, slot: int, *tokens: int) -> None:
         """Give a request the tokens that were sampled."""
         total = int(self.total.gpu[slot])
@@ -98,98 +106,36 @@ class Runner:
         self.total.gpu[slot] = total + len(tokens)
 '''
 
-_DIFFERENT = """\
-if wrong:
-    print("FAILS: $whose $fails")
-    for token in wrong[:8]:
-        print(f"  token {token}: got {got[token]:.6g}, expected {expected[token]:.6g}")
-    print(f"  ({len(wrong)} of {len(got)} tokens differ)")
-    sys.exit(1)
-print("OK: $whose $holds")
-"""
 
-_ENDINGS = {
-    "same": """\
-got, expected = $got, $expected
-close = torch.isclose(got, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
-wrong = (~close).nonzero().flatten().tolist()
-"""
-    + _DIFFERENT,
-    "unchanged": """\
-got, expected = $got, $given
-wrong = (got != expected).nonzero().flatten().tolist()
-"""
-    + _DIFFERENT,
-    "nan": """\
-if $got.isnan().any():
-    print("FAILS: $whose holds NaN")
-    print("expected: numbers, or -inf for tokens that must not be sampled")
-    sys.exit(1)
-print("OK: $whose holds no NaN")
-""",
-    "no-token": """\
-if $got.isneginf().all():
-    print("FAILS: $whose is -inf for every token")
-    print("expected: at least one token that can be sampled")
-    sys.exit(1)
-print("OK: a token can be sampled from $whose")
-""",
-    "shape": """\
-expected = (list($logits.shape), torch.float32)
-got = type(result).__name__
-if isinstance(result, torch.Tensor):
-    got = (list(result.shape), result.dtype)
-if got != expected:
-    print(f"FAILS: apply returned {got}")
-    print(f"expected: a tensor like the logits it was given, {expected}")
-    sys.exit(1)
-print("OK: apply returned a tensor like the logits it was given")
-""",
-    "bool": """\
-if not isinstance(answer, bool | np.bool_):
-    print(f"FAILS: add_request returned {answer!r}")
-    print("expected: True or False")
-    sys.exit(1)
-print(f"OK: add_request returned {answer}")
-""",
-    "raises-nothing": """\
-print("OK: $called raised nothing")
-""",
-    "returns": """\
-faulthandler.cancel_dump_traceback_later()
-print("OK: $called returned")
-""",
-}
-
-_RAISED = """\
-except (Exception, SystemExit) as error:
-    traceback.print_exc()
-    print(f"FAILS: $called raised {type(error).__name__}: {error}")
-    print("expected: it raises nothing")
-    sys.exit(1)
-"""
-
-_HANGING = """\
-print("calling $called; expected: it returns")
-sys.stdout.flush()
-faulthandler.dump_traceback_later(20, exit=True)  # shows where it is, and exits with status 1
-"""
-
-_CALLED = {
-    "new": "making an instance",
-    "join": "add_request(req_idx, sampling_params)",
-    "begin": "apply_staged_writes()",
-    "process": "apply(logits, ctx)",
+#: Where the program's runner has what plugins read of the request states.
+_STATES = {
+    "all_token_ids": "tokens",
+    "total_len": "total",
+    "prompt_len": "prompt",
+    "prefill_len": "prefill",
 }
 
 
-def functions(shown: Mapping[str, Any]) -> list[str]:
-    """Return the functions and the class that a program begins with."""
-    events, bare = shown["events"], shown["bare"]
-    calls = [{"do": "new"}, *({"do": "params"} for e in events if e["do"] == "join")]
-    calls += [{"do": "apply", "rows": e["rows"]} for e in events if e["do"] == "process"]
+def functions(shown: Mapping[str, Any], rows: int = 0) -> list[str]:
+    """Return the functions and the class that a program begins with.
+
+    Args:
+        shown: the counterexample.
+        rows: how many rows of logits it needs besides those of its events.
+
+    """
+    if shown["logits"] is None:
+        return []  # nothing but the loader is called
+    calls: list[Event] = [{"do": "new"}]
+    for event in shown.get("events", ({"do": "join"},)):
+        if event["do"] == "join":
+            calls.append({"do": "params"})
+        elif event["do"] == "process":
+            calls.append({"do": "apply", "rows": event["rows"]})
+    if rows:
+        calls.append({"do": "apply", "rows": list(range(rows))})
     vocabulary = shown["logits"]["vocabulary"]
-    found = helpers.used(calls, bare=bare, seed=shown["seed"], logits=shown["logits"])
+    found = helpers.used(calls, bare=shown["bare"], seed=shown["seed"], logits=shown["logits"])
     return [*found, _RUNNER.replace("{vocabulary}", str(vocabulary))]
 
 
@@ -202,23 +148,41 @@ def body(shown: Mapping[str, Any]) -> str:
         lines += _opening(event)
         lines += _statement(event, bare=shown["bare"])
     lines += _opening(last)
-    words = _words(shown, last)
-    ending = Template(_ENDINGS[expect["is"]]).substitute(words).splitlines()
+    if expect["is"] == "only-read":
+        return "\n".join([*lines, *_only_read(expect["what"], last, shown["bare"])]).strip() + "\n"
+    ending = verdicts.filled(expect["is"], _words(shown, last))
     if expect["is"] == "returns":
-        lines += Template(_HANGING).substitute(words).splitlines()
+        lines += verdicts.hanging(last)
+        ending = ["faulthandler.cancel_dump_traceback_later()", *ending]
     statement = _statement(last, bare=shown["bare"])
     if expect["is"] == "raises-nothing":
-        lines += ["try:", *(f"    {line}" for line in statement)]
-        lines += Template(_RAISED).substitute(words).splitlines()
+        lines += ["try:", *block(statement), *verdicts.handlers(expect, last)]
     else:
         lines += statement
     return "\n".join([*lines, "", *ending]).strip("\n") + "\n"
 
 
+def _only_read(what: str, last: Event, bare: bool) -> list[str]:  # noqa: FBT001 - as in a case
+    """Return the last call, and a look at what the plugin may only read."""
+    owner, _, field = what.partition(".")
+    of_states = owner == "req_states"
+    name = f"{last['name']}.{_STATES[field]}.gpu" if of_states else what
+    if of_states:
+        before, statement = [], _statement(last, bare=bare)
+    else:
+        values = [literal(last[key]) for key in ("slots", "tokens", "positions")]
+        before = laid_out(call(f"{last['name']}.context", *values), 0, "ctx = ")
+        given = helpers.rows({"rows": last["rows"]})
+        applied = laid_out(call(f"{last['name']}.plugin.apply", given, "ctx"), 4)
+        statement = ["with torch.inference_mode():", *applied]
+    ending = verdicts.filled("only-read", {"name": name, "what": what})
+    return [*before, f"kept = copy.deepcopy({name})", *statement, "", *ending]
+
+
 def _words(shown: Mapping[str, Any], last: Event) -> dict[str, str]:
     expect = shown["expect"]
-    words = dict.fromkeys(("got", "expected", "given", "logits", "whose", "fails", "holds"), "")
-    words["called"] = _CALLED[last["do"]]
+    words = dict.fromkeys(("got", "expected", "given", "whose", "fails", "holds"), "")
+    words["called"] = verdicts.called(last)
     if "row" in expect:
         result = next(event for event in shown["events"] if event.get("to") == "result")
         row = result["rows"][expect["row"]]
@@ -232,8 +196,8 @@ def _words(shown: Mapping[str, Any], last: Event) -> dict[str, str]:
         }
         if expect["is"] == "unchanged":
             words |= {"fails": f"was changed, though {expect['why']}", "holds": "is unchanged"}
-    if last["do"] == "process":
-        words["logits"] = helpers.rows({"rows": last["rows"]})
+    if expect["is"] == "shape":
+        words["given"] = helpers.rows({"rows": last["rows"]})
     return words
 
 
@@ -249,9 +213,11 @@ def _opening(event: Event) -> list[str]:
 
 
 def _statement(event: Event, *, bare: bool) -> list[str]:
-    name = event["name"]
     node: Node
     before = f"{event['to']} = " if "to" in event else ""
+    if event["do"] == "load":
+        return laid_out(call(event["loader"], literal([event["fqcn"]])), 0, "(Plugin,) = ")
+    name = event["name"]
     if event["do"] == "new":
         return [f"{name} = Runner()"]
     if event["do"] == "begin":

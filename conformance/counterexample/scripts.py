@@ -6,6 +6,7 @@ from __future__ import annotations
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from conformance.counterexample import fragments
 from conformance.counterexample.source import decoded, laid_out, literal
 
 if TYPE_CHECKING:
@@ -30,35 +31,22 @@ def serve(plugin: Plugin, count: int) -> list[list[int]]:
 
 '''
 
-_ALONE = '''\
-def served() -> list[torch.Tensor]:
-    """Return the rows that each request gets alone, step by step."""
-    found = []
-    for keywords in PARAMETERS:
+SERVED = '''\
+def served(requests: list[dict]) -> dict[str, torch.Tensor]:
+    """Return the rows that each request gets alone in the V1 model runner, by step."""
+    found = {}
+    for keywords in requests:
         plugin = Plugin(CONFIG, torch.device("cpu"), False)
-        prompt, outputs = [$token, 11], []
+        prompt, outputs = $prompt, []
         added = [(0, $make(**copy.deepcopy(keywords)), prompt, outputs)]
         with torch.inference_mode():
             plugin.update_state(BatchUpdate(batch_size=1, removed=[], added=added, moved=[]))
-            for step in range(6):
+            for step in range($steps):
                 if step:
                     plugin.update_state(None)
-                found.append(plugin.apply(rows(step)).clone())
+                found[f"step {step} of {keywords}"] = plugin.apply(rows(step))[0].clone()
                 outputs.append($tokens[step % len($tokens)])
     return found
-
-
-def compare(got: list[torch.Tensor], expected: list[torch.Tensor], where: str) -> None:
-    """Say in which row two processes differ, and end the program."""
-    for number, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
-        close = torch.isclose(mine[0], theirs[0], rtol=1e-4, atol=1e-4, equal_nan=True)
-        wrong = (~close).nonzero().flatten().tolist()
-        if wrong:
-            print(f"FAILS: {where} gets other rows for {PARAMETERS[number // 6]}")
-            for token in wrong[:8]:
-                print(f"  step {number % 6}, token {token}: got {mine[0, token]:.6g}", end=", ")
-                print(f"expected {theirs[0, token]:.6g}")
-            sys.exit(1)
 
 
 '''
@@ -93,23 +81,8 @@ def go_through(plugin: Plugin, logits: torch.Tensor, numbers: Iterator[int], app
     plugin.update_state(None)
 
 
-logits = rows(*range(8))
-tracemalloc.start()
-# Where every request is greedy, an engine does not call apply of some plugins.
-for applies in (True, False):
-    plugin, numbers, held = Plugin(CONFIG, CPU, False), itertools.count(), []
-    with torch.inference_mode():
-        for _ in range(5):
-            go_through(plugin, logits, numbers, applies)
-            gc.collect()
-            held.append(tracemalloc.get_traced_memory()[0])
-    growth = [after - before for before, after in zip(held, held[1:])]
-    if min(growth[-3:]) > 0 and sum(growth[-3:]) > 4 * ROUND:
-        print(f"FAILS: more memory is held after each {ROUND} requests, in bytes: {held}")
-        print("expected: as much as before, once the requests have finished")
-        sys.exit(1)
-print("OK: no more memory is held when requests have come and gone")
 '''
+    + fragments.GROWTH
 )
 
 _IDLE = (
@@ -201,105 +174,22 @@ print("OK: the rows of a batch of 300 are those of a small one")
 '''
 )
 
-_ADMISSION = (
-    """\
+CONFIG = """\
 CONFIG = engine_config(max_num_seqs=8)
 
 
 """
-    + _ALONE
-    + '''\
-def answers() -> list[str]:
-    """Return what validate_params says to each request."""
-    found = []
-    for keywords in [*PARAMETERS, *INVALID]:
-        try:
-            Plugin.validate_params(SamplingParams(**copy.deepcopy(keywords)))
-            found.append(f"{keywords} is accepted")
-        except Exception as error:
-            found.append(f"{keywords} is refused ({type(error).__name__}: {error})")
-    return found
-
-
-if not isinstance(inspect.getattr_static(Plugin, "validate_params"), (classmethod, staticmethod)):
-    print("FAILS: validate_params is an ordinary method")
-    print("expected: a class method; vLLM calls it on the class, where there are no instances")
-    sys.exit(1)
-
-# The engine has a process of its own, in which nobody calls validate_params.
-path = Path(tempfile.mkdtemp(), "rows.pt")
-pid = os.fork()
-if pid == 0:
-    torch.save(served(), path)
-    os._exit(0)
-os.waitpid(pid, 0)
-
-# The front end's process: no instance has been made in it.
-for keywords in PARAMETERS:
-    got = SamplingParams(**copy.deepcopy(keywords))
-    with suppress(Exception):
-        Plugin.validate_params(got)
-    if got != SamplingParams(**copy.deepcopy(keywords)):
-        print(f"FAILS: validate_params wrote to the parameters of a request: {got}")
-        print(f"expected: {SamplingParams(**copy.deepcopy(keywords))}")
-        sys.exit(1)
-
-before = answers()
-rows_here = served()
-for early, late in zip(before, answers(), strict=True):
-    if early != late:
-        print(f"FAILS: where no instance has been made, {early}")
-        print(f"expected: as in a process with instances, {late}")
-        sys.exit(1)
-compare(torch.load(path), rows_here, "a process in which validate_params was not called")
-print("OK: validate_params needs no instance, and nothing depends on it")
-'''
-)
-
-_RANKS = (
-    """\
-CONFIG = engine_config(max_num_seqs=8)
-
-
-"""
-    + _ALONE
-    + """\
-if len(sys.argv) > 1:
-    # One rank: what differs from process to process, differs.
-    torch.manual_seed(int(os.environ["RANK"]))
-    torch.save(served(), sys.argv[1])
-    sys.exit(0)
-
-folder = tempfile.mkdtemp()
-paths = [Path(folder, f"rank{rank}.pt") for rank in range(2)]
-ranks = [
-    subprocess.Popen(
-        [sys.executable, __file__, str(path)],
-        env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONHASHSEED": seed},
-    )
-    for rank, (path, seed) in enumerate(zip(paths, ("$seed_0", "$seed_1")))
-]
-if any([rank.wait() for rank in ranks]):
-    sys.exit("a rank has failed")
-first, second = (torch.load(path) for path in paths)
-compare(second, first, "the second of two ranks")
-print("OK: two ranks compute the same rows")
-"""
-)
 
 SCRIPTS = {
     "LB-27": _MEMORY,
     "LB-28": _IDLE,
     "LB-30": _FULL,
-    "LB-31": _ADMISSION,
-    "LB-33": _RANKS,
+    "LB-31": CONFIG + SERVED + fragments.COMPARE + fragments.ADMISSION,
+    "LB-33": CONFIG + SERVED + fragments.COMPARE + fragments.RANKS,
 }
 
 #: Programs that start others of their own can be executed as files only.
 FILES_ONLY = frozenset({"LB-33"})
-
-#: Seeds for the hashes of strings, which Python chooses anew for every process.
-_HASH_SEEDS = {"seed_0": "1", "seed_1": "2"}
 
 
 def script(case: Mapping[str, Any], *, bare: bool) -> str:
@@ -314,8 +204,10 @@ def script(case: Mapping[str, Any], *, bare: bool) -> str:
         "make": "SamplingParams" if bare else "request",
         "token": tokens[0],
         "tokens": tokens,
+        "prompt": [tokens[0], tokens[-1]],
+        "steps": 6,
+        "new": "Plugin(CONFIG, CPU, False)",
         "on": choices.index("on") if "on" in choices else 0,
         "off": [number for number, choice in enumerate(choices) if choice == "off"],
-        **_HASH_SEEDS,
     }
     return "\n".join(lines) + "\n" + Template(SCRIPTS[case["rule"]]).substitute(words)

@@ -18,6 +18,9 @@ _CALLED = {
     "claim": "is_argmax_invariant()",
     "apply": "apply(logits)",
     "update": "update_state(batch_update)",
+    "join": "add_request(req_idx, sampling_params)",
+    "begin": "apply_staged_writes()",
+    "process": "apply(logits, ctx)",
 }
 
 #: The last call, where it must not raise.
@@ -147,12 +150,33 @@ if $name != expected:
     sys.exit(1)
 print("OK: $name is as it was")
 """,
+    "only-read": """\
+if (kept != $name).any():
+    print("FAILS: the plugin wrote to $what")
+    print("expected: it only reads there")
+    sys.exit(1)
+print("OK: $what is as it was")
+""",
     "bool": """\
 if not isinstance(claim, bool):
     print(f"FAILS: is_argmax_invariant() returned {claim!r}")
     print("expected: True or False")
     sys.exit(1)
 print(f"OK: is_argmax_invariant() returned {claim}")
+""",
+    "answer": """\
+if not isinstance(answer, bool | np.bool_):
+    print(f"FAILS: add_request returned {answer!r}")
+    print("expected: True or False")
+    sys.exit(1)
+print(f"OK: add_request returned {answer}")
+""",
+    "declined": """\
+if answer:
+    print("FAILS: add_request returned True for a request whose rows the plugin never changes")
+    print("expected: False; every batch with such a request is processed for nothing")
+    sys.exit(1)
+print("OK: add_request returned False")
 """,
     "claims": """\
 if claim != first_claim:
@@ -226,7 +250,19 @@ def handlers(expect: Mapping[str, Any], entry: Call) -> list[str]:
     return Template(text).safe_substitute(called=called(entry), why=why).splitlines()
 
 
-def ending(expect: Mapping[str, Any], calls: Sequence[Call], value: str = "") -> list[str]:
+def mask(masked: Sequence[Any]) -> str:
+    """Return the statement that says which tokens a grammar has masked."""
+    tokens, *span = masked
+    listed = f"[*{tokens}, *range({', '.join(map(str, span))})]" if span else f"{tokens}"
+    return f"MASKED = {listed}"
+
+
+def filled(kind: str, words: Mapping[str, str]) -> list[str]:
+    """Return the statements at the end of a program, with these words in them."""
+    return Template(_ENDINGS[kind]).substitute(words).splitlines()
+
+
+def ending(expect: Mapping[str, Any], calls: Sequence[Call] = (), value: str = "") -> list[str]:
     """Return the statements at the end of a program.
 
     Args:
@@ -236,7 +272,8 @@ def ending(expect: Mapping[str, Any], calls: Sequence[Call], value: str = "") ->
 
     """
     kind = expect["is"]
-    words = {"called": called(calls[-1]), "value": value, "name": expect.get("name", "")}
+    last = called(calls[-1]) if calls else ""
+    words = {"called": last, "value": value, "name": expect.get("name", "")}
     given = [entry["given"] for entry in calls if entry.get("to") == "result" and "given" in entry]
     words["given"] = given[0].removesuffix(".clone()") if given else ""
     if kind == "same" and expect["got"][1] is None:
@@ -260,4 +297,4 @@ def ending(expect: Mapping[str, Any], calls: Sequence[Call], value: str = "") ->
         words["expected"] = f"{variable}[{row}]"
     if kind == "kept" and not expect["name"].startswith("params"):
         kind = "kept-list"
-    return Template(_ENDINGS[kind]).substitute(words).splitlines()
+    return filled(kind, words)

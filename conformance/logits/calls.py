@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls into a plugin: watched, limited in time, and written down by whoever observes."""
+"""Calls into a plugin: named when they raise, and written down by whoever observes."""
 
 from __future__ import annotations
 
-import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from conformance.interruption import in_call
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vllm.sampling_params import SamplingParams
-
-#: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs.
-#: Far above anything honest, a first ``torch.compile`` included.
-CALL_LIMIT = 20.0
-
-CONSTRUCTOR_LIMIT = 120.0
 
 
 class PluginRaised(Exception):
@@ -32,17 +27,6 @@ class PluginRaised(Exception):
 
 class PluginMisshapen(Exception):
     """``apply`` returned something that is no tensor like the logits it was given."""
-
-
-class PluginHung(BaseException):
-    """A call did not return in time; a ``BaseException`` so that plugins do not swallow it."""
-
-    def __init__(self, call: str, seconds: float) -> None:
-        super().__init__(f"{call} did not return within {seconds:.0f} s")
-
-
-#: The plugin call in progress, for whoever interrupts it.
-_in_progress: list[str] = []
 
 
 class Observer(Protocol):
@@ -80,45 +64,16 @@ def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a 
 
     Raises:
         PluginRaised: it raised; the exception is attached.
-        PluginHung: it was interrupted by :func:`limited`.
+        PluginHung: it took too long; see ``interruption``.
 
     """
-    _in_progress.append(what)
     try:
-        if _observers:
-            return _observers[-1].call(function, *arguments)
-        return function(*arguments)
+        with in_call(what):
+            if _observers:
+                return _observers[-1].call(function, *arguments)
+            return function(*arguments)
     except (Exception, SystemExit) as error:
         raise PluginRaised(what, error) from error
-    finally:
-        _in_progress.pop()
-
-
-@contextmanager
-def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
-    """Interrupt the block when it takes longer than ``seconds`` of wall time.
-
-    Within another limited block, the time of the inner one does not count for the outer one.
-
-    Raises:
-        PluginHung: the plugin was being called.
-        TimeoutError: nothing of the plugin was running: the harness itself is slow.
-
-    """
-
-    def interrupt(*_: object) -> None:
-        if _in_progress:
-            raise PluginHung(_in_progress[-1], seconds)
-        raise TimeoutError("the harness did not finish an example in time")
-
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    # Again and again, in case the plugin catches everything and goes on.
-    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *outer)
-        signal.signal(signal.SIGALRM, handler)
 
 
 def serving(name: str) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from vllm.exceptions import VLLMValidationError
 
-from conformance.logits.calls import PluginRaised, call, limited
-from conformance.logits.findings import Finding, failed, label, passed
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import limited
+from conformance.logits.calls import PluginRaised, call
+from conformance.logits.findings import label
 from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
 from conformance.verdict import Verdict

@@ -6,18 +6,37 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance import counterexample
+from conformance.counterexample.source import encoded
 from conformance.logits.processes import ERRANDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from conformance.logits.processes import Untouched
+    from conformance.logits.requests import Stock
+    from conformance.logits.trial import Trial
+
+
+#: A call that hung before is given up sooner the second time.
+HANGS_AGAIN = 3.0
+
+
+def hurry() -> None:
+    """Interrupt what hangs, as :func:`limited` does, before its time is over."""
+    alarm = threading.Timer(HANGS_AGAIN, os.kill, (os.getpid(), signal.SIGALRM))
+    alarm.daemon = True
+    alarm.start()
 
 
 @attrs.frozen
@@ -39,6 +58,48 @@ def document(rule: str, fqcn: str, case: Mapping[str, Any], generation: str) -> 
         "plugin": plugin,
         "counterexample": case,
     }
+
+
+def parameters(bench: Stock) -> list[dict[str, Any]]:
+    """Return the parameter sets of a bench as counterexamples have them."""
+    return [
+        {"choice": list(choice), "keywords": encoded(keywords)}
+        for choice, keywords in bench.parameters.items()
+    ]
+
+
+def variants(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each part twice: with plain ``SamplingParams``, and with those of vLLM's front end."""
+    return [{**part, "bare": bare} for part in parts for bare in (True, False)]
+
+
+def first_failing(
+    trial: Trial,
+    rule: str,
+    generation: str,
+    kept: Mapping[str, Any],
+    candidates: Sequence[dict[str, Any]],
+) -> dict[str, Any] | None:
+    """Return the first candidate whose program fails where the plugin is untouched.
+
+    Args:
+        trial: the plugin.
+        rule: the rule that is broken.
+        generation: the generation of the rule.
+        kept: what all candidates have of the counterexample.
+        candidates: what their programs are made of, the shortest first.
+
+    Raises:
+        EOFError, OSError: the plugin ended the process that it was in.
+
+    """
+    untouched: Untouched = trial.untouched
+    for candidate in candidates:
+        case = document(rule, trial.fqcn, {**kept, **candidate}, generation)
+        status, _ = untouched.run(Execute(counterexample.program(case)))
+        if status == 1:
+            return candidate
+    return None
 
 
 def execute(_: type, errand: Execute) -> tuple[int, str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from conformance import history
+from conformance.findings import Finding, failed, passed
 from conformance.logits import sweeps
-from conformance.logits.findings import Finding, failed, passed
 from conformance.logits.played import Kind
 from conformance.verdict import Verdict, must_wait
 

@@ -26,8 +26,8 @@ from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
+from conformance.interruption import limited
 from conformance.logits import workload
-from conformance.logits.calls import limited
 from conformance.logits.ledger import Ledger
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.ways import Reply, Ways, difference, hand_over

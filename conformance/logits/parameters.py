@@ -16,7 +16,8 @@ import torch
 from hypothesis.strategies import SearchStrategy
 from vllm.sampling_params import SamplingParams
 
-from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, call, limited
+from conformance.interruption import PluginHung, limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.requests import sampling_params
 from conformance.settings import UsageError
 

@@ -23,8 +23,9 @@ import attrs
 import numpy as np
 import torch
 
-from conformance.logits.calls import PluginMisshapen, PluginRaised, call, limited
-from conformance.logits.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.rows import differing, same
 from conformance.verdict import Verdict, must_wait

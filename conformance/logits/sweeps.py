@@ -25,8 +25,8 @@ from conformance.settings import Budget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from conformance.findings import Finding
     from conformance.history import Choice, History, Shape
-    from conformance.logits.findings import Finding
     from conformance.logits.played import Trouble
     from conformance.logits.requests import Stock
 

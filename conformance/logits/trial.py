@@ -12,9 +12,10 @@ import attrs
 
 from conformance import history
 from conformance.counterexample.source import encoded
+from conformance.findings import Finding, failed
+from conformance.interruption import CALL_LIMIT, PluginHung
 from conformance.logits import judgement, sweeps
-from conformance.logits.calls import CALL_LIMIT, PluginHung, PluginMisshapen, PluginRaised
-from conformance.logits.findings import Finding, failed
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.parameters import Parameters, starter
 from conformance.logits.played import Kind
 from conformance.rules import Evidence

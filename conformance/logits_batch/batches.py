@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.logits.calls import PluginRaised, call, limited
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import limited
+from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
-from conformance.logits.findings import Finding, failed, passed
 from conformance.logits.rows import differing, same
 from conformance.logits_batch import host
 from conformance.logits_batch.bench import Watched

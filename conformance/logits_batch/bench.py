@@ -12,15 +12,8 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.logits.calls import (
-    CONSTRUCTOR_LIMIT,
-    PluginHung,
-    PluginMisshapen,
-    PluginRaised,
-    call,
-    limited,
-    misshapen,
-)
+from conformance.interruption import CONSTRUCTOR_LIMIT, PluginHung, limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen
 from conformance.logits.configuration import vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_batch import host

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
 
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import limited
 from conformance.logits import effects
-from conformance.logits.calls import PluginRaised, call, limited
-from conformance.logits.findings import Finding, failed, label, no_claim, passed, switched_on
+from conformance.logits.calls import PluginRaised, call
+from conformance.logits.findings import label, no_claim, switched_on
 from conformance.logits.rows import same
 from conformance.logits_batch.parameters import rows_alone
 from conformance.settings import Budget

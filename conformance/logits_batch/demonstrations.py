@@ -8,9 +8,6 @@ is kept.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +15,15 @@ from conformance import counterexample
 from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
 from conformance.counterexample.source import encoded
 from conformance.logits.calls import observed
-from conformance.logits.execution import Execute, document, execute
+from conformance.logits.execution import (
+    Execute,
+    document,
+    execute,
+    first_failing,
+    hurry,
+    parameters,
+    variants,
+)
 from conformance.logits.processes import ERRANDS
 from conformance.logits.requests import admissible
 from conformance.logits_batch import excerpts
@@ -31,15 +36,11 @@ if TYPE_CHECKING:
 
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
-    from conformance.logits.findings import Finding
-    from conformance.logits.processes import Untouched
+    from conformance.findings import Finding
     from conformance.logits.trial import Trial
     from conformance.logits_batch.excerpts import Shown
 
 GENERATION = "logits/batch"
-
-#: A call that hung before is given up sooner the second time.
-HANGS_AGAIN = 3.0
 
 
 def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
@@ -50,10 +51,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         "kind": "calls",
         "rule": rule,
         "seed": bench.seed,
-        "parameters": [
-            {"choice": list(choice), "keywords": encoded(keywords)}
-            for choice, keywords in bench.parameters.items()
-        ],
+        "parameters": parameters(bench),
     }
     errand = Record(
         rule,
@@ -67,32 +65,25 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
     )
     kept = {**kept, "logits": logits}
     try:
-        found = _shortest(trial.untouched, rule, trial.fqcn, kept, errand)
+        found = _shortest(trial, rule, kept, errand)
     except (EOFError, OSError):
         found = None  # the plugin ends the process that it is in
     return {**kept, **found} if found else case
 
 
-def _shortest(
-    untouched: Untouched, rule: str, fqcn: str, kept: Shown, errand: Record
-) -> Shown | None:
+def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | None:
     """Return the shortest part of a failure that still fails."""
     if rule in SCRIPTS:
         admitted = admissible(errand.parameters.invalid)
         invalid = [encoded(keywords) for _, keywords, _ in admitted]
         parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid}}]
     else:
-        whole: Shown | None = untouched.run(errand)
+        whole: Shown | None = trial.untouched.run(errand)
         parts = [] if whole is None else excerpts.parts(whole)
-    candidates = [{**part, "bare": bare} for part in parts for bare in (True, False)]
+    candidates = variants(parts)
     if candidates and (errand.hangs or rule in FILES_ONLY):
         return candidates[0]
-    for candidate in candidates:
-        source = counterexample.program(document(rule, fqcn, {**kept, **candidate}, GENERATION))
-        status, _ = untouched.run(Execute(source))
-        if status == 1:
-            return candidate
-    return None
+    return first_failing(trial, rule, GENERATION, kept, candidates)
 
 
 def again(plugin: type[LogitsProcessor], case: Mapping[str, Any]) -> tuple[list[str], str]:
@@ -116,9 +107,7 @@ def record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
 
 def _record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
     if errand.hangs:
-        alarm = threading.Timer(HANGS_AGAIN, os.kill, (os.getpid(), signal.SIGALRM))
-        alarm.daemon = True
-        alarm.start()
+        hurry()
     recorder = Recorder(Bench(plugin, errand.model, errand.parameters.choices(), errand.seed))
     with observed(recorder):
         if errand.case and errand.case.get("kind") == "history":

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from conformance.logits.calls import PluginRaised, limited
-from conformance.logits.findings import Finding, failed, label, passed, switched_on
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import limited
+from conformance.logits.calls import PluginRaised
+from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, delta
 from conformance.logits_batch.parameters import rows_alone
 from conformance.verdict import Verdict

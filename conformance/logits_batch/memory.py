@@ -16,8 +16,8 @@ from conformance.logits.requests import LAST_SPECIAL
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
-    from conformance.logits.findings import Finding
-    from conformance.logits.memory import Given
+    from conformance.findings import Finding
+    from conformance.leaks import Given
     from conformance.logits_batch.bench import Bench, Watched
     from conformance.settings import Budget
 

@@ -15,7 +15,8 @@ import torch
 from vllm.sampling_params import SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, limited, serving
+from conformance.interruption import PluginHung, limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised, serving
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_batch.host import Host, Joining

@@ -10,7 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from conformance.logits.calls import PluginMisshapen, PluginRaised, limited
+from conformance.interruption import limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import switched_on
 
 if TYPE_CHECKING:

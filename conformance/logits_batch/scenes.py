@@ -14,7 +14,8 @@ import attrs
 from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
 
 from conformance import history
-from conformance.logits.calls import PluginHung, PluginMisshapen, PluginRaised, call, limited
+from conformance.interruption import PluginHung, limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.parameters import WATCHED_STEPS
 from conformance.logits.played import Kind
 from conformance.logits.rows import same

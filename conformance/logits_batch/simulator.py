@@ -24,7 +24,7 @@ from conformance.logits_batch.parameters import rows_alone
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from conformance.logits.findings import Finding
+    from conformance.findings import Finding
     from conformance.logits.trial import Trial
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {

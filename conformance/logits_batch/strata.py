@@ -9,7 +9,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.history import History, Shape
-from conformance.logits.calls import limited
+from conformance.interruption import limited
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_batch.classics import classics

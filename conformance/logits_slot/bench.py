@@ -16,14 +16,8 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
     LogitsProcRequestState,
 )
 
-from conformance.logits.calls import (
-    CONSTRUCTOR_LIMIT,
-    PluginMisshapen,
-    call,
-    limited,
-    misshapen,
-    note,
-)
+from conformance.interruption import CONSTRUCTOR_LIMIT, limited
+from conformance.logits.calls import PluginMisshapen, call, misshapen, note
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_slot.host import joining, request_states

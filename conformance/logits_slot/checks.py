@@ -17,10 +17,12 @@ from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProces
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
 
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import limited
 from conformance.logits import effects, processes
-from conformance.logits.calls import PluginRaised, call, limited
+from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
-from conformance.logits.findings import Finding, failed, label, passed, switched_on
+from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, differing, same
 from conformance.logits_slot.bench import Alone
 from conformance.logits_slot.host import request_states
@@ -72,6 +74,7 @@ def constructs(trial: Trial) -> Finding:
                     f"and the row of {label(choice)} is not the one that it gets where there is "
                     "one instance",
                     4,
+                    case={"choices": [first, second]},
                 )
             bench.retire(alone.instance)
     return Finding(Verdict.PASS, 4, 4)
@@ -106,7 +109,11 @@ def warms_up(trial: Trial) -> Finding:
                 try:
                     rows = list(rows_alone(bench, choice, STEPS, prepare=warm))
                 except PluginRaised as error:
-                    return failed(f"during or after warm-up with {name}: {error}", examples)
+                    return failed(
+                        f"during or after warm-up with {name}: {error}",
+                        examples,
+                        case={"choice": choice, "warm": name},
+                    )
                 for step, ((before, expected), (_, got)) in enumerate(zip(cold, rows, strict=True)):
                     acted += not torch.equal(before, expected)
                     if not alike(got, expected):
@@ -115,6 +122,7 @@ def warms_up(trial: Trial) -> Finding:
                             f"after warm-up with {name}, step {step} of {label(choice)} gives "
                             f"token {token} a logit of {have:.5g} instead of {want:.5g}",
                             examples,
+                            case={"choice": choice, "warm": name, "steps": step + 1},
                         )
     return passed(examples, acted)
 
@@ -186,6 +194,7 @@ def agrees_with_itself(trial: Trial) -> Finding:
                     f"Model Runner V2 and of {expected:.5g} in the V1 model runner",
                     examples,
                     acted,
+                    case={"choice": choice, "steps": step + 1},
                 )
     return passed(examples, acted)
 
@@ -220,7 +229,8 @@ def says_no(trial: Trial) -> Finding:
         if alone.slot is not None and alone.instance.answers[alone.slot]:
             return failed(
                 f"add_request returned True for {label(choice)}, whose rows it never changes: "
-                "every batch with such a request is copied and processed for nothing"
+                "every batch with such a request is copied and processed for nothing",
+                case={"choice": choice},
             )
     return Finding(Verdict.PASS, len(declined), len(declined))
 
@@ -231,24 +241,31 @@ def serves_full_batches(trial: Trial) -> Finding:
         return waiting
     bench: Bench = trial.bench
     count = MOST_REQUESTS
-    choices = bench.choices
-    with limited():
-        instance = bench.new(count)
-        states = instance.states
-        prompt = [bench.tokens[0], bench.tokens[-1]]
-        names = [f"r{number}" for number in range(count)]
-        for number, name in enumerate(names):
-            states.add_request(name, len(prompt), prompt, 0, 1)
-            with torch.inference_mode():
-                slot = states.req_id_to_index[name]
-                instance.add_request(slot, bench.params(choices[number % len(choices)]))
-        with torch.inference_mode():
-            states.apply_staged_writes()
-            instance.apply_staged_writes()
-        for rows in (1, 3):
-            if what := _full(bench, instance, names, rows):
-                return failed(what, 2 * count)
+    try:
+        with limited():
+            what = _filled(bench, count)
+    except PluginRaised as error:  # in histories of few requests nothing did
+        what = f"with {count} requests {error}"
+    if what:
+        return failed(what, 2 * count, case={"choices": list(bench.choices)})
     return Finding(Verdict.PASS, 2 * count, 2 * count)
+
+
+def _filled(bench: Bench, count: int) -> str | None:
+    """Fill an instance with requests; say which row is not the one that its request gets alone."""
+    instance = bench.new(count)
+    states = instance.states
+    prompt = [bench.tokens[0], bench.tokens[-1]]
+    names = [f"r{number}" for number in range(count)]
+    for number, name in enumerate(names):
+        states.add_request(name, len(prompt), prompt, 0, 1)
+        with torch.inference_mode():
+            slot = states.req_id_to_index[name]
+            instance.add_request(slot, bench.params(bench.choices[number % len(bench.choices)]))
+    with torch.inference_mode():
+        states.apply_staged_writes()
+        instance.apply_staged_writes()
+    return _full(bench, instance, names, 1) or _full(bench, instance, names, 3)
 
 
 def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str | None:

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a failure to a counterexample that stands by itself: events, and what to expect of them.
+"""From a failure to a counterexample that stands by itself, with a program that shows it.
 
-The failing history is gone through again in a process in which nothing has been done with the
-plugin before, and written down.  The shortest part of it whose program fails there too is kept.
-A failure without a history has no program; its check is made again when it is replayed.
+A failing history is gone through again in a process in which nothing has been done with the
+plugin before, and written down as events.  The failure of a check has no history: its program is
+a few calls, or the check itself, made small.  The shortest program that fails there, too, is kept.
+
+There is none where the plugin ends its process: the program would end with it, before it could say
+what it saw.  Nor is there one of a check that hangs or of parameters that were written to, since
+nobody says in which call, or of a fault that needs what the trial did before.
+Such a case is gone through again by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
@@ -13,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance import counterexample, history
+from conformance import history
+from conformance.counterexample.slot_scripts import FILES_ONLY
 from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
-from conformance.logits.execution import Execute, document
+from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.played import Kind
 from conformance.logits.processes import ERRANDS
+from conformance.logits_slot import scenes
 from conformance.logits_slot.bench import Bench
 from conformance.logits_slot.journal import Journal, parts
 from conformance.logits_slot.play import play
@@ -27,8 +34,10 @@ from conformance.logits_slot.strata import STRATA
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from conformance.logits.findings import Finding
+    from conformance.findings import Finding
     from conformance.logits.trial import Trial
+
+GENERATION = "logits/slot"
 
 #: What is expected of the row that a trouble is about.
 _OF_ROW = {
@@ -44,6 +53,7 @@ _OF_CALL = {
     Kind.SHAPE: {"is": "shape"},
     Kind.RAISED: {"is": "raises-nothing"},
     Kind.ALONE: {"is": "raises-nothing"},
+    Kind.HUNG: {"is": "returns"},
 }
 
 
@@ -53,42 +63,34 @@ class Record:
 
     model: str
     case: Mapping[str, Any]
+    hangs: bool = False
     what: str = "journal"
 
 
 def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
-    """Return the counterexample of a failure, with a program wherever a history shows it."""
-    del finding
+    """Return the counterexample of a failure, with a program wherever one shows it."""
     bench = trial.bench
-    if case is not None and case["trouble"]["kind"] == Kind.HUNG:
-        return case  # what hung once is not waited for again
-    if case is None:
-        return {
-            "kind": "check",
-            "rule": rule,
-            "seed": bench.seed,
-            "parameters": [
-                {"choice": list(choice), "keywords": encoded(keywords)}
-                for choice, keywords in bench.parameters.items()
-            ],
-            "invalid": [encoded(keywords) for keywords in trial.parameters.invalid],
-        }
-    logits = {"vocabulary": bench.vocabulary, "tokens": list(bench.tokens)}
-    kept = {**case, "logits": logits}
+    hangs = case is not None and case["trouble"]["kind"] == Kind.HUNG
+    plain = case or {
+        "kind": "check",
+        "rule": rule,
+        "seed": bench.seed,
+        "parameters": parameters(bench),
+        "invalid": [encoded(keywords) for keywords in trial.parameters.invalid],
+    }
+    kept = {**plain, "logits": {"vocabulary": bench.vocabulary, "tokens": list(bench.tokens)}}
     try:
-        candidates = trial.untouched.run(Record(bench.model, case)) or []
-        for part in candidates:
-            for bare in (True, False):
-                candidate = {**kept, **part, "bare": bare}
-                source = counterexample.program(
-                    document(rule, trial.fqcn, candidate, "logits/slot")
-                )
-                status, _ = trial.untouched.run(Execute(source))
-                if status == 1:
-                    return candidate
+        if case is not None:
+            parts = trial.untouched.run(Record(bench.model, case, hangs)) or []
+        else:
+            parts = scenes.of_check(trial, rule, finding.case or {})
+        candidates = variants(parts)
+        if candidates and (hangs or rule in FILES_ONLY):
+            return {**kept, **candidates[0]}
+        found = first_failing(trial, rule, GENERATION, kept, candidates)
     except (EOFError, OSError):
-        pass  # the plugin ends the process that it is in
-    return case
+        found = None  # the plugin ends the process that it is in
+    return {**kept, **found} if found else plain
 
 
 def record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
@@ -105,6 +107,8 @@ def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
     parameters_of = choices(case["parameters"])
     bench = Bench(plugin, errand.model, parameters_of, case["seed"])
     journal = Journal(bench)
+    if errand.hangs:
+        hurry()
     with observed(journal):
         played = play(bench, history.from_json(case["history"]), STRATA.named(case["stratum"]))
     if not played.troubles:
@@ -112,12 +116,14 @@ def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
     trouble = played.troubles[0]
     kind = Kind(trouble.kind)
     if kind in _OF_CALL:
-        return list(parts(journal, _of_call(journal, kind))) if _of_call(journal, kind) else None
+        return list(parts(journal, _of_call(journal, kind)))
+    if kind is Kind.MUTATED:
+        return _of_writing(journal, trouble.message)
     answered = kind is Kind.ANSWER and trouble.row is None
     if answered:
         join = next(e for e in reversed(journal.events) if e["do"] == "join")
         join["to"] = "answer"
-        return list(parts(journal, {"is": "bool"}))
+        return list(parts(journal, {"is": "answer"}))
     if kind is Kind.ANSWER:
         expect = dict(_DECLINED)
     elif kind in _OF_ROW:
@@ -133,6 +139,16 @@ def _of_call(journal: Journal, kind: Kind) -> dict[str, Any]:
         last = next(e for e in reversed(journal.events) if e["do"] == "process")
         last["to"] = "result"
     return dict(_OF_CALL[kind])
+
+
+def _of_writing(journal: Journal, message: str) -> list[dict[str, Any]] | None:
+    """Return parts that end with the call in which the plugin wrote to what it may only read."""
+    what = message.rpartition(" ")[2]
+    last = journal.events[-1]
+    if "." not in what or last["do"] == "begin":
+        return None  # parameters, which no call is known to have changed; or the runner writes, too
+    last["to"] = "result"
+    return list(parts(journal, {"is": "only-read", "what": what}))
 
 
 def _of_row(journal: Journal, expect: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from conformance.logits.calls import limited
-from conformance.logits.findings import Finding, failed, label, passed, switched_on
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import limited
+from conformance.logits.findings import label, switched_on
 from conformance.logits_slot.bench import Alone
 from conformance.logits_slot.parameters import rows_alone
 
@@ -51,8 +52,10 @@ def keeps_masks(trial: Trial) -> Finding:
     """LS-19: what a grammar masked stays masked."""
     bench: Bench = trial.bench
     mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
+    start, every = bench.seed % 7, 7
     mask[list(bench.tokens)] = True
-    mask[bench.seed % 7 :: 7] = True
+    mask[start::every] = True
+    masked_tokens = [list(bench.tokens), start, bench.vocabulary, every]
     examples = acted = 0
     for choice in switched_on(bench):
         with limited():
@@ -70,6 +73,7 @@ def keeps_masks(trial: Trial) -> Finding:
                     f"{after[0, token]:.5g}",
                     examples,
                     acted,
+                    case={"choice": choice, "masked": masked_tokens, "steps": step + 1},
                 )
     return passed(examples, acted)
 
@@ -93,6 +97,7 @@ def leaves_a_token(trial: Trial) -> Finding:
                         "every token of the row is -inf: none can be sampled",
                         examples,
                         acted,
+                        case={"choice": choice, "masked": [[masked]], "steps": step + 1},
                     )
     return passed(examples, acted)
 
@@ -160,6 +165,7 @@ def never_waits(trial: Trial) -> Finding:
                         "waits until everything before it is done",
                         examples,
                         acted,
+                        case={"choice": choice, "waits": instance.waited[0], "steps": step + 1},
                     )
                 alone.append(bench.tokens[step % len(bench.tokens)])
             bench.retire(instance)

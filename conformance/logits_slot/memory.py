@@ -13,8 +13,8 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 from conformance.logits import memory
 
 if TYPE_CHECKING:
-    from conformance.logits.findings import Finding
-    from conformance.logits.memory import Given
+    from conformance.findings import Finding
+    from conformance.leaks import Given
     from conformance.logits_slot.bench import Bench, Watched
     from conformance.settings import Budget
 

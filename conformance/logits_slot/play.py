@@ -15,14 +15,8 @@ import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
 from conformance.history import MOST_DRAFTS
-from conformance.logits.calls import (
-    PluginHung,
-    PluginMisshapen,
-    PluginRaised,
-    limited,
-    note,
-    serving,
-)
+from conformance.interruption import PluginHung, limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched

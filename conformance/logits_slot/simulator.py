@@ -16,7 +16,7 @@ from conformance.logits_slot.parameters import rows_alone
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from conformance.logits.findings import Finding
+    from conformance.findings import Finding
     from conformance.logits.trial import Trial
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {

@@ -11,7 +11,8 @@ import torch
 from vllm.sampling_params import SamplingParams
 
 from conformance.history import History, Request, Shape, Step
-from conformance.logits.calls import PluginMisshapen, PluginRaised, limited
+from conformance.interruption import limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_slot.bench import Alone, together

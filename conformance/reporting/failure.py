@@ -15,6 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from conformance.counterexample import FIELDS
 from conformance.counterexample.source import call, decoded, flat, keywords
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def render(
         lines += _paragraph("Resembles", ", ".join(rule.resembles), width)
     if case:
         lines += _paragraph("Replay", f"vllm-conformance replay {shlex.quote(case)}", None)
-    if case and counterexample and "calls" in counterexample:
+    if case and counterexample and FIELDS & counterexample.keys():
         path = shlex.quote(case.removesuffix(".json") + ".py")
         lines += _paragraph("Program", f"python {path}", None)
     return "\n".join(lines)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limiting how long a plugin may take, and knowing which of its calls it was."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs.
+#: Far above anything honest, a first ``torch.compile`` included.
+CALL_LIMIT = 20.0
+
+CONSTRUCTOR_LIMIT = 120.0
+
+
+class PluginHung(BaseException):
+    """A call did not return in time; a ``BaseException`` so that plugins do not swallow it."""
+
+    def __init__(self, call: str, seconds: float) -> None:
+        super().__init__(f"{call} did not return within {seconds:.0f} s")
+
+
+#: The plugin calls in progress, for whoever interrupts them.
+_in_progress: list[str] = []
+
+
+@contextmanager
+def in_call(what: str) -> Iterator[None]:
+    """Say that the plugin is being called within the block, on whatever thread."""
+    _in_progress.append(what)
+    try:
+        yield
+    finally:
+        _in_progress.remove(what)
+
+
+@contextmanager
+def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
+    """Interrupt the block when it takes longer than ``seconds`` of wall time.
+
+    Within another limited block, the time of the inner one does not count for the outer one.
+
+    Raises:
+        PluginHung: the plugin was being called.
+        TimeoutError: nothing of the plugin was running: the harness itself is slow.
+
+    """
+
+    def interrupt(*_: object) -> None:
+        if _in_progress:
+            raise PluginHung(_in_progress[-1], seconds)
+        raise TimeoutError("the harness did not finish an example in time")
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    # Again and again, in case the plugin catches everything and goes on.
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+        signal.signal(signal.SIGALRM, handler)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of requests that are over.
+
+Two ways to look: nobody but the check itself may still hold what a finished request handed over;
+and all that can be reached from the plugin must not grow without end.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from functools import partial
+from itertools import pairwise
+from types import FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: What a request hands over to the plugin.
+Given = tuple[Any, ...]
+
+#: In each of the last intervals it must have grown by this much to be said to grow: a cache fills
+#: up some time, and a list that gets one small number for each request takes eight bytes for it.
+LAST = 3
+BYTES_PER_REQUEST = 4
+
+#: A constant larger than this is not walked through again and again.
+MOST_OBJECTS = 200_000
+
+
+def kept(given: list[Given], names: tuple[str, ...], most: int) -> str | None:
+    """Say of how many finished requests something is held by anybody but the list.
+
+    Args:
+        given: what each request handed over.
+        names: how messages name each of these.
+        most: of how many requests something may still be held.
+
+    """
+    gc.collect()
+    for index, what in enumerate(names):
+        held = sum(_references(entry[index]) > _ALONE for entry in given)
+        if held > most:
+            return f"the {what} of {held} of them, all finished, are still held somewhere"
+    return None
+
+
+def growing(sizes: list[int], requests: int) -> str | None:
+    """Say by how much the plugin grew in the slowest of the last times."""
+    least = min(after - before for before, after in pairwise(sizes[-LAST - 1 :])) / requests
+    if least < BYTES_PER_REQUEST:
+        return None
+    return (
+        f"the plugin holds {sizes[-1]} bytes with no request in it, and it grows by {least:.0f} "
+        "bytes with every request"
+    )
+
+
+def _references(value: object) -> int:
+    return sys.getrefcount(value)
+
+
+_CONTROL: tuple[list[int]] = ([],)
+
+#: What is counted for a value that only a tuple refers to.
+_ALONE = _references(_CONTROL[0])
+
+
+def size_of(plugin: object) -> int:
+    """Return how many bytes can be reached from a plugin.
+
+    Its attributes, its classes and the globals of the modules that define them are followed;
+    modules, the engine configuration and other people's classes and functions are not.
+    """
+    seen: set[int] = set()
+    total = 0
+    stack: list[Any] = list(_roots(plugin))
+    while stack and len(seen) < MOST_OBJECTS:
+        value = stack.pop()
+        if id(value) in seen or isinstance(value, ModuleType | type):
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            total += value.untyped_storage().nbytes()
+            continue
+        total += sys.getsizeof(value)
+        if isinstance(value, FunctionType):
+            stack += [value.__closure__, value.__defaults__, value.__kwdefaults__]
+        elif isinstance(value, MethodType | partial) or not _foreign(value):
+            stack += gc.get_referents(value)
+    return total
+
+
+def _roots(plugin: object) -> Iterator[object]:
+    yield plugin
+    for cls in type(plugin).__mro__:
+        if cls is not object and not cls.__module__.startswith("vllm."):
+            yield dict(vars(cls))
+            yield dict(vars(sys.modules[cls.__module__]))
+
+
+def _foreign(value: object) -> bool:
+    """Tell whether a value is the engine's: its configuration knows a whole engine."""
+    return type(value).__module__.startswith(("vllm.config", "transformers."))
