@@ -13,13 +13,17 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from conformance.rules import Generation, Rule
 
-_FOLDERS = ("conformance.logits_batch", "conformance.logits_slot")
+_FOLDERS = ("conformance.logits_batch", "conformance.logits_slot", "conformance.io_processor")
 
 
 @cache
 def all_generations() -> tuple[Generation, ...]:
     """Return every generation; imports neither vLLM nor torch."""
-    return tuple(importlib.import_module(folder).generation for folder in _FOLDERS)
+    return tuple(
+        generation
+        for folder in _FOLDERS
+        for generation in importlib.import_module(folder).generations
+    )
 
 
 def named(name: str) -> Generation:
@@ -28,13 +32,14 @@ def named(name: str) -> Generation:
 
 
 def find_rule(rule_id: str) -> tuple[Generation, Rule]:
-    """Return a rule and its generation.
+    """Return a rule and its generation, the first of those that share it.
 
     Raises:
         UsageError: no generation has a rule with this id.
 
     """
-    known = {rule.id: (g, rule) for g in all_generations() for rule in (*g.rules, *g.host_rules)}
+    latter_first = reversed(all_generations())
+    known = {rule.id: (g, rule) for g in latter_first for rule in (*g.rules, *g.host_rules)}
     if rule_id.upper() not in known:
         raise UsageError(f"there is no rule {rule_id!r}." + nearest(rule_id.upper(), known))
     return known[rule_id.upper()]

@@ -204,7 +204,7 @@ def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None
     for generation, suite in suites:
         if suite.meant(cls) or target.generation:
             return [(generation, f"{cls.__name__} is not a subclass of {suite.BASE}")]
-    bases = " or ".join(suite.BASE for _, suite in suites)
+    bases = " or ".join(dict.fromkeys(suite.BASE for _, suite in suites))
     return [(suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}")]
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from conformance.rules import Generation
 
-RULES = [rule for generation in all_generations() for rule in generation.rules]
+RULES = list(
+    dict.fromkeys(rule for generation in all_generations() for rule in generation.rules)
+)
 
 # Runs a module as a user would, and tells which of the heavy packages it imported.
 WATCH = """
@@ -35,8 +37,8 @@ print("heavy:", sorted({"torch", "vllm"} & set(sys.modules)))
 
 
 def test_ids_are_unique() -> None:
-    """An id names one rule of all interfaces."""
-    assert len({rule.id for rule in RULES}) == len(RULES)
+    """An id names one rule of all interfaces; generations of one interface may share it."""
+    assert len({rule.id for rule in RULES}) == len(set(RULES))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     from conformance.engine.model_runner import Runner
 
-#: The group of both interfaces.
+#: The group of both interfaces of logits processors.
 LOGITS_PROCESSORS = "vllm.logits_processors"
+
+#: Its entry points name functions that return the name of a class.
+IO_PROCESSORS = "vllm.io_processor_plugins"
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 

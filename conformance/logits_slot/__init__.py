@@ -6,12 +6,14 @@ from __future__ import annotations
 from conformance.logits_slot.catalogue import RULES
 from conformance.rules import Generation
 
-generation = Generation(
-    interface="logits-processor",
-    name="logits/slot",
-    title="Slot logits processor (Model Runner V2)",
-    loading_rule="LS-01",
-    survival_rule="LS-24",
-    rules=RULES,
-    suite="conformance.logits_slot.suite",
+generations = (
+    Generation(
+        interface="logits-processor",
+        name="logits/slot",
+        title="Slot logits processor (Model Runner V2)",
+        loading_rule="LS-01",
+        survival_rule="LS-24",
+        rules=RULES,
+        suite="conformance.logits_slot.suite",
+    ),
 )

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what clients send: answered, refused, and left as it is."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from conformance.findings import Finding, failed, passed
+from conformance.io_processor import stock
+from conformance.io_processor.answers import Kind, difference, first_line, plain, shortened
+from conformance.io_processor.host import request_of
+from conformance.settings import Budget
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conformance.io_processor.answers import Answer
+    from conformance.io_processor.trial import Trial
+
+HOSTILE = {Budget.QUICK: 60, Budget.STANDARD: 150, Budget.DEEP: 600}
+
+
+def answers(trial: Trial) -> Finding:
+    """Valid requests are answered, online and offline."""
+    bench = trial.bench
+    for index in range(bench.stock.given):
+        data = bench.stock.valid[index]
+        online = bench.alone(index, "id-0")
+        if online.kind is not Kind.ANSWERED:
+            return _unanswered("", data, online, index)
+        offline, _ = bench.try_offline(data)
+        if offline.kind is not Kind.ANSWERED:
+            return _unanswered("offline, without a request id, ", data, offline, index)
+    count = 2 * bench.stock.given
+    return passed(count, count)
+
+
+def _unanswered(where: str, data: Any, answer: Answer, index: int) -> Finding:  # noqa: ANN401
+    return failed(
+        f"{where}the valid request {shortened(data)} {answer.describe()}",
+        case={"data": data, "index": index},
+    )
+
+
+def refuses(trial: Trial) -> Finding:
+    """Requests that the profile calls invalid are the client's error, online and offline."""
+    if not trial.bench.stock.invalid:
+        return _no_invalid()
+    for data in trial.bench.stock.invalid:
+        for where, answer in (
+            ("", trial.bench.try_online(data).answers[0]),
+            ("offline, ", trial.bench.try_offline(data)[0]),
+        ):
+            if answer.kind is not Kind.REFUSED:
+                return failed(
+                    f"{where}the invalid request {shortened(data)} {answer.describe()}",
+                    case={"data": data},
+                )
+    count = 2 * len(trial.bench.stock.invalid)
+    return passed(count, count)
+
+
+def _no_invalid() -> Finding:
+    return Finding(Verdict.NOT_APPLICABLE, message="the profile names no invalid request")
+
+
+def early(trial: Trial) -> Finding:
+    """Invalid requests never get to the engine."""
+    if not trial.bench.stock.invalid:
+        return _no_invalid()
+    for data in trial.bench.stock.invalid:
+        played = trial.bench.try_online(data)
+        if any(call.name.startswith("post_process") for call in played.calls):
+            return failed(
+                f"the engine worked for the invalid request {shortened(data)} before it "
+                + played.answers[0].describe(),
+                case={"data": data},
+            )
+    return passed(len(trial.bench.stock.invalid), len(trial.bench.stock.invalid))
+
+
+class _Broken(Exception):
+    """The example breaks the rule."""
+
+
+def hostile(trial: Trial) -> Finding:
+    """Whatever JSON a client sends is answered or refused."""
+    bench = trial.bench
+    valid = bench.stock.valid[: bench.stock.given]
+    worst: list[tuple[Any, Answer]] = []
+    count = refused = 0
+
+    @hypothesis.seed(bench.seed)
+    @hypothesis.settings(
+        max_examples=HOSTILE[trial.budget],
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(stock.hostile(valid))
+    def body(data: Any) -> None:  # noqa: ANN401 - JSON values
+        nonlocal count, refused
+        count += 1
+        if data is None:
+            return  # vLLM itself refuses a request without data
+        answer = bench.try_online(data).answers[0]
+        refused += answer.kind is Kind.REFUSED
+        if answer.kind is Kind.FAILED:
+            worst.append((data, answer))
+            raise _Broken
+
+    try:
+        body()
+    except (_Broken, hypothesis.errors.HypothesisException):
+        if not worst:
+            raise
+    if worst:
+        data, answer = min(worst, key=lambda entry: len(shortened(entry[0], 10_000)))
+        return failed(
+            f"the request {shortened(data)} {answer.describe()}", count, case={"data": data}
+        )
+    return passed(count, refused)
+
+
+def pure(trial: Trial) -> Finding:
+    """The data of a request are the same afterwards."""
+    bench = trial.bench
+    for index in range(bench.stock.given):
+        data = bench.stock.valid[index]
+        mine = copy.deepcopy(data)
+        plugin = bench.make()
+        bench.offline.serve(plugin, mine)
+        if what := difference(plain(mine), plain(data)):
+            return failed(
+                f"after the request {shortened(data)} was served, its data had {what}",
+                case={"data": data},
+            )
+    return passed(bench.stock.given, bench.stock.given)
+
+
+def forms(trial: Trial) -> Finding:
+    """``parse_request`` gives the same for every form of the same data."""
+    bench = trial.bench
+    for index in range(bench.stock.given):
+        data = bench.stock.valid[index]
+        wanted = _prompts(trial, request_of(copy.deepcopy(data)))
+        for what, form in (
+            ("the dictionary of offline inference", {"data": copy.deepcopy(data)}),
+            ("bare data", copy.deepcopy(data)),
+        ):
+            try:
+                got = _prompts(trial, form)
+            except Exception as error:  # noqa: BLE001 - the plugin may raise anything
+                why = f"raised {type(error).__name__}: {first_line(str(error))}"
+                return failed(f"parse_request of {what} {shortened(form)} {why}")
+            if found := difference(got, wanted):
+                return failed(f"parse_request of {what} {shortened(form)} gave {found}")
+    return passed(2 * bench.stock.given, 2 * bench.stock.given)
+
+
+def _prompts(trial: Trial, form: Any) -> Any:  # noqa: ANN401 - any form of a request
+    made = trial.bench.make()
+    return plain(made.pre_process(prompt=made.parse_request(form), request_id="id-0"))

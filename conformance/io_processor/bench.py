@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plugin with what it is tried on, and requests that are alone."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.io_processor.answers import Answer, Kind, of_error, unsteady
+from conformance.io_processor.host import (
+    DATA,
+    Batched,
+    Documented,
+    DocumentedOffline,
+    Served,
+    surroundings,
+)
+from conformance.io_processor.traffic import Asked, Do, History, Move, play
+from conformance.io_processor.watched import Watched
+
+if TYPE_CHECKING:
+    from conformance.io_processor.answers import Place
+    from conformance.io_processor.host import Offline, Online, Surroundings
+    from conformance.io_processor.stock import Stock
+    from conformance.io_processor.traffic import Played
+
+#: A request that is alone, and waits for nothing but its outputs.
+ALONE = History((Asked(0, "id-0"),), (Move(Do.ARRIVE, 0),))
+
+#: How often the same request is served to find what differs from one time to the next.
+TIMES = 3
+
+
+class ConstructorRaised(Exception):
+    """Making an instance raised."""
+
+
+@attrs.define(eq=False)
+class Bench:
+    """One class, the hosts that serve it, and the data it is served."""
+
+    cls: type[Any]
+    generation: str
+    around: Surroundings
+    online: Online  #: as the installed vLLM serves it, where it does
+    offline: Offline
+    waiting: Documented  #: with the hooks that are awaited
+    seed: int
+    stock: Stock = attrs.field(init=False)
+    hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
+    _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
+    _unsteady: frozenset[Place] | None = None
+
+    @classmethod
+    def open(cls, plugin: type[Any], generation: str, model: str, seed: int) -> Bench:
+        """Prepare hosts for a class."""
+        around = surroundings(model)
+        waiting = Documented(generation, around)
+        if generation == DATA:
+            return cls(
+                plugin, generation, around, Served.open(around), Batched.open(around), waiting, seed
+            )
+        return cls(plugin, generation, around, waiting, DocumentedOffline(around), waiting, seed)
+
+    def make(self) -> Watched:
+        """Make an instance as the host of its generation does.
+
+        Raises:
+            ConstructorRaised: it raised.
+            PluginHung: it did not return.
+
+        """
+        around = self.around
+        with_renderer = (around.config, around.renderer)
+        arguments = with_renderer if self.generation == DATA else with_renderer[:1]
+        try:
+            with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
+                return Watched(self.cls(*arguments))
+        except Exception as error:
+            raise ConstructorRaised(f"{type(error).__name__}: {error}") from error
+
+    def play(self, history: History, *, awaited: bool = False) -> Played:
+        """Play a history with a fresh instance."""
+        online = self.waiting if awaited else self.online
+        data = [
+            copy.deepcopy((self.stock.valid if asked.valid else self.stock.invalid)[asked.data])
+            for asked in history.asked
+        ]
+        return play(online, self.make(), self.around, history, data)
+
+    def alone(
+        self, data: int, request_id: str, *, awaited: bool = False, valid: bool = True
+    ) -> Answer:
+        """Return what a request gets from a fresh instance that serves nothing else."""
+        key = (data, request_id, "awaited" if awaited else "", valid)
+        if key not in self._alone:
+            history = attrs.evolve(ALONE, asked=(Asked(data, request_id, valid),))
+            self._alone[key] = self.play(history, awaited=awaited).answers[0]
+        return self._alone[key]
+
+    def try_online(self, data: Any, *, awaited: bool = False) -> Played:  # noqa: ANN401 - JSON
+        """Serve one request with any data from a fresh instance."""
+        online = self.waiting if awaited else self.online
+        return play(online, self.make(), self.around, ALONE, [copy.deepcopy(data)])
+
+    def try_offline(self, data: Any) -> tuple[Answer, Watched]:  # noqa: ANN401 - JSON values
+        """Serve one request offline, from a fresh instance."""
+        plugin = self.make()
+        return self.ask_offline(plugin, data), plugin
+
+    def ask_offline(self, plugin: Watched, data: Any, *, failing: bool = False) -> Answer:  # noqa: ANN401
+        """Serve one request offline."""
+        try:
+            with limited():
+                return Answer(
+                    Kind.ANSWERED,
+                    self.offline.serve(plugin, copy.deepcopy(data), failing=failing),
+                )
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an answer like any other
+            return of_error(error, plugin.raised(error))
+
+    def unsteady(self) -> frozenset[Place]:
+        """Return the places of answers that differ from one time to the next."""
+        if self._unsteady is None:
+            found: frozenset[Place] = frozenset()
+            for index in range(min(len(self.stock.valid), TIMES)):
+                answers = [self.alone(index, "id-0")]
+                history = attrs.evolve(ALONE, asked=(Asked(index, "id-0"),))
+                answers += [self.play(history).answers[0] for _ in range(TIMES - 1)]
+                if all(answer.kind is Kind.ANSWERED for answer in answers):
+                    found |= unsteady(answer.data for answer in answers)
+            self._unsteady = found
+        return self._unsteady

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of loading, construction, and how the hooks are called."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance.engine.entry_points import IO_PROCESSORS, synthetic_distribution
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import in_call
+from conformance.io_processor.bench import ConstructorRaised
+from conformance.io_processor.host import DATA
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conformance.io_processor.bench import Bench
+    from conformance.io_processor.trial import Trial
+
+NAME = "conformance-plugin"
+
+#: The module of the function that the entry point names, and the class that the function names.
+_MODULE = "vllm_conformance_io_entry"
+
+ASYNC = ("pre_process_async", "post_process_async")
+
+_OUTPUTS: list[object] = []
+
+
+def loads(trial: Trial) -> Finding:
+    """vLLM finds the class by the name that an entry point's function returns."""
+    bench = trial.bench
+    if "<locals>" in bench.cls.__qualname__ or "." in bench.cls.__qualname__:
+        return failed(
+            f"vLLM finds no class inside another one: move {bench.cls.__qualname__} to the module"
+        )
+    from vllm.plugins.io_processors import get_io_processor
+    from vllm.utils.import_utils import resolve_obj_by_qualname
+
+    name = f"{bench.cls.__module__}.{bench.cls.__qualname__}"
+    if resolve_obj_by_qualname(name) is not bench.cls:
+        return failed(f"{name} is another object than the class itself")
+    if bench.generation != DATA:
+        return passed(1, 1)
+    with entry_point(name):
+        found = get_io_processor(bench.around.config, bench.around.renderer, NAME)
+    if type(found) is not bench.cls:
+        return failed(f"vLLM made a {type(found).__name__} of {name}")
+    return passed(2, 2)
+
+
+@contextmanager
+def entry_point(qualname: str) -> Iterator[Path]:
+    """Install an entry point for a class in a temporary folder, for the time of the block."""
+    with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as name:
+        folder = Path(name)
+        module = entry_module(folder, qualname)
+        synthetic_distribution(
+            folder, name=NAME, group=IO_PROCESSORS, entries={NAME: f"{module}:qualname"}
+        )
+        sys.path.insert(0, name)
+        try:
+            yield folder
+        finally:
+            sys.path.remove(name)
+            sys.modules.pop(_MODULE, None)
+
+
+def entry_module(folder: Path, qualname: str) -> str:
+    """Write a module whose function ``qualname`` returns the dotted name of a class.
+
+    Returns:
+        The name of the module.
+
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    source = f'def qualname():\n    return "{qualname}"\n'
+    (folder / f"{_MODULE}.py").write_text(source, encoding="utf-8")
+    return _MODULE
+
+
+def constructor(trial: Trial) -> Finding:
+    """Instances are made as the host makes them, and leave the configuration alone."""
+    bench = trial.bench
+    before = _described(bench)
+    for time in ("", " a second time"):
+        try:
+            bench.make()
+        except ConstructorRaised as error:
+            arguments = "vllm_config, renderer" if bench.generation == DATA else "vllm_config"
+            return failed(f"{bench.cls.__name__}({arguments}) raised {error}{time}")
+    if changed := sorted(k for k, v in _described(bench).items() if before.get(k) != v):
+        return failed(f"the constructor changed {', '.join(changed)} of the configuration")
+    return passed(2, 2)
+
+
+def _described(bench: Bench) -> dict[str, str]:
+    config = bench.around.config.model_config
+    return {
+        name: repr(value)
+        for name, value in vars(config).items()
+        if isinstance(value, str | int | float | bool | dict | list | tuple | None)
+    }
+
+
+def takes_renderer(trial: Trial) -> Finding:
+    """The constructor takes a second argument."""
+    bench = trial.bench
+    try:
+        with in_call("__init__"):
+            bench.cls(bench.around.config, bench.around.renderer)
+    except TypeError as error:
+        return failed(f"{bench.cls.__name__}(vllm_config, renderer) raised TypeError: {error}")
+    return passed(1, 1)
+
+
+def signatures(trial: Trial) -> Finding:
+    """Every hook can be called with the arguments that hosts give it."""
+    if why := signature_trouble(trial.bench):
+        return failed(why)
+    return passed(1, 1)
+
+
+def signature_trouble(bench: Bench) -> str | None:
+    """Say which hook cannot be called as hosts call it, or return None."""
+    made = bench.make().plugin
+    parse = "parse_data" if bench.generation == DATA else "parse_request"
+    params = "merge_pooling_params" if bench.generation == DATA else "validate_or_generate_params"
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        (parse, ({},), {}),
+        (params, (), {}),
+        (params, (None,), {}),
+        ("pre_process", (), {"prompt": None, "request_id": "id"}),
+        ("pre_process", (), {"prompt": None}),
+        ("post_process", (_OUTPUTS,), {"request_id": "id"}),
+        ("post_process", (_OUTPUTS,), {}),
+        ("pre_process_async", (), {"prompt": None, "request_id": "id"}),
+        ("post_process_async", (_OUTPUTS,), {"request_id": "id"}),
+        ("post_process_async", (), {"model_output": None, "request_id": "id"}),
+    ]
+    for name, arguments, keywords in calls:
+        try:
+            inspect.signature(getattr(made, name)).bind(*arguments, **keywords)
+        except TypeError as error:
+            given = [*("..." for _ in arguments), *(f"{key}=..." for key in keywords)]
+            return f"{name}({', '.join(given)}) is not possible: {error}"
+        except ValueError:  # a callable that hides its signature
+            continue
+    return None
+
+
+def awaitable(trial: Trial) -> Finding:
+    """What is overridden of the awaited hooks is a coroutine function."""
+    if not (names := overridden(trial.bench)):
+        return none_awaited()
+    if why := awaitable_trouble(trial.bench):
+        return failed(why)
+    return passed(len(names), len(names))
+
+
+def awaitable_trouble(bench: Bench) -> str | None:
+    """Say which awaited hook is none, or return None."""
+    for name in overridden(bench):
+        if not inspect.iscoroutinefunction(getattr(bench.cls, name)):
+            return f"{name} is no coroutine function: awaiting what it returns raises TypeError"
+    return None
+
+
+def overridden(bench: Bench) -> list[str]:
+    """Return the awaited hooks that the class defines itself."""
+    from vllm.plugins.io_processors.interface import IOProcessor
+
+    return [name for name in ASYNC if getattr(bench.cls, name) is not getattr(IOProcessor, name)]
+
+
+def none_awaited() -> Finding:
+    """Return that a rule about awaited hooks does not apply."""
+    return Finding(
+        Verdict.NOT_APPLICABLE, message="the plugin leaves the awaited hooks to the base class"
+    )

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of ``POST /pooling``: the OpenAI client's raw request and plain REST."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import httpx
+import openai
+
+from conformance.io_processor.answers import Answer, Kind, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: A request to a tiny model that is not answered after this long hangs.
+LIMIT = 60.0
+
+#: Seconds after which a client that disconnects does so: the server has begun, and is not done.
+IMPATIENCE = 0.01
+
+
+@attrs.frozen
+class Client:
+    """Where a server is, and how it calls its model."""
+
+    url: str
+    model: str
+
+    def body(self, data: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
+        """Return the body of a request."""
+        return {"model": self.model, "data": data}
+
+
+def through_sdk(client: Client, data: Any) -> Answer:  # noqa: ANN401 - JSON values
+    """Ask with the OpenAI client."""
+    with openai.OpenAI(
+        base_url=f"{client.url}/v1", api_key="none", max_retries=0, timeout=LIMIT
+    ) as sdk:
+        try:
+            # An IO processor has no method of its own there.
+            body = sdk.post(f"{client.url}/pooling", cast_to=object, body=client.body(data))
+        except openai.APIStatusError as error:
+            return _answer(error.status_code, error.body, str(error))
+        except openai.APIError as error:
+            return Answer(Kind.FAILED, None, 0, f"{type(error).__name__}: {error}")
+        return _answer(HTTPStatus.OK, body, str(body))
+
+
+def over_rest(client: Client, data: Any, request_id: str | None = None) -> Answer:  # noqa: ANN401
+    """Ask with a plain POST."""
+    headers = {"X-Request-Id": request_id} if request_id else {}
+    try:
+        with httpx.Client(timeout=LIMIT, trust_env=False) as http:
+            return _read(
+                http.post(f"{client.url}/pooling", json=client.body(data), headers=headers)
+            )
+    except httpx.HTTPError as error:
+        return Answer(Kind.FAILED, None, 0, f"{type(error).__name__}: {error}")
+
+
+async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer]:
+    """Ask everything at the same time; each question is data and a request id."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(timeout=LIMIT, limits=limits, trust_env=False) as http:
+
+        async def ask(data: Any, request_id: str) -> Answer:  # noqa: ANN401 - JSON values
+            try:
+                return _read(
+                    await http.post(
+                        f"{client.url}/pooling",
+                        json=client.body(data),
+                        headers={"X-Request-Id": request_id},
+                    )
+                )
+            except httpx.HTTPError as error:
+                return Answer(Kind.FAILED, None, 0, f"{type(error).__name__}: {error}")
+
+        return list(await asyncio.gather(*(ask(data, name) for data, name in asked)))
+
+
+async def leave(client: Client, asked: Sequence[Any]) -> None:
+    """Ask everything at the same time, and disconnect before it can be answered."""
+    async with httpx.AsyncClient(timeout=LIMIT, trust_env=False) as http:
+
+        async def ask(data: Any) -> None:  # noqa: ANN401 - JSON values
+            with suppress(httpx.HTTPError, TimeoutError):
+                await asyncio.wait_for(
+                    http.post(f"{client.url}/pooling", json=client.body(data)), IMPATIENCE
+                )
+
+        await asyncio.gather(*(ask(data) for data in asked))
+
+
+def curl(client: Client, data: Any) -> str:  # noqa: ANN401 - JSON values
+    """Return the command that asks the same."""
+    body = shlex.quote(json.dumps(client.body(data), ensure_ascii=False))
+    return f"curl {client.url}/pooling -H 'Content-Type: application/json' -d {body}"
+
+
+def _read(response: httpx.Response) -> Answer:
+    """Return what a client makes of a response."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    return _answer(response.status_code, body, response.text)
+
+
+def _answer(status: int, body: Any, text: str) -> Answer:  # noqa: ANN401 - JSON values
+    if status == HTTPStatus.OK and isinstance(body, dict) and "data" in body:
+        return Answer(Kind.ANSWERED, body["data"], status)
+    refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+    # The OpenAI client hands over what is under "error" alone.
+    error = body.get("error", body) if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else text
+    return Answer(Kind.REFUSED if refused else Kind.FAILED, None, status, first_line(str(message)))

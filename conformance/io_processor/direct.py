@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request served by hand, hook by hook, with outputs that tell what is done with them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.outputs import PoolingRequestOutput
+
+from conformance.io_processor.engine import output_of
+from conformance.io_processor.host import REQUEST, Documented, as_json, response_class
+from conformance.io_processor.parameters import asks, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.io_processor.bench import Bench
+    from conformance.io_processor.watched import Watched
+
+#: Seconds for which a reader of an output waits for another one.
+MEETING = 0.2
+
+
+def prepared(
+    plugin: Watched,
+    bench: Bench,
+    data: Any,  # noqa: ANN401 - JSON values
+    request_id: str | None,
+) -> list[PoolingRequestOutput]:
+    """Take a request to where its outputs are there; return them in the order of its prompts."""
+    given = plugin.pre_process(prompt=parsed(plugin, bench, data), request_id=request_id)
+    params = asks(plugin, bench)()
+    if params.task is None:
+        params.task = "plugin"
+    rendered = Documented(bench.generation, bench.around)._render(given)  # noqa: SLF001 - a friend
+    return [
+        output_of(f"{request_id}-{index}", prompt, params, bench.around.config)
+        for index, prompt in enumerate(rendered)
+    ]
+
+
+def finished(
+    plugin: Watched,
+    bench: Bench,
+    outputs: list[PoolingRequestOutput],
+    request_id: str | None,
+) -> Any:  # noqa: ANN401 - JSON values
+    """Return what the client gets for outputs."""
+    with torch.inference_mode():
+        result = plugin.post_process(outputs, request_id=request_id)
+    return responded(plugin, bench, result, request_id)
+
+
+def responded(
+    plugin: Watched,
+    bench: Bench,
+    result: Any,  # noqa: ANN401 - its own
+    request_id: str | None,
+) -> Any:  # noqa: ANN401 - JSON values
+    """Return a result as the client reads it."""
+    if bench.generation == REQUEST:
+        return as_json(plugin.output_to_response(result))
+    return as_json(response_class()(request_id=request_id, data=result))
+
+
+class Noted(PoolingRequestOutput[Any]):
+    """An output that tells when it is read."""
+
+    def __init__(self, output: PoolingRequestOutput, read: Callable[[], None]) -> None:
+        """Take the place of an output; ``read`` is called whenever its data are looked at."""
+        self._read: Callable[[], None] = lambda: None
+        self._outputs: Any = None
+        super().__init__(
+            request_id=output.request_id,
+            outputs=output.outputs,
+            prompt_token_ids=output.prompt_token_ids,
+            num_cached_tokens=output.num_cached_tokens,
+            finished=output.finished,
+        )
+        self._read = read
+
+    @property
+    def outputs(self) -> Any:  # noqa: ANN401 - a PoolingOutput
+        """The pooled data."""
+        self._read()
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, value: Any) -> None:  # noqa: ANN401 - a PoolingOutput
+        self._outputs = value
+
+
+def meeting(outputs: list[PoolingRequestOutput], barrier: threading.Barrier) -> list[Noted]:
+    """Return outputs whose first reader waits until another request's are read, too."""
+    met = threading.Event()
+
+    def read() -> None:
+        if not met.is_set():
+            met.set()
+            # Broken where the plugin lets only one of them in, or never looks at its outputs.
+            with contextlib.suppress(threading.BrokenBarrierError):
+                barrier.wait(MEETING)
+
+    return [Noted(output, read) for output in outputs]

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What serves a plugin: vLLM's own front ends where they run, and the documented ones.
+
+``Served`` is ``ServingPooling`` of the installed vLLM, and ``Batched`` its ``LLM.encode``;
+both with an engine that answers when it is told to.
+``Documented`` calls a plugin as the document of the interface describes it, with the hooks that
+are awaited; vLLM itself did until 0.19.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import torch
+from vllm.engine.arg_utils import EngineArgs
+from vllm.pooling_params import PoolingParams
+from vllm.renderers import renderer_from_config
+from vllm.renderers.chat_utils import ChatTemplateConfig
+from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
+from vllm.utils.async_utils import merge_async_iterators
+
+from conformance.engine.model_classes import inspect_models_here
+from conformance.io_processor.answers import plain
+from conformance.io_processor.engine import EngineFailed, ScriptedEngine, output_of
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.outputs import PoolingRequestOutput
+
+    from conformance.io_processor.watched import Watched
+
+MAX_MODEL_LEN = 512
+SUPPORTED_TASKS = ("embed", "token_embed", "classify", "token_classify", "plugin")
+
+#: The two generations, for what differs between them.
+REQUEST, DATA = "io/request", "io/data"
+
+
+@attrs.frozen(eq=False)
+class Surroundings:
+    """What an engine of a pooling model has before its first request."""
+
+    config: VllmConfig
+    renderer: Any
+
+
+@cache
+def surroundings(model: str) -> Surroundings:
+    """Return the configuration and the renderer of a pooling model."""
+    inspect_models_here()
+    config = EngineArgs(
+        model=model,
+        runner="pooling",
+        enforce_eager=True,
+        max_model_len=MAX_MODEL_LEN,
+        dtype="float32",
+    ).create_engine_config()
+    return Surroundings(config, renderer_from_config(config))
+
+
+class Online(Protocol):
+    """Serves single requests, several at a time."""
+
+    async def serve(
+        self,
+        plugin: Watched,
+        engine: ScriptedEngine,
+        data: Any,  # noqa: ANN401 - JSON values
+        request_id: str,
+    ) -> Any:  # noqa: ANN401 - JSON values
+        """Serve a request and return what the client finds under ``data``.
+
+        Raises:
+            Exception: what the plugin, the engine or the host raised.
+
+        """
+
+
+class Offline(Protocol):
+    """Serves one request at a time, which has no id."""
+
+    def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
+        """Serve a request and return what the plugin made of it.
+
+        Raises:
+            Exception: what the plugin or the host raised, or the engine, when it is to fail.
+
+        """
+
+
+@attrs.define
+class Served:
+    """``POST /pooling`` of the installed vLLM."""
+
+    _serving: Any
+    _front: Any
+
+    @classmethod
+    def open(cls, around: Surroundings) -> Served:
+        """Make vLLM's own handler of the route.
+
+        Raises:
+            Exception: this release makes it in another way.
+
+        """
+        from vllm.entrypoints.openai.models.protocol import BaseModelPath
+        from vllm.entrypoints.openai.models.serving import OpenAIModelRegistry
+        from vllm.entrypoints.pooling.base.io_processor import PoolingIOProcessor
+        from vllm.entrypoints.pooling.pooling.io_processor import PluginWithIOProcessorPlugins
+        from vllm.entrypoints.pooling.pooling.serving import ServingPooling
+
+        config, renderer = around.config, around.renderer
+        chat = ChatTemplateConfig()
+        models = OpenAIModelRegistry(
+            config.model_config, [BaseModelPath(name="model", model_path="model")]
+        )
+        serving = ServingPooling(
+            ScriptedEngine(config, renderer),
+            models,
+            supported_tasks=("embed", "token_embed"),
+            request_logger=None,
+            chat_template_config=chat,
+        )
+        # Its own constructor would find the plugin by an entry point; here it is at hand.
+        front = PluginWithIOProcessorPlugins.__new__(PluginWithIOProcessorPlugins)
+        PoolingIOProcessor.__init__(front, config, renderer, chat)
+        serving.io_processors["plugin"] = front
+        return cls(serving, front)
+
+    async def serve(
+        self,
+        plugin: Watched,
+        engine: ScriptedEngine,
+        data: Any,  # noqa: ANN401 - JSON values
+        request_id: str,
+    ) -> Any:  # noqa: ANN401 - JSON values
+        """Serve a request with vLLM's own handler."""
+        self._serving.engine_client = engine
+        self._front.io_processor = plugin
+        response = await self._serving(request_of(data), _raw_request(request_id))
+        return json.loads(response.body)["data"]
+
+
+@attrs.define
+class Batched:
+    """``LLM.encode`` of the installed vLLM."""
+
+    _llm: Any
+    _front: Any
+
+    @classmethod
+    def open(cls, around: Surroundings) -> Batched:
+        """Make vLLM's own front end of offline inference.
+
+        Raises:
+            Exception: this release makes it in another way.
+
+        """
+        from vllm.entrypoints.pooling.base.io_processor import PoolingIOProcessor
+        from vllm.entrypoints.pooling.offline import PoolingOfflineMixin
+        from vllm.entrypoints.pooling.pooling.io_processor import PluginWithIOProcessorPlugins
+
+        class Engineless(PoolingOfflineMixin):
+            """``LLM`` without an engine behind it."""
+
+            def __init__(self) -> None:
+                self.runner_type = "pooling"
+                self.failing = False
+                front = PluginWithIOProcessorPlugins.__new__(PluginWithIOProcessorPlugins)
+                PoolingIOProcessor.__init__(
+                    front, around.config, around.renderer, ChatTemplateConfig()
+                )
+                self.supported_tasks = ("embed", "token_embed")
+                self.pooling_io_processors = {"plugin": front}
+
+            def _run_tiling_engine(
+                self,
+                io_processor: Any,  # noqa: ANN401 - vLLM's
+                request_factory: Any,  # noqa: ANN401 - vLLM's
+                *_: Any,  # noqa: ANN401 - the number of requests
+                **__: Any,  # noqa: ANN401 - the progress bar
+            ) -> list[PoolingRequestOutput]:
+                outputs = []
+                for number, request in enumerate(request_factory()):
+                    rendered = io_processor.render(request)
+                    rendered["params"].verify(around.config.model_config)
+                    outputs.append(
+                        output_of(
+                            str(number), rendered["prompts"], rendered["params"], around.config
+                        )
+                    )
+                if self.failing:
+                    raise EngineFailed("the engine could not serve a prompt")
+                return outputs
+
+        llm = Engineless()
+        return cls(llm, llm.pooling_io_processors["plugin"])
+
+    def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
+        """Serve a request with vLLM's own code."""
+        self._front.io_processor = plugin
+        self._llm.failing = failing
+        (output,) = self._llm.encode({"data": data}, pooling_task="plugin", use_tqdm=False)
+        return plain(output.outputs)
+
+
+@attrs.frozen
+class Documented:
+    """The host that the document describes: hooks are awaited, outputs come as they are ready."""
+
+    generation: str
+    around: Surroundings
+
+    async def serve(
+        self,
+        plugin: Watched,
+        engine: ScriptedEngine,
+        data: Any,  # noqa: ANN401 - JSON values
+        request_id: str,
+    ) -> Any:  # noqa: ANN401 - JSON values
+        """Serve a request with the asynchronous hooks."""
+        prompt, params = self._begin(plugin, request_of(data), None)
+        prompts = await plugin.pre_process_async(prompt=prompt, request_id=request_id)
+        generators = [
+            engine.encode(rendered, params, f"{request_id}-{index}")
+            for index, rendered in enumerate(self._render(prompts))
+        ]
+        merged = merge_async_iterators(*generators)
+        try:
+            # Positional since 0.17, by keyword before.
+            if self.generation == DATA:
+                output = await plugin.post_process_async(merged, request_id=request_id)
+            else:
+                output = await plugin.post_process_async(model_output=merged, request_id=request_id)
+        finally:
+            del merged
+        return self._respond(plugin, output, request_id)
+
+    def _begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401
+        """Parse a request and ask for its parameters."""
+        if self.generation == DATA:
+            prompt = plugin.parse_data(request.data)
+            asked = plugin.merge_pooling_params
+        else:
+            prompt = plugin.parse_request(request)
+            asked = plugin.validate_or_generate_params
+        merged = asked() if params is None else asked(params)
+        if getattr(merged, "task", "") is None:
+            merged.task = "plugin"
+        return prompt, merged
+
+    def _render(self, prompts: Any) -> list[Any]:  # noqa: ANN401 - any prompts
+        """Render prompts as vLLM does.
+
+        Raises:
+            ValueError: there are none, or one is none that vLLM takes.
+
+        """
+        config, renderer = self.around.config, self.around.renderer
+        parsed = [
+            p if isinstance(p, bytes) else parse_model_prompt(config.model_config, p)
+            for p in prompt_to_seq(prompts)
+        ]
+        if not parsed:
+            raise ValueError("You must pass at least one prompt")
+        params = renderer.default_cmpl_tok_params
+        return [renderer.render_cmpl(prompts=[p], tok_params=params)[0] for p in parsed]
+
+    def _respond(self, plugin: Watched, output: Any, request_id: str) -> Any:  # noqa: ANN401
+        """Return what the client finds under ``data``."""
+        if self.generation == REQUEST:
+            response = plugin.output_to_response(output)
+            if not isinstance(response, response_class()):
+                raise WrongResponse(response)
+        else:
+            response = response_class()(request_id=request_id, data=output)
+        return as_json(response)
+
+
+class WrongResponse(RuntimeError):
+    """``output_to_response`` returned something else than an ``IOProcessorResponse``."""
+
+    def __init__(self, response: object) -> None:
+        super().__init__(f"output_to_response returned {type(response).__name__}")
+
+
+@attrs.frozen
+class DocumentedOffline:
+    """``LLM.encode`` as the document describes it."""
+
+    around: Surroundings
+
+    def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
+        """Serve a request with the synchronous hooks."""
+        documented = Documented(REQUEST, self.around)
+        prompt, params = documented._begin(plugin, {"data": data}, PoolingParams())  # noqa: SLF001
+        rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - a friend
+        if failing:
+            raise EngineFailed("the engine could not serve a prompt")
+        outputs = [
+            output_of(str(number), each, params, self.around.config)
+            for number, each in enumerate(rendered)
+        ]
+        with torch.inference_mode():
+            return plain(plugin.post_process(model_output=outputs))
+
+
+def request_of(data: Any) -> Any:  # noqa: ANN401 - JSON values
+    """Return the request that an online host hands on."""
+    try:
+        from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest
+    except ImportError:
+        from vllm.entrypoints.openai.protocol import IOProcessorRequest
+    return IOProcessorRequest(data=data)
+
+
+def response_class() -> Any:  # noqa: ANN401 - a class of vLLM
+    """Return vLLM's ``IOProcessorResponse``, which has moved."""
+    try:
+        from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
+    except ImportError:
+        from vllm.entrypoints.openai.protocol import IOProcessorResponse
+    return IOProcessorResponse
+
+
+def as_json(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse
+    """Return the data of a response as the client reads it.
+
+    Raises:
+        Exception: the server cannot write it as JSON.
+
+    """
+    from vllm.entrypoints.pooling.utils import get_json_response_cls
+
+    return json.loads(get_json_response_cls()(content=response.model_dump()).body)["data"]
+
+
+def _raw_request(request_id: str) -> Any:  # noqa: ANN401 - a request of starlette
+    from starlette.requests import Request
+
+    return Request({"type": "http", "headers": [(b"x-request-id", request_id.encode())]})

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of how long the event loop is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conformance.findings import Finding, failed, passed
+from conformance.io_processor.answers import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.io_processor.trial import Trial
+    from conformance.io_processor.watched import Call
+
+#: Seconds for which a call may wait, and work, on the event loop.
+WAIT, WORK = 0.1, 0.2
+
+#: A busy machine holds anybody up now and then, a fault every time: the shortest of so many counts.
+TIMES = 4
+
+
+def waits(trial: Trial) -> Finding:
+    """No call on the event loop waits for anything."""
+    return _measured(trial, "waited", WAIT, lambda call: max(0.0, call.wall - call.cpu))
+
+
+def works(trial: Trial) -> Finding:
+    """No call on the event loop takes long to compute."""
+    return _measured(trial, "worked", WORK, lambda call: call.cpu)
+
+
+def _measured(trial: Trial, what: str, limit: float, seconds: Callable[[Call], float]) -> Finding:
+    bench = trial.bench
+    forms = [False] if bench.online is bench.waiting else [False, True]
+    for data in bench.stock.valid[: bench.stock.given]:
+        for awaited in forms:
+            longest: dict[str, float] = {}
+            for time in range(TIMES):
+                played = bench.try_online(data, awaited=awaited)
+                on_loop = [call for call in played.calls if call.on_loop]
+                now = dict.fromkeys({call.name for call in on_loop}, 0.0)
+                for call in on_loop:
+                    now[call.name] = max(now[call.name], seconds(call))
+                longest = (
+                    {name: min(value, longest.get(name, value)) for name, value in now.items()}
+                    if time
+                    else now
+                )
+                if all(value <= limit for value in longest.values()):
+                    break
+            for name, value in longest.items():
+                if value > limit:
+                    return failed(
+                        f"{name} {what} {value * 1000:.0f} ms on the event loop, for "
+                        f"{shortened(data)} (at most {limit * 1000:.0f} ms)",
+                        case={"data": data},
+                    )
+    return passed(bench.stock.given, bench.stock.given)

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins with ``parse_data``: vLLM 0.17 and later."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from conformance.io_processor.suites import shared
+
+BASE = shared.BASE
+
+meant = shared.meant
+open_trial = partial(shared.open_trial, shared.DATA)
+replay = partial(shared.replay, shared.DATA)
+
+
+def recognises(cls: type) -> bool:
+    """Tell whether a class is a plugin of this generation."""
+    # One that has neither is of this generation, and fails where it is asked to parse.
+    neither = not shared.defines(cls, "parse_request")
+    return shared.is_plugin(cls) and (shared.defines(cls, "parse_data") or neither)

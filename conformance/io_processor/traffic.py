@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients and the engine do, move by move, as Hypothesis strategies, and playing it.
+
+A move that does not apply (a delivery to a request that waits for nothing) is left out, so every
+list of moves is a history that a server can see.
+When the moves are over, whatever still waits is delivered in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from hypothesis import strategies as st
+
+from conformance.interruption import limited
+from conformance.io_processor.answers import Answer, Kind, of_error
+from conformance.io_processor.engine import EngineFailed, ScriptedEngine, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypothesis.strategies import SearchStrategy
+
+    from conformance.io_processor.host import Online, Surroundings
+    from conformance.io_processor.watched import Call, Watched
+
+#: Requests in a history.
+MOST = 4
+MOST_MOVES = 16
+
+#: Turns that the event loop gets to bring everything to where it waits for the engine.
+TURNS = 6
+#: Seconds between two looks at what another thread works on.
+POLL = 0.0005
+#: Seconds after which a request that neither ends nor waits for the engine has been forgotten.
+STUCK = 2.0
+
+
+class Do(StrEnum):
+    """What happens in a move."""
+
+    ARRIVE = "arrives"
+    DELIVER = "output delivered"
+    FAIL = "engine fails"
+    LEAVE = "client disconnects"
+
+
+@attrs.frozen
+class Move:
+    """One thing that happens to one request."""
+
+    do: Do
+    request: int
+    pick: int = 0  #: which of the prompts that wait, counted around
+
+
+@attrs.frozen
+class Asked:
+    """A request: its data by index into the stock, and its id."""
+
+    data: int
+    id: str
+    valid: bool = True
+
+
+@attrs.frozen
+class History:
+    """Requests, and what happens to them."""
+
+    asked: tuple[Asked, ...]
+    moves: tuple[Move, ...]
+
+    @property
+    def size(self) -> int:
+        """How much there is to read."""
+        return 4 * len(self.asked) + len(self.moves) + sum(asked.data for asked in self.asked)
+
+
+@attrs.frozen
+class Shape:
+    """A family of histories, about one thing that happens on a server."""
+
+    name: str
+    rule: str
+    same_ids: bool = False
+    overlapping: bool = True
+    invalid: bool = False  #: some requests are refused
+    trouble: bool = False  #: the engine fails some, and some clients leave
+    #: A single request whose outputs arrive in any order.
+    single: bool = False
+
+
+@attrs.frozen
+class Step:
+    """One move that applied, as a person reads it."""
+
+    what: str
+    request: str
+    then: str = ""  #: what the host did with it
+
+
+@attrs.frozen
+class Played:
+    """What came of a history."""
+
+    answers: dict[int, Answer]
+    steps: tuple[Step, ...]
+    calls: tuple[Call, ...]
+    untouched: frozenset[int]  #: requests that neither the engine nor a client interfered with
+    late: tuple[int, ...] = ()  #: requests that went on although their clients had left
+    open: tuple[int, ...] = ()  #: requests that left an output of the engine unclosed
+
+
+def strategy(shape: Shape, valid: int, invalid: int) -> SearchStrategy[History]:
+    """Return histories of a shape over so many valid and invalid data."""
+    good = st.integers(0, valid - 1).map(lambda index: (index, True))
+    bad = st.integers(0, invalid - 1).map(lambda index: (index, False))
+    data = st.one_of(good, bad) if shape.invalid and invalid else good
+    count = (1, 1) if shape.single else (2, MOST)
+    asked = st.lists(data, min_size=count[0], max_size=count[1])
+    happenings = [Do.DELIVER, Do.FAIL, Do.LEAVE] if shape.trouble else [Do.DELIVER]
+    moves = st.lists(
+        st.builds(
+            Move,
+            st.sampled_from([Do.ARRIVE, *happenings] if shape.overlapping else happenings),
+            st.integers(0, 0 if shape.single else MOST - 1),
+            st.integers(0, 3),
+        ),
+        max_size=MOST_MOVES,
+    )
+    return st.builds(lambda a, m: _history(shape, a, m), asked, moves)
+
+
+def _history(shape: Shape, asked: Sequence[tuple[int, bool]], moves: Sequence[Move]) -> History:
+    requests = tuple(
+        Asked(data, "same" if shape.same_ids else f"id-{index}", valid)
+        for index, (data, valid) in enumerate(asked)
+    )
+    known = [move for move in moves if move.request < len(requests)]
+    if shape.overlapping and not shape.single:
+        arrived = {move.request for move in known if move.do is Do.ARRIVE}
+        # Everybody arrives, those that nothing was said about at the beginning.
+        first = [Move(Do.ARRIVE, r) for r in range(len(requests)) if r not in arrived]
+        return History(requests, (*first, *known))
+    # One after the other: each is over before the next arrives.
+    ordered: list[Move] = []
+    for request in range(len(requests)):
+        ordered.append(Move(Do.ARRIVE, request))
+        ordered += [m for m in known if m.request == request and m.do is not Do.ARRIVE]
+        ordered += [Move(Do.DELIVER, request)] * 8
+    return History(requests, tuple(ordered))
+
+
+class PluginExited(Exception):
+    """A call raised ``SystemExit``."""
+
+
+@attrs.define
+class _Play:
+    """A history in progress."""
+
+    online: Online
+    plugin: Watched
+    engine: ScriptedEngine
+    history: History
+    data: Sequence[Any]
+    tasks: dict[int, asyncio.Task[Any]] = attrs.field(factory=dict)
+    steps: list[Step] = attrs.field(factory=list)
+    touched: set[int] = attrs.field(factory=set)
+    left: set[int] = attrs.field(factory=set)
+    late: list[int] = attrs.field(factory=list)
+
+    async def run(self) -> None:
+        for move in self.history.moves:
+            await self._make(move)
+        for request in list(self.tasks):
+            while waiting := self.engine.waiting(request):
+                await self._deliver(request, waiting[0].index)
+        for task in self.tasks.values():
+            if not task.done():
+                task.cancel()
+        await asyncio.wait(self.tasks.values(), timeout=STUCK)
+
+    async def _make(self, move: Move) -> None:
+        request = move.request
+        if move.do is Do.ARRIVE:
+            if request not in self.tasks:
+                serving.set(request)
+                asked = self.history.asked[request]
+                work = self.online.serve(self.plugin, self.engine, self.data[request], asked.id)
+                self.tasks[request] = asyncio.create_task(work)
+                await self._settle()
+                self._note("arrives", request)
+            return
+        if request not in self.tasks or self.tasks[request].done():
+            return
+        waiting = self.engine.waiting(request)
+        if move.do is Do.LEAVE:
+            self.touched.add(request)
+            self.left.add(request)
+            self.tasks[request].cancel()
+            await self._settle(leaving=request)
+            if not self.tasks[request].done():
+                self.late.append(request)
+            self._note("client disconnects", request)
+        elif waiting:
+            entry = waiting[move.pick % len(waiting)]
+            if move.do is Do.FAIL:
+                self.touched.add(request)
+                self.engine.fail(entry)
+                await self._settle()
+                self._note(f"the engine fails its prompt {entry.index}", request)
+            else:
+                await self._deliver(request, entry.index)
+
+    async def _deliver(self, request: int, index: int) -> None:
+        entry = next(e for e in self.engine.waiting(request) if e.index == index)
+        self.engine.deliver(entry)
+        await self._settle()
+        self._note(f"output {index} arrives", request)
+
+    async def _settle(self, leaving: int | None = None) -> None:
+        """Wait until every request is over or waits for the engine."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + STUCK
+        while loop.time() < end:
+            busy = [
+                task
+                for request, task in self.tasks.items()
+                if not task.done() and (request == leaving or not self.engine.waiting(request))
+            ]
+            if not busy:
+                return
+            await asyncio.wait(busy, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+
+    def _note(self, what: str, request: int) -> None:
+        task = self.tasks[request]
+        then = ""
+        if task.done():
+            then = self.answer(request).describe()
+        elif count := len(self.engine.waiting(request)):
+            then = f"waits for {count} output{'s' if count > 1 else ''}"
+        self.steps.append(Step(what, _name(request), then))
+
+    def answer(self, request: int) -> Answer:
+        task = self.tasks[request]
+        if not task.done():
+            return Answer(Kind.UNFINISHED)
+        if task.cancelled():
+            return Answer(Kind.CANCELLED)
+        if (error := task.exception()) is not None:
+            if isinstance(error, EngineFailed):
+                return of_error(error, "")
+            return of_error(error, self.plugin.raised(error))
+        return Answer(Kind.ANSWERED, task.result())
+
+
+def play(
+    online: Online, plugin: Watched, around: Surroundings, history: History, data: Sequence[Any]
+) -> Played:
+    """Play a history with one plugin instance.
+
+    Args:
+        online: who serves the requests.
+        plugin: the instance.
+        around: what the engine has.
+        history: who asks, and what happens.
+        data: what each request carries.
+
+    Raises:
+        PluginHung: a call into the plugin did not return.
+        PluginExited: a call ended the process.
+
+    """
+    playing = _Play(online, plugin, ScriptedEngine(around.config, around.renderer), history, data)
+    try:
+        with limited():
+            asyncio.run(playing.run())
+    except SystemExit as error:
+        call = plugin.raised(error) or "a call"
+        raise PluginExited(f"{call} raised SystemExit, which ends the server") from None
+    engine = playing.engine
+    return Played(
+        answers={request: playing.answer(request) for request in playing.tasks},
+        steps=tuple(playing.steps),
+        calls=tuple(plugin.calls),
+        untouched=frozenset(set(playing.tasks) - playing.touched),
+        late=tuple(playing.late),
+        open=tuple(
+            request
+            for request, taken in engine.taken.items()
+            if engine.closed.get(request, 0) < taken
+        ),
+    )
+
+
+def _name(request: int) -> str:
+    return chr(ord("A") + request)
