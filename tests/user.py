@@ -32,8 +32,9 @@ PATIENCE = 120.0
 
 
 def environment(*folders: Path) -> dict[str, str]:
-    """Return the environment of a command, with these folders on ``PYTHONPATH``."""
+    """Return the environment of a command, with these folders in front on ``PYTHONPATH``."""
     path = [str(folder) for folder in (*folders, ROOT)]
+    path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return {
         **inherited,

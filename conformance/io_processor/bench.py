@@ -12,12 +12,11 @@ from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.io_processor.answers import Answer, Kind, of_error, unsteady
 from conformance.io_processor.host import (
     DATA,
-    Batched,
     Documented,
     DocumentedOffline,
-    Served,
     surroundings,
 )
+from conformance.io_processor.rehearsal import installed_hosts
 from conformance.io_processor.traffic import Asked, Do, History, Move, play
 from conformance.io_processor.watched import Watched
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from conformance.io_processor.answers import Place
     from conformance.io_processor.host import Offline, Online, Surroundings
     from conformance.io_processor.stock import Stock
-    from conformance.io_processor.traffic import Played
+from conformance.io_processor.traffic import Played
 
 #: A request that is alone, and waits for nothing but its outputs.
 ALONE = History((Asked(0, "id-0"),), (Move(Do.ARRIVE, 0),))
@@ -56,13 +55,17 @@ class Bench:
 
     @classmethod
     def open(cls, plugin: type[Any], generation: str, model: str, seed: int) -> Bench:
-        """Prepare hosts for a class."""
+        """Prepare hosts for a class.
+
+        Raises:
+            HostMisfit: the installed vLLM serves plugins in a way that is not known here.
+
+        """
         around = surroundings(model)
         waiting = Documented(generation, around)
         if generation == DATA:
-            return cls(
-                plugin, generation, around, Served.open(around), Batched.open(around), waiting, seed
-            )
+            online, offline = installed_hosts(around)
+            return cls(plugin, generation, around, online, offline, waiting, seed)
         return cls(plugin, generation, around, waiting, DocumentedOffline(around), waiting, seed)
 
     def make(self) -> Watched:

@@ -58,6 +58,10 @@ class ScriptedEngine:
         """The configuration of the model."""
         return self.vllm_config.model_config
 
+    async def is_tracing_enabled(self) -> bool:
+        """Return False; releases up to 0.31 ask."""
+        return False
+
     async def encode(
         self,
         prompt: Any,  # noqa: ANN401 - a rendered prompt

@@ -18,7 +18,6 @@ import torch
 from vllm.engine.arg_utils import EngineArgs
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
-from vllm.renderers.chat_utils import ChatTemplateConfig
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
 from vllm.utils.async_utils import merge_async_iterators
 
@@ -113,7 +112,7 @@ class Served:
         from vllm.entrypoints.pooling.pooling.serving import ServingPooling
 
         config, renderer = around.config, around.renderer
-        chat = ChatTemplateConfig()
+        chat = _chat_template_config()
         models = OpenAIModelRegistry(
             config.model_config, [BaseModelPath(name="model", model_path="model")]
         )
@@ -171,7 +170,7 @@ class Batched:
                 self.failing = False
                 front = PluginWithIOProcessorPlugins.__new__(PluginWithIOProcessorPlugins)
                 PoolingIOProcessor.__init__(
-                    front, around.config, around.renderer, ChatTemplateConfig()
+                    front, around.config, around.renderer, _chat_template_config()
                 )
                 self.supported_tasks = ("embed", "token_embed")
                 self.pooling_io_processors = {"plugin": front}
@@ -336,6 +335,14 @@ def as_json(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse
     from vllm.entrypoints.pooling.utils import get_json_response_cls
 
     return json.loads(get_json_response_cls()(content=response.model_dump()).body)["data"]
+
+
+def _chat_template_config() -> Any:  # noqa: ANN401 - a class of vLLM
+    try:
+        from vllm.renderers.chat_utils import ChatTemplateConfig
+    except ImportError:  # up to 0.31
+        from vllm.entrypoints.chat_utils import ChatTemplateConfig
+    return ChatTemplateConfig()
 
 
 def _raw_request(request_id: str) -> Any:  # noqa: ANN401 - a request of starlette

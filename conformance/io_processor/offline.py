@@ -132,7 +132,7 @@ class Trial:
         """Give a fresh instance what the engine's got; say what is different."""
         bench = self.subject.bench
         fresh = bench.make()
-        given = getattr(fresh, self._parse)(copy.deepcopy(data))
+        given = fresh.parse_data(copy.deepcopy(data))
         prompts = plain(fresh.pre_process(prompt=given))
         if what := difference(prompts, recorded.prompts):
             return f"in the simulator {shortened(data)} becomes other prompts: {what}"
@@ -140,10 +140,6 @@ class Trial:
             again = plain(fresh.post_process(recorded.outputs))
         what = difference(again, answer, bench.hidden)
         return what and f"from the same outputs the simulator gives {what} for {shortened(data)}"
-
-    @property
-    def _parse(self) -> str:
-        return "parse_data" if self.subject.generation == "io/data" else "parse_request"
 
     def _refusals(self, engine: PoolingEngine, answers: list[Any]) -> None:
         """Invalid requests are refused, and the next valid one is answered as before."""

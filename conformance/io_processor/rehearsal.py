@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making sure of the hosts: a plugin that can do nothing wrong must be answered.
+
+A release of vLLM that wants something else of its engine would otherwise be blamed on plugins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import vllm
+from vllm.plugins.io_processors.interface import IOProcessor
+from vllm.pooling_params import PoolingParams
+
+from conformance.io_processor.answers import first_line
+from conformance.io_processor.engine import ScriptedEngine
+from conformance.io_processor.host import Batched, Served
+from conformance.io_processor.watched import Watched
+
+if TYPE_CHECKING:
+    from conformance.io_processor.host import Surroundings
+
+
+class HostMisfit(Exception):
+    """The installed vLLM cannot be driven; its text is one sentence."""
+
+
+class _Echo(IOProcessor[list[int], list[int]]):
+    """Answers how many tokens there were."""
+
+    def parse_data(self, data: Any) -> list[int]:  # noqa: ANN401 - JSON values
+        return list(data)
+
+    def merge_pooling_params(self, params: PoolingParams | None = None) -> PoolingParams:
+        del params
+        return PoolingParams(task="embed")
+
+    def pre_process(self, prompt: list[int], request_id: str | None = None, **_: Any) -> Any:  # noqa: ANN401
+        del request_id
+        return [{"prompt_token_ids": prompt}]
+
+    def post_process(self, model_output: Any, request_id: str | None = None, **_: Any) -> list[int]:  # noqa: ANN401
+        del request_id
+        return [len(output.prompt_token_ids) for output in model_output]
+
+
+@cache
+def installed_hosts(around: Surroundings) -> tuple[Served, Batched]:
+    """Return vLLM's own front ends, online and offline.
+
+    Raises:
+        HostMisfit: they cannot be made here, or do not answer.
+
+    """
+    try:
+        online, offline = Served.open(around), Batched.open(around)
+        plugin = Watched(_Echo(around.config, around.renderer))
+        answers = [asyncio.run(_asked(online, plugin, around)), offline.serve(plugin, [1, 2, 3])]
+    except Exception as error:
+        why = f"{type(error).__name__}: {first_line(str(error))}"
+        raise HostMisfit(
+            f"vLLM {vllm.__version__} serves IO processors in a way that is not known here: {why}"
+        ) from error
+    if answers != [[3], [3]]:
+        raise HostMisfit(f"vLLM {vllm.__version__} answered {answers} where it must be 3 tokens")
+    return online, offline
+
+
+async def _asked(online: Served, plugin: Watched, around: Surroundings) -> Any:  # noqa: ANN401
+    engine = ScriptedEngine(around.config, around.renderer)
+    task = asyncio.create_task(online.serve(plugin, engine, [1, 2, 3], "id-0"))
+    while not task.done():
+        for entry in list(engine.pending):
+            engine.deliver(entry)
+        await asyncio.sleep(0)
+    return task.result()
