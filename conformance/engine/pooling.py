@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 MAX_MODEL_LEN = 512
 
+#: Releases before 0.20 take half of the machine's memory otherwise.
+BLOCKS = 256
+
 
 @attrs.define
 class PoolingEngine:
@@ -51,6 +54,7 @@ class PoolingEngine:
             dtype="float32",
             seed=0,
             kv_cache_memory_bytes=32 << 20,
+            num_gpu_blocks_override=BLOCKS,
             **memory,
         )
         return cls(llm)
@@ -72,8 +76,8 @@ class PoolingEngine:
             LookupError: this release keeps it elsewhere.
 
         """
-        fronts = getattr(self.llm, "pooling_io_processors", None)
-        if fronts is not None:
+        fronts = getattr(self.llm, "pooling_io_processors", {})
+        if "plugin" in fronts:
             return fronts["plugin"], "io_processor"
         for holder in (self.llm, self.llm.llm_engine):
             if getattr(holder, "io_processor", None) is not None:

@@ -66,7 +66,15 @@ class Bench:
         if generation == DATA:
             online, offline = installed_hosts(around)
             return cls(plugin, generation, around, online, offline, waiting, seed)
-        return cls(plugin, generation, around, waiting, DocumentedOffline(around), waiting, seed)
+        return cls(
+            plugin,
+            generation,
+            around,
+            waiting,
+            DocumentedOffline(generation, around),
+            waiting,
+            seed,
+        )
 
     def make(self) -> Watched:
         """Make an instance as the host of its generation does.
@@ -89,7 +97,7 @@ class Bench:
         """Play a history with a fresh instance."""
         online = self.waiting if awaited else self.online
         data = [
-            copy.deepcopy((self.stock.valid if asked.valid else self.stock.invalid)[asked.data])
+            (self.stock.valid if asked.valid else self.stock.invalid)[asked.data]
             for asked in history.asked
         ]
         return play(online, self.make(), self.around, history, data)
@@ -107,7 +115,7 @@ class Bench:
     def try_online(self, data: Any, *, awaited: bool = False) -> Played:  # noqa: ANN401 - JSON
         """Serve one request with any data from a fresh instance."""
         online = self.waiting if awaited else self.online
-        return play(online, self.make(), self.around, ALONE, [copy.deepcopy(data)])
+        return play(online, self.make(), self.around, ALONE, [data])
 
     def try_offline(self, data: Any) -> tuple[Answer, Watched]:  # noqa: ANN401 - JSON values
         """Serve one request offline, from a fresh instance."""

@@ -290,12 +290,15 @@ class WrongResponse(RuntimeError):
 class DocumentedOffline:
     """``LLM.encode`` as the document describes it."""
 
+    generation: str
     around: Surroundings
 
     def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
         """Serve a request with the synchronous hooks."""
-        documented = Documented(REQUEST, self.around)
-        prompt, params = documented._begin(plugin, {"data": data}, PoolingParams())  # noqa: SLF001
+        documented = Documented(self.generation, self.around)
+        # Since 0.17 the plugin is handed what is in it.
+        request = {"data": data} if self.generation == REQUEST else request_of(data)
+        prompt, params = documented._begin(plugin, request, PoolingParams())  # noqa: SLF001
         rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - a friend
         if failing:
             raise EngineFailed("the engine could not serve a prompt")

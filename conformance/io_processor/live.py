@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from conformance.settings import Settings
     from conformance.target import Plugin
 
-LOADS, SELECTED, ANSWERS, REFUSES, INTERLEAVED, SAME_IDS, HARMLESS, SURVIVES = (
-    "IO-01", "IO-04", "IO-07", "IO-08", "IO-27", "IO-28", "IO-30", "IO-37",
+LOADS, SELECTED, ANSWERS, REFUSES, ORDER, INTERLEAVED, SAME_IDS, HARMLESS, SURVIVES = (
+    "IO-01", "IO-04", "IO-07", "IO-08", "IO-17", "IO-27", "IO-28", "IO-30", "IO-37",
 )  # fmt: skip
 
 

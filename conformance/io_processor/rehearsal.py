@@ -7,6 +7,7 @@ A release of vLLM that wants something else of its engine would otherwise be bla
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,15 @@ from vllm.pooling_params import PoolingParams
 
 from conformance.io_processor.answers import first_line
 from conformance.io_processor.engine import ScriptedEngine
-from conformance.io_processor.host import Batched, Served
+from conformance.io_processor.host import DATA, Batched, Documented, DocumentedOffline, Served
 from conformance.io_processor.watched import Watched
 
 if TYPE_CHECKING:
-    from conformance.io_processor.host import Surroundings
+    from conformance.io_processor.host import Offline, Online, Surroundings
+
+
+#: Where the plain hooks are called since 0.20.
+FRONT_END = "vllm.entrypoints.pooling.pooling.io_processor"
 
 
 class HostMisfit(Exception):
@@ -46,16 +51,29 @@ class _Echo(IOProcessor[list[int], list[int]]):
         return [len(output.prompt_token_ids) for output in model_output]
 
 
+def awaits_hooks() -> bool:
+    """Tell whether the installed vLLM awaits pre_process_async and post_process_async."""
+    return importlib.util.find_spec(FRONT_END) is None
+
+
 @cache
-def installed_hosts(around: Surroundings) -> tuple[Served, Batched]:
+def installed_hosts(around: Surroundings) -> tuple[Online, Offline]:
     """Return vLLM's own front ends, online and offline.
+
+    Releases before 0.20 have none that can be had without an engine; they await the hooks, and are
+    the documented host.
 
     Raises:
         HostMisfit: they cannot be made here, or do not answer.
 
     """
+    online: Online
+    offline: Offline
     try:
-        online, offline = Served.open(around), Batched.open(around)
+        if awaits_hooks():
+            online, offline = Documented(DATA, around), DocumentedOffline(DATA, around)
+        else:
+            online, offline = Served.open(around), Batched.open(around)
         plugin = Watched(_Echo(around.config, around.renderer))
         answers = [asyncio.run(_asked(online, plugin, around)), offline.serve(plugin, [1, 2, 3])]
     except Exception as error:
@@ -68,7 +86,7 @@ def installed_hosts(around: Surroundings) -> tuple[Served, Batched]:
     return online, offline
 
 
-async def _asked(online: Served, plugin: Watched, around: Surroundings) -> Any:  # noqa: ANN401
+async def _asked(online: Online, plugin: Watched, around: Surroundings) -> Any:  # noqa: ANN401
     engine = ScriptedEngine(around.config, around.renderer)
     task = asyncio.create_task(online.serve(plugin, engine, [1, 2, 3], "id-0"))
     while not task.done():

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.engine.entry_points import IO_PROCESSORS
-from conformance.engine.pooling import MAX_MODEL_LEN
+from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
-from conformance.io_processor import clients, live
+from conformance.io_processor import clients, live, rehearsal
 from conformance.io_processor.answers import Kind, difference, shortened
 from conformance.io_processor.calling import NAME, entry_module
 from conformance.io_processor.clients import Client, curl
@@ -37,6 +37,17 @@ START_LIMIT = 240.0
 #: A server whose engine was killed notices within some seconds.
 DEATH_SECONDS = 10.0
 
+#: Outputs in the order of the prompts, each computed by itself.
+ONE_AT_A_TIME = ("--max-num-seqs=1",)
+
+#: Few tokens of a prompt in a step: what is short overtakes what is long.
+OUT_OF_ORDER = (
+    "--max-num-seqs=8",
+    "--max-num-batched-tokens=32",
+    "--enable-chunked-prefill",
+    "--long-prefill-token-threshold=4",
+)
+
 #: Requests that are made at the same time.
 CROWD = 30
 
@@ -51,6 +62,8 @@ class Trial:
     subject: Subject
     ledger: Ledger = attrs.field(init=False)
     server: Server | ExternalServer | None = attrs.field(init=False, default=None)
+    #: Where hooks are awaited, one whose outputs do not arrive in the order of the prompts.
+    second: Server | None = attrs.field(init=False, default=None)
     progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
     seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
@@ -69,22 +82,27 @@ class Trial:
         self.ledger = Ledger(Evidence.SERVER, blocked=why)
         if self.ledger.blocked is None:
             # A fork of this process, which has not touched the plugin yet.
-            self.server = external(url) if url else self._start()
+            self.server = external(url) if url else self._start("server.log", ONE_AT_A_TIME)
+            if not rehearsal.awaits_hooks():
+                self.ledger.beside[live.ORDER] = "this vLLM awaits no hooks"
+            elif not url:
+                self.second = self._start("server-out-of-order.log", OUT_OF_ORDER)
             live.prepare(self.subject, self.ledger)
 
-    def _start(self) -> Server:
+    def _start(self, log: str, arguments: Sequence[str]) -> Server:
         folder = Path(self.subject.folder)
         module = entry_module(folder / "entry", self.subject.qualname)
         return Server.start(
             self.subject.model,
-            log=folder / "server.log",
+            log=folder / log,
             python_path=[folder / "entry", *self.subject.python_path()],
             entry_points={IO_PROCESSORS: {NAME: f"{module}:qualname"}},
             device=self.subject.device,
             arguments=[
                 "--runner=pooling",
                 f"--io-processor-plugin={NAME}",
-                "--max-num-seqs=1",
+                *arguments,
+                f"--num-gpu-blocks-override={BLOCKS}",
                 f"--max-model-len={MAX_MODEL_LEN}",
             ],
             imported=True,
@@ -92,8 +110,9 @@ class Trial:
 
     def close(self) -> None:
         """End the server."""
-        if self.server is not None:
-            self.server.stop()
+        for server in (self.server, self.second):
+            if server is not None:
+                server.stop()
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
@@ -126,7 +145,7 @@ class Trial:
         self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
         self.ledger.saw(live.LOADS)
         client = Client(server.url, server.model_name)
-        for judge in (self._answered, self._refused, self._crowds, self._harmless):
+        for judge in (self._answered, self._refused, self._order, self._crowds, self._harmless):
             judge(client)
             if self.ledger.blocked is not None:
                 return
@@ -146,7 +165,7 @@ class Trial:
 
     def _answered(self, client: Client) -> None:
         """Valid requests are answered, and the same by the OpenAI client and over plain REST."""
-        for data in self._valid:
+        for index, data in enumerate(self._valid):
             answers = [clients.through_sdk(client, data), clients.over_rest(client, data)]
             for answer in answers:
                 if answer.kind is not Kind.ANSWERED:
@@ -162,7 +181,10 @@ class Trial:
                     )
                     return
             if what := self._different(answers[1], answers[0]):
-                self.ledger.fail(live.ANSWERS, f"over REST {shortened(data)} was answered {what}")
+                # Where hooks are awaited, outputs come in whatever order they are noticed.
+                several = self.subject.bench.stock.prompts[index] > 1
+                rule = live.ORDER if several and rehearsal.awaits_hooks() else live.ANSWERS
+                self.ledger.fail(rule, f"asked again, {shortened(data)} was answered {what}")
                 return
             self._alone.append(answers[0])
             self.ledger.saw(live.ANSWERS, 2)
@@ -186,6 +208,33 @@ class Trial:
                     )
                     return
             self.ledger.saw(live.REFUSES, 2)
+
+    def _order(self, client: Client) -> None:
+        """Outputs that arrive in another order than their prompts are answered the same."""
+        if self.second is None:
+            return
+        several = self.subject.bench.stock.several()
+        if not several:
+            self.ledger.beside[live.ORDER] = "every valid request that was tried became one prompt"
+            return
+        self.progress("waiting for a server that works on several prompts at once")
+        try:
+            self.second.wait_healthy(START_LIMIT)
+        except ServerFailed as error:
+            self.ledger.fault = f"the second server: {error}"
+            return
+        other = Client(self.second.url, self.second.model_name)
+        for index in several:
+            data = self._valid[index]
+            answer = clients.over_rest(other, data)
+            if what := self._different(answer, self._alone[index]):
+                self.ledger.fail(
+                    live.ORDER,
+                    f"from a server that works on several prompts at once {shortened(data)} got "
+                    f"{what} (one at a time); {curl(client, data)}",
+                )
+                return
+            self.ledger.saw(live.ORDER)
 
     def _crowds(self, client: Client) -> None:
         """Everybody gets the same among many, with ids of their own and with the same id."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.io_processor.catalogue.sources import document, interface, vllm
+from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
 from conformance.rules import Level, Rule
 
 SECTION = "Outputs and responses"
@@ -24,6 +24,7 @@ ORDER = Rule(
         interface("post_process_async sorts by index"),
     ),
     hint="Sort by the index that comes with each output before using them.",
+    evidence=SERVED,
 )
 
 SYNC = Rule(
