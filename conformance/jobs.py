@@ -150,6 +150,8 @@ def _plugins(target: Target) -> list[Plugin]:
     _check_generation(target)
     source = targets.find_source(target)
     try:
+        target = targets.resolved(target)
+        source = targets.find_source(target)
         if target.qualname is not None:
             cls = targets.load_class(target)
             served = _generations(cls, target)
@@ -162,7 +164,7 @@ def _plugins(target: Target) -> list[Plugin]:
         module = targets.load_module(target)
     except LoadFailure as error:
         # Nothing is known of the class but its source: the first interface answers for it.
-        generation = named(target.generation) if target.generation else all_generations()[0]
+        generation = named(target.generation or _likely(target))
         return [_describe(target, target.qualname, generation, source, str(error))]
     classes = targets.classes_of(module)
     judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
@@ -182,6 +184,12 @@ def _plugins(target: Target) -> list[Plugin]:
             f"(classes: {names})."
         )
     return found
+
+
+def _likely(target: Target) -> str:
+    """Return the generation that answers for what cannot be loaded."""
+    of_io = target.text.startswith(f"entry-point:{targets.IO_PROCESSORS}/")
+    return "io/data" if of_io else all_generations()[0].name
 
 
 def _check_generation(target: Target) -> None:

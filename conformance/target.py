@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 #: Entry-point groups through which vLLM loads plugins that have a class to certify.
-ENTRY_POINT_GROUPS = ("vllm.logits_processors", "vllm.io_processor_plugins")
+IO_PROCESSORS = "vllm.io_processor_plugins"
+ENTRY_POINT_GROUPS = ("vllm.logits_processors", IO_PROCESSORS)
 
 FORMS = (
     "package.module:Class, path/to/file.py:Class, path/to/file.py, package.module, "
@@ -151,6 +152,35 @@ def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:
         Target(f"entry-point:{entry.group}/{entry.name}", entry.module, entry.attr or None)
         for entry in found
     )
+
+
+def resolved(target: Target) -> Target:
+    """Follow an entry point to the class, where it names a function that names the class.
+
+    Entry points of IO processors do: vLLM calls the function and imports what it returns.
+    Worker processes only.
+
+    Raises:
+        UsageError: there is no such module, or no such function in it.
+        LoadFailure: the function raised, or gave no dotted name.
+
+    """
+    if not target.text.startswith(f"entry-point:{IO_PROCESSORS}/") or target.qualname is None:
+        return target
+    found = getattr(load_module(target), target.qualname, None)
+    if found is None or inspect.isclass(found):
+        return target
+    where = f"the entry point's function {target.module}:{target.qualname}"
+    try:
+        name = found()
+    except Exception as error:
+        raise LoadFailure(f"{where} raised {type(error).__name__}: {error}") from error
+    if name is None:
+        raise LoadFailure(f"{where} returned None: the plugin says that it cannot be used here")
+    module, dot, qualname = name.rpartition(".") if isinstance(name, str) else ("", "", "")
+    if not dot or ":" in name:
+        raise LoadFailure(f"{where} returned {name!r}, not a name as 'package.module.Class'")
+    return attrs.evolve(target, module=module, qualname=qualname)
 
 
 def load_module(target: Target) -> ModuleType:

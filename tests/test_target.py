@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from conformance import target as targets
@@ -90,6 +92,38 @@ def test_entry_points_are_found_by_group_and_name(
 
     assert parse(f"entry-point:{GROUP}/one", folder) == (one,)
     assert parse("dist:probe-kit", folder) == (one, two)
+
+
+IO_SOURCE = """
+def register(): return "loose.Plugin"
+def nothing(): return None
+def colon(): return "loose:Plugin"
+def broken(): raise RuntimeError("no such device")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("register", None),
+        ("nothing", "io_entry:nothing returned None: the plugin says that it cannot be used here"),
+        ("colon", "returned 'loose:Plugin', not a name as 'package.module.Class'"),
+        ("broken", "io_entry:broken raised RuntimeError: no such device"),
+    ],
+)
+def test_entry_points_of_io_processors_are_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, sentence: str | None
+) -> None:
+    """They name a function, which names the class; what else it gives is told."""
+    (folder / "io_entry.py").write_text(IO_SOURCE, encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    target = Target(f"entry-point:{targets.IO_PROCESSORS}/{name}", "io_entry", name)
+
+    if sentence is None:
+        assert targets.resolved(target) == attrs.evolve(target, module="loose", qualname="Plugin")
+    else:
+        with pytest.raises(LoadFailure, match=re.escape(sentence)):
+            targets.resolved(target)
 
 
 @pytest.mark.parametrize(
