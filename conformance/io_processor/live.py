@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.io_processor.ledger import Ledger
+    from conformance.rules import Evidence
     from conformance.settings import Settings
     from conformance.target import Plugin
 
@@ -97,7 +98,12 @@ def prepare(subject: Subject, ledger: Ledger) -> None:
         ledger.beside[REFUSES] = "the profile names no invalid request"
 
 
-def context(subject: Subject, model: str | None) -> dict[str, Any]:
+def context(subject: Subject, evidence: Evidence, host: str) -> dict[str, Any]:
     """Return what a certificate says about a live trial."""
     known = hasattr(subject, "bench") and hasattr(subject.bench, "stock")
-    return {"profile": subject.bench.stock.document() if known else None, "model": model}
+    return {
+        "profile": subject.bench.stock.document() if known else None,
+        "device": subject.device,
+        "model": subject.section.get("model", "tiny random Llama"),
+        f"host_{evidence.value}": host,
+    }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
+import vllm
 
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin
@@ -76,8 +77,8 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        model = self.subject.section.get("model", "tiny random Llama")
-        return live.context(self.subject, model) | {"device": self.subject.device}
+        host = f"LLM.encode of vLLM {vllm.__version__}"
+        return live.context(self.subject, Evidence.OFFLINE, host)
 
     def _run(self, folder: Path) -> None:
         self.progress("starting an offline engine")

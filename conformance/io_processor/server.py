@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import vllm
 
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
@@ -116,10 +117,15 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        ours = not isinstance(self.server, ExternalServer)
-        model = self.subject.section.get("model", "tiny random Llama") if ours else None
-        device = self.subject.device if ours else "as the server's"
-        return live.context(self.subject, model) | {"device": device}
+        host = f"POST /pooling of vllm serve {vllm.__version__}"
+        told = live.context(self.subject, Evidence.SERVER, host)
+        if isinstance(self.server, ExternalServer):
+            told |= {
+                "device": "as the server's",
+                "model": self.server.model_name,
+                "host_server": f"POST /pooling of {self.server.url}",
+            }
+        return told
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened on the server."""

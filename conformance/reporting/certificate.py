@@ -72,7 +72,9 @@ def build(
         "environment": {
             key: context.get(key)
             for key in ("vllm", "torch", "python", "platform", "device", "runner", "model")
-        },
+        }
+        # Who served the plugin, by evidence, where that is not the installed vLLM alone.
+        | {key: value for key, value in context.items() if key.startswith("host_")},
         "harness": {"version": __version__, "rules": RULE_SET},
         "run": {
             "evidence": [evidence.value for evidence in settings.evidence],
