@@ -13,7 +13,12 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from conformance.rules import Generation, Rule
 
-_FOLDERS = ("conformance.logits_batch", "conformance.logits_slot", "conformance.io_processor")
+_FOLDERS = (
+    "conformance.logits_batch",
+    "conformance.logits_slot",
+    "conformance.io_processor",
+    "conformance.classifier_hook",
+)
 
 
 @cache

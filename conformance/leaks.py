@@ -91,6 +91,8 @@ def size_of(plugin: object) -> int:
             stack += [value.__closure__, value.__defaults__, value.__kwdefaults__]
         elif isinstance(value, MethodType | partial) or not _foreign(value):
             stack += gc.get_referents(value)
+            if isinstance(value, dict):
+                stack += value  # keys that are strings are no referents to the collector
     return total
 
 

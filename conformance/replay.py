@@ -55,9 +55,7 @@ def replay_case(path: Path, *, python_path: Sequence[str]) -> tuple[Outcome, str
                 kinds, message = [_HANGING], str(error)
     if kinds == ["unreadable"]:
         raise UsageError(f"{path} cannot be played: {message}.")
-    where = {"history": "in this history", "check": "in its check"}.get(
-        found["kind"], "in these calls"
-    )
+    where = _WHERE[found["kind"]]
     if not kinds:
         return Outcome.FIXED, f"{case['rule']} holds {where} now"
     if expected in kinds:
@@ -71,7 +69,7 @@ _LOADING, _HANGING = "load", "hung"
 
 def _expected(counterexample: dict[str, Any]) -> str:
     """Return the kind of trouble that a counterexample was written for."""
-    if counterexample["kind"] == "history":
+    if counterexample["kind"] in ("history", "traffic"):
         return str(counterexample["trouble"]["kind"])
     if counterexample["kind"] == "check":
         return "check"
@@ -83,6 +81,15 @@ _NEEDED = {
     "history": {"stratum", "seed", "history", "parameters", "trouble"},
     "check": {"rule", "seed", "parameters", "invalid"},
     "calls": {"rule", "seed", "logits", "calls", "expect", "bare"},
+    "traffic": {"rule", "seed", "model", "requests", "moves", "awaited", "trouble"},
+}
+
+#: Where a rule holds by now.
+_WHERE = {
+    "history": "in this history",
+    "check": "in its check",
+    "calls": "in these calls",
+    "traffic": "in this history",
 }
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from samples import COUNTEREXAMPLE, GENERATION, sample
@@ -100,6 +100,65 @@ def test_a_failure_without_a_history(snapshot: SnapshotAssertion) -> None:
     text = render(RULE, message=message, evidence=["simulator", "server"], counterexample=None)
 
     assert text == snapshot
+
+
+#: Three requests of an IO processor: one is refused, and one has many outputs.
+TRAFFIC: dict[str, Any] = {
+    "kind": "traffic",
+    "awaited": True,
+    "requests": [
+        {"name": "A", "id": "id-0", "valid": True, "data": {"lines": ["[red]"] * 12}},
+        {"name": "B", "id": "id-1", "valid": False, "data": {"lines": "red", "score": 0.5}},
+        {
+            "name": "C",
+            "id": "id-2",
+            "valid": True,
+            "data": {"bound": {"!type": "float", "value": "inf"}},
+        },
+    ],
+    "moves": [],
+    "lines": [
+        {"what": "arrives", "request": "A", "then": "waits for 6 outputs"},
+        {"what": "output 4 arrives", "request": "A", "then": "waits for 5 outputs"},
+        {"what": "arrives", "request": "B", "then": "ended with HTTP 400 (ValueError: lines)"},
+        {"what": "output 5 arrives", "request": "A", "then": "waits for 4 outputs"},
+        {"what": "output 3 arrives", "request": "A", "then": "waits for 3 outputs"},
+        {"what": "output 0 arrives", "request": "A", "then": "waits for 2 outputs"},
+        {"what": "output 1 arrives", "request": "A", "then": "waits for 1 output"},
+        {"what": "arrives", "request": "C", "then": "waits for 1 output"},
+        {"what": "the engine fails its prompt 0", "request": "C", "then": "ended with HTTP 500"},
+        {"what": "output 2 arrives", "request": "A", "then": "was answered " + "[0.25] " * 30},
+    ],
+    "trouble": {"kind": "traffic", "message": "request A was answered 1 instead of 2"},
+}
+
+
+def test_a_failure_of_requests_at_the_same_time(snapshot: SnapshotAssertion) -> None:
+    """Moves as a table, outputs in a row on one line, and what each request carries."""
+    text = render(
+        RULE,
+        message=TRAFFIC["trouble"]["message"],
+        evidence=["simulator"],
+        counterexample={**TRAFFIC, "program": {"is": "history"}},
+        case=CASE,
+    )
+
+    assert text == snapshot
+
+
+@pytest.mark.parametrize("width", [72, 100, 140])
+def test_requests_at_the_same_time_fit_the_terminal(width: int) -> None:
+    """What is too long is cut, also an answer or data of thousands of characters."""
+    text = render(
+        RULE,
+        message="request A was answered otherwise",
+        evidence=["simulator"],
+        counterexample={**TRAFFIC, "awaited": False},
+        width=width,
+    )
+
+    assert max(map(len, text.splitlines())) <= width
+    assert "served with" not in text
 
 
 def test_a_failure_in_a_step_without_a_row(snapshot: SnapshotAssertion) -> None:

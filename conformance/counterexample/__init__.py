@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from conformance.target import Plugin
 
 #: What only a program needs of a counterexample.
-FIELDS = frozenset({"calls", "events", "expect", "bare", "logits"})
+FIELDS = frozenset({"calls", "events", "expect", "bare", "logits", "program"})
 
 #: vLLM's function that finds a class by its name, for each generation.
 LOADERS = {

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.counterexample import helpers, runner_program, scripts, slot_scripts, verdicts
+from conformance.counterexample import (
+    helpers,
+    io_program,
+    runner_program,
+    scripts,
+    slot_scripts,
+    verdicts,
+)
 from conformance.counterexample.source import (
     WIDTH,
     Group,
@@ -37,11 +44,14 @@ def program(case: Mapping[str, Any]) -> str:
 
     Args:
         case: a case document with calls, with events or with the words of a script; see
-            :mod:`conformance.logits_batch.transcript`, :mod:`conformance.logits_slot.journal`
-            and :mod:`conformance.logits_slot.scenes`.
+            :mod:`conformance.logits_batch.transcript`, :mod:`conformance.logits_slot.journal`,
+            :mod:`conformance.logits_slot.scenes` and
+            :mod:`conformance.io_processor.demonstrations`.
 
     """
     shown = case["counterexample"]
+    if "program" in shown:
+        return _assembled(case, (), *io_program.parts(case))
     if "events" in shown:
         body, functions = runner_program.body(shown), runner_program.functions(shown)
         return _assembled(case, shown["events"], functions, body)

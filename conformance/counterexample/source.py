@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as JSON and as Python source.
 
-JSON has neither infinity nor tuples nor integers as keys; parameters of requests may hold all of
-them, and a plugin may tell them apart.
+JSON has neither infinity nor tuples nor integers as keys, and its files no halves of surrogate
+pairs; requests may hold all of them, and a plugin may tell them apart.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WIDTH = 100
 _TYPE = "!type"
 
 
-def encoded(value: Any) -> Any:  # noqa: ANN401 - any parameter
+def encoded(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any parameter; each type its way
     """Return a value as JSON values, such that :func:`decoded` gives it back.
 
     What is no plain Python data becomes its ``repr``.
     """
     if isinstance(value, Mapping):
-        if all(isinstance(key, str) and key != _TYPE for key in value):
+        if all(isinstance(key, str) and key != _TYPE and _writable(key) for key in value):
             return {key: encoded(item) for key, item in value.items()}
         return {_TYPE: "dict", "items": [[encoded(k), encoded(v)] for k, v in value.items()]}
     if isinstance(value, list):
@@ -38,10 +38,12 @@ def encoded(value: Any) -> Any:  # noqa: ANN401 - any parameter
         return {_TYPE: type(value).__name__, "items": [encoded(item) for item in items]}
     if isinstance(value, float) and not math.isfinite(value):
         return {_TYPE: "float", "value": str(value)}
+    if isinstance(value, str) and not _writable(value):
+        return {_TYPE: "str", "value": value.encode("unicode_escape").decode()}
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
-def decoded(value: Any) -> Any:  # noqa: ANN401 - any parameter
+def decoded(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any parameter; each type its way
     """Return the value that :func:`encoded` made JSON of."""
     if isinstance(value, list | tuple):
         return [decoded(item) for item in value]
@@ -52,6 +54,8 @@ def decoded(value: Any) -> Any:  # noqa: ANN401 - any parameter
         return {key: decoded(item) for key, item in value.items()}
     if kind == "float":
         return float(value["value"])
+    if kind == "str":
+        return value["value"].encode().decode("unicode_escape")
     items = decoded(value["items"])
     if kind == "dict":
         return {_key(key): item for key, item in items}
@@ -63,6 +67,11 @@ def choices(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], Any]:
     return {
         (entry["choice"][0], entry["choice"][1]): decoded(entry["keywords"]) for entry in entries
     }
+
+
+def _writable(text: str) -> bool:
+    """Tell whether a file takes a text: none takes half of a surrogate pair."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _key(key: Any) -> Any:  # noqa: ANN401 - any key

@@ -6,18 +6,23 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
+from conformance.comparison import difference, first_line, plain, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor import stock
-from conformance.io_processor.answers import Kind, difference, first_line, plain, shortened
+from conformance.io_processor.answers import Kind
 from conformance.io_processor.host import request_of
 from conformance.settings import Budget
-from conformance.verdict import Verdict
+from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
     from conformance.io_processor.answers import Answer
+    from conformance.io_processor.bench import Bench
     from conformance.io_processor.trial import Trial
 
 HOSTILE = {Budget.QUICK: 60, Budget.STANDARD: 150, Budget.DEEP: 600}
@@ -47,8 +52,8 @@ def _unanswered(where: str, data: Any, answer: Answer, index: int) -> Finding:  
 
 def refuses(trial: Trial) -> Finding:
     """Requests that the profile calls invalid are the client's error, online and offline."""
-    if not trial.bench.stock.invalid:
-        return _no_invalid()
+    if why := _no_invalid(trial.bench) or _unserved(trial.bench):
+        return why
     for data in trial.bench.stock.invalid:
         for where, answer in (
             ("", trial.bench.try_online(data).answers[0]),
@@ -63,16 +68,29 @@ def refuses(trial: Trial) -> Finding:
     return passed(count, count)
 
 
-def _no_invalid() -> Finding:
+def _no_invalid(bench: Bench) -> Finding | None:
+    """Return that a rule about invalid requests does not apply, or None."""
+    if bench.stock.invalid:
+        return None
     return Finding(Verdict.NOT_APPLICABLE, message="the profile names no invalid request")
+
+
+def _unserved(bench: Bench) -> Finding | None:
+    """Return that a rule has to wait where valid requests are not answered, or None."""
+    kinds = {bench.alone(index, "id-0").kind for index in range(bench.stock.given)}
+    if kinds == {Kind.ANSWERED}:
+        return None
+    return Finding(Verdict.NOT_VERIFIED, message=must_wait(["IO-07"]))
 
 
 def early(trial: Trial) -> Finding:
     """Invalid requests never get to the engine."""
-    if not trial.bench.stock.invalid:
-        return _no_invalid()
+    if why := _no_invalid(trial.bench) or _unserved(trial.bench):
+        return why
     for data in trial.bench.stock.invalid:
         played = trial.bench.try_online(data)
+        if played.answers[0].kind is not Kind.REFUSED:
+            continue  # another rule is about that
         if any(call.name.startswith("post_process") for call in played.calls):
             return failed(
                 f"the engine worked for the invalid request {shortened(data)} before it "
@@ -90,12 +108,58 @@ def hostile(trial: Trial) -> Finding:
     """Whatever JSON a client sends is answered or refused."""
     bench = trial.bench
     valid = bench.stock.valid[: bench.stock.given]
-    worst: list[tuple[Any, Answer]] = []
-    count = refused = 0
+    if why := _unserved(bench):
+        return why
+    tried = _Tried(trial)
+    try:
+        _draw(tried, stock.hostile(valid), HOSTILE[trial.budget])
+        for data in stock.extreme(valid):
+            tried.ask(data)
+    except _Broken:
+        data, answer = min(tried.failed, key=lambda entry: len(shortened(entry[0], 10_000)))
+        return failed(
+            f"the request {shortened(data)} {answer.describe()}", tried.count, case={"data": data}
+        )
+    return passed(tried.count, tried.refused)
 
-    @hypothesis.seed(bench.seed)
+
+@attrs.define
+class _Tried:
+    """What a plugin did with the requests of hostile clients."""
+
+    trial: Trial
+    count: int = 0
+    refused: int = 0
+    failed: list[tuple[Any, Answer]] = attrs.field(factory=list)
+
+    def ask(self, data: Any) -> None:  # noqa: ANN401 - JSON values
+        """Make a request.
+
+        Raises:
+            _Broken: it ended with the server's error.
+
+        """
+        self.count += 1
+        if data is None:
+            return  # vLLM itself refuses a request without data
+        answer = self.trial.bench.try_online(data).answers[0]
+        self.refused += answer.kind is Kind.REFUSED
+        if answer.kind is Kind.FAILED:
+            self.failed.append((data, answer))
+            raise _Broken
+
+
+def _draw(tried: _Tried, requests: SearchStrategy[Any], most: int) -> None:
+    """Make requests that Hypothesis draws, and look for the smallest that goes wrong.
+
+    Raises:
+        _Broken: one did.
+
+    """
+
+    @hypothesis.seed(tried.trial.bench.seed)
     @hypothesis.settings(
-        max_examples=HOSTILE[trial.budget],
+        max_examples=most,
         database=None,
         phases=(Phase.generate, Phase.shrink),
         deadline=None,
@@ -103,29 +167,16 @@ def hostile(trial: Trial) -> Finding:
         suppress_health_check=list(HealthCheck),
         verbosity=hypothesis.Verbosity.quiet,
     )
-    @hypothesis.given(stock.hostile(valid))
+    @hypothesis.given(requests)
     def body(data: Any) -> None:  # noqa: ANN401 - JSON values
-        nonlocal count, refused
-        count += 1
-        if data is None:
-            return  # vLLM itself refuses a request without data
-        answer = bench.try_online(data).answers[0]
-        refused += answer.kind is Kind.REFUSED
-        if answer.kind is Kind.FAILED:
-            worst.append((data, answer))
-            raise _Broken
+        tried.ask(data)
 
     try:
         body()
-    except (_Broken, hypothesis.errors.HypothesisException):
-        if not worst:
-            raise
-    if worst:
-        data, answer = min(worst, key=lambda entry: len(shortened(entry[0], 10_000)))
-        return failed(
-            f"the request {shortened(data)} {answer.describe()}", count, case={"data": data}
-        )
-    return passed(count, refused)
+    except hypothesis.errors.HypothesisException as error:
+        if tried.failed:
+            raise _Broken from error
+        raise
 
 
 def pure(trial: Trial) -> Finding:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.comparison import unsteady
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
-from conformance.io_processor.answers import Answer, Kind, of_error, unsteady
+from conformance.io_processor.answers import Answer, Kind, of_error
 from conformance.io_processor.host import (
     DATA,
     Documented,
@@ -21,7 +22,7 @@ from conformance.io_processor.traffic import Asked, Do, History, Move, play
 from conformance.io_processor.watched import Watched
 
 if TYPE_CHECKING:
-    from conformance.io_processor.answers import Place
+    from conformance.comparison import Place
     from conformance.io_processor.host import Offline, Online, Surroundings
     from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Played
@@ -52,6 +53,12 @@ class Bench:
     hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
     _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
+    #: The model's configuration before there was an instance.
+    configured: dict[str, str] = attrs.field(init=False)
+
+    @configured.default
+    def _as_it_is(self) -> dict[str, str]:
+        return described(self.around)
 
     @classmethod
     def open(cls, plugin: type[Any], generation: str, model: str, seed: int) -> Bench:
@@ -145,3 +152,12 @@ class Bench:
                     found |= unsteady(answer.data for answer in answers)
             self._unsteady = found
         return self._unsteady
+
+
+def described(around: Surroundings) -> dict[str, str]:
+    """Return the plain values of the model's configuration."""
+    return {
+        name: repr(value)
+        for name, value in vars(around.config.model_config).items()
+        if isinstance(value, str | int | float | bool | dict | list | tuple | None)
+    }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.engine.entry_points import IO_PROCESSORS, synthetic_distribution
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import in_call
-from conformance.io_processor.bench import ConstructorRaised
+from conformance.io_processor.bench import ConstructorRaised, described
 from conformance.io_processor.host import DATA
 from conformance.verdict import Verdict
 
@@ -46,10 +46,15 @@ def loads(trial: Trial) -> Finding:
     name = f"{bench.cls.__module__}.{bench.cls.__qualname__}"
     if resolve_obj_by_qualname(name) is not bench.cls:
         return failed(f"{name} is another object than the class itself")
+    bench.make()  # where the constructor raises, that is another rule's affair
     if bench.generation != DATA:
         return passed(1, 1)
     with entry_point(name):
-        found = get_io_processor(bench.around.config, bench.around.renderer, NAME)
+        try:
+            found = get_io_processor(bench.around.config, bench.around.renderer, NAME)
+        except Exception as error:
+            # The constructor does not mind its first instance, but minds this one.
+            raise ConstructorRaised(f"{type(error).__name__}: {error}") from error
     if type(found) is not bench.cls:
         return failed(f"vLLM made a {type(found).__name__} of {name}")
     return passed(2, 2)
@@ -88,25 +93,16 @@ def entry_module(folder: Path, qualname: str) -> str:
 def constructor(trial: Trial) -> Finding:
     """Instances are made as the host makes them, and leave the configuration alone."""
     bench = trial.bench
-    before = _described(bench)
     for time in ("", " a second time"):
         try:
             bench.make()
         except ConstructorRaised as error:
             arguments = "vllm_config, renderer" if bench.generation == DATA else "vllm_config"
             return failed(f"{bench.cls.__name__}({arguments}) raised {error}{time}")
-    if changed := sorted(k for k, v in _described(bench).items() if before.get(k) != v):
+    now = described(bench.around)
+    if changed := sorted(key for key, value in now.items() if bench.configured.get(key) != value):
         return failed(f"the constructor changed {', '.join(changed)} of the configuration")
     return passed(2, 2)
-
-
-def _described(bench: Bench) -> dict[str, str]:
-    config = bench.around.config.model_config
-    return {
-        name: repr(value)
-        for name, value in vars(config).items()
-        if isinstance(value, str | int | float | bool | dict | list | tuple | None)
-    }
 
 
 def takes_renderer(trial: Trial) -> Finding:

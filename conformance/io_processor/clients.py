@@ -14,7 +14,8 @@ import attrs
 import httpx
 import openai
 
-from conformance.io_processor.answers import Answer, Kind, first_line
+from conformance.comparison import first_line
+from conformance.io_processor.answers import Answer, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
 
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.watched import Watched
-
-#: Seconds for which a reader of an output waits for another one.
-MEETING = 0.2
 
 
 def prepared(
@@ -91,17 +86,3 @@ class Noted(PoolingRequestOutput[Any]):
     @outputs.setter
     def outputs(self, value: Any) -> None:  # noqa: ANN401 - a PoolingOutput
         self._outputs = value
-
-
-def meeting(outputs: list[PoolingRequestOutput], barrier: threading.Barrier) -> list[Noted]:
-    """Return outputs whose first reader waits until another request's are read, too."""
-    met = threading.Event()
-
-    def read() -> None:
-        if not met.is_set():
-            met.set()
-            # Broken where the plugin lets only one of them in, or never looks at its outputs.
-            with contextlib.suppress(threading.BrokenBarrierError):
-                barrier.wait(MEETING)
-
-    return [Noted(output, read) for output in outputs]

@@ -21,8 +21,8 @@ from vllm.renderers import renderer_from_config
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
 from vllm.utils.async_utils import merge_async_iterators
 
+from conformance.comparison import plain
 from conformance.engine.model_classes import inspect_models_here
-from conformance.io_processor.answers import plain
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine, output_of
 
 if TYPE_CHECKING:

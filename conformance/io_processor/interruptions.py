@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING
 
+from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
-from conformance.io_processor.answers import Kind, shortened
+from conformance.io_processor.answers import Kind
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.traffic import Asked, Do, History, Move
 
@@ -34,7 +34,6 @@ def errors(trial: Trial) -> Finding:
         said = f"the engine failed output {place} of {data}"
         if answer.kind is not Kind.FAILED:
             return failed(f"{said}, and the request {answer.describe()}", count)
-        gc.collect()
         if played.open:
             return failed(f"{said}, and outputs that it waited for were left open", count)
     return passed(count, count)
@@ -55,7 +54,6 @@ def cancelled(trial: Trial) -> Finding:
             return failed(f"{said}, and the request went on", count)
         if answer.kind is not Kind.CANCELLED:
             return failed(f"{said}, and the request {answer.describe()}", count)
-        gc.collect()
         if played.open:
             return failed(f"{said}, and outputs that it waited for were left open", count)
     return passed(count, count)

@@ -3,24 +3,32 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
+from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor import traffic
-from conformance.io_processor.answers import Kind, difference, shortened
+from conformance.io_processor.answers import Kind
 from conformance.io_processor.calling import overridden
+from conformance.io_processor.classics import classics
 from conformance.io_processor.outcomes import one_prompt
+from conformance.io_processor.stock import changed, places
+from conformance.io_processor.traffic import Asked, Do, History, Move
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conformance.io_processor.bench import Bench
-    from conformance.io_processor.traffic import History, Played, Shape
+    from conformance.io_processor.traffic import Played, Shape
     from conformance.io_processor.trial import Trial
 
 EXAMPLES = {Budget.QUICK: 8, Budget.STANDARD: 20, Budget.DEEP: 100}
@@ -32,6 +40,12 @@ SAME_IDS = traffic.Shape("same-ids", "IO-28", same_ids=True)
 TROUBLED = traffic.Shape("troubled", "IO-30", invalid=True, trouble=True)
 ORDER = traffic.Shape("order", "IO-17", single=True)
 SHAPES = (SEQUENCE, INTERLEAVED, SAME_IDS, TROUBLED, ORDER)
+
+#: Two outputs that arrive in the other order.
+TURNED = (Move(Do.ARRIVE, 0), Move(Do.DELIVER, 0, 1), Move(Do.DELIVER, 0))
+
+#: How many cut data are tried for it.
+CUTS = 60
 
 #: Shapes that must be clean before trouble in another one says anything about its own rule.
 BUILT_ON = {INTERLEAVED: (SEQUENCE,), SAME_IDS: (SEQUENCE, INTERLEAVED),
@@ -48,6 +62,13 @@ class Broken:
     message: str
     awaited: bool
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """How much there is to read, and how early in the profile its data are."""
+        asked = self.history.asked
+        steps = len(self.played.steps)
+        return 4 * len(asked) + steps, sum(each.data for each in asked)
+
 
 def shape(trial: Trial, wanted: Shape) -> Finding:
     """Judge the rule that a shape is about."""
@@ -63,7 +84,10 @@ def shape(trial: Trial, wanted: Shape) -> Finding:
     count, broken = search(trial, wanted)
     if broken is None:
         return passed(count, count)
-    return failed(broken.message, count, case=case(bench, wanted, broken))
+    if wanted is ORDER:
+        bench, broken = of_two(bench, broken)
+    found = {"shape": wanted.name, "broken": broken, "stock": bench.stock}
+    return failed(broken.message, count, case=found)
 
 
 def tells_apart(bench: Bench) -> bool:
@@ -76,13 +100,13 @@ def tells_apart(bench: Bench) -> bool:
 def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
     """Play histories of a shape; return how many, and the smallest that shows something."""
     bench = trial.bench
-    awaited = wanted is ORDER
-    forms = [awaited] if awaited or not overridden(bench) else [False, True]
-    if bench.online is bench.waiting:
-        forms = [True]
-    best: Broken | None = None
-    played = 0
-    budget = EXAMPLES[trial.budget]
+    forms = _forms(bench, wanted)
+    several = bench.stock.several()
+    valid = several if wanted is ORDER else list(range(len(bench.stock.valid)))
+    played, best = _classic(bench, wanted, valid, forms)
+    if best is not None:
+        return played, best
+    budget = played + EXAMPLES[trial.budget]
 
     def run(history: History) -> None:
         nonlocal best, played
@@ -92,19 +116,17 @@ def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
         for form in forms:
             broken = judge(bench, history, awaited=form)
             if broken is not None:
-                if best is None or history.size < best.history.size:
+                if best is None or broken.size < best.size:
                     best = broken
                 raise _Found
 
-    several = bench.stock.several()
-    valid = several if wanted is ORDER else list(range(len(bench.stock.valid)))
     drawn = traffic.strategy(wanted, len(valid), len(bench.stock.invalid)).map(
         lambda history: _renumbered(history, valid)
     )
 
     @hypothesis.seed(bench.seed)
     @hypothesis.settings(
-        max_examples=budget,
+        max_examples=EXAMPLES[trial.budget],
         database=None,
         phases=(Phase.generate, Phase.shrink),
         deadline=None,
@@ -125,6 +147,26 @@ def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
             if best is None:
                 raise
     return min(played, budget), best
+
+
+def _forms(bench: Bench, wanted: Shape) -> list[bool]:
+    """Return whether histories are played with the awaited hooks, without, or both ways."""
+    if wanted is ORDER or bench.online is bench.waiting:
+        return [True]
+    return [False, True] if overridden(bench) else [False]
+
+
+def _classic(
+    bench: Bench, wanted: Shape, valid: list[int], forms: list[bool]
+) -> tuple[int, Broken | None]:
+    """Play histories written by hand; return how many, and the first that shows something."""
+    count = 0
+    for history in classics(wanted, valid, len(bench.stock.invalid)):
+        count += 1
+        for form in forms:
+            if broken := judge(bench, history, awaited=form):
+                return count, broken
+    return count, None
 
 
 class _Found(Exception):
@@ -158,25 +200,37 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
     return None
 
 
-def case(bench: Bench, wanted: Shape, broken: Broken) -> dict[str, Any]:
-    """Return a history as data: enough to print it and to play it again."""
-    stock = bench.stock
-    return {
-        "shape": wanted.name,
-        "awaited": broken.awaited,
-        "requests": [
-            {
-                "name": traffic._name(index),  # noqa: SLF001 - a friend
-                "id": asked.id,
-                "valid": asked.valid,
-                "data": (stock.valid if asked.valid else stock.invalid)[asked.data],
-            }
-            for index, asked in enumerate(broken.history.asked)
-        ],
-        "moves": [[m.do.value, m.request, m.pick] for m in broken.history.moves],
-        "lines": [attrs.asdict(step) for step in broken.played.steps],
-        "request": broken.request,
-    }
+def of_two(bench: Bench, broken: Broken) -> tuple[Bench, Broken]:
+    """Return a history about order with two outputs, if the data can be cut to so many.
+
+    The bench that is returned with it has the data.
+    """
+    data = bench.stock.valid[broken.history.asked[0].data]
+    if sum(step.what.startswith("output") for step in broken.played.steps) <= len(TURNED) - 1:
+        return bench, broken
+    history = History((Asked(0, "id-0"),), TURNED)
+    for smaller in islice(_cut(data), CUTS):
+        small = copy.copy(bench)
+        small.stock = attrs.evolve(bench.stock, valid=(smaller,), given=1, prompts=(2,))
+        small._alone = {}  # noqa: SLF001 - a friend
+        played = small.play(history, awaited=True)
+        if played.steps[0].then == "waits for 2 outputs" and (
+            found := judge(small, history, awaited=True)
+        ):
+            return small, found
+    return bench, broken
+
+
+def _cut(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
+    """Yield data with one list or text cut short, the shortest first."""
+    for place, value in places(data):
+        if isinstance(value, str):
+            words = value.split(" ")
+            for count in range(2, len(words)):
+                yield changed(data, place, " ".join(words[:count]))
+        elif isinstance(value, list):
+            for count in range(1, len(value)):
+                yield changed(data, place, value[:count])
 
 
 def without_ids(trial: Trial) -> Finding:
@@ -198,16 +252,19 @@ def without_ids(trial: Trial) -> Finding:
                 after = f"after {shortened(stock.valid[first])}" + (
                     ", which the engine failed," if failing else ""
                 )
+                where = {"first": first, "second": second, "failing": failing}
                 if got.kind is not wanted.kind:
                     return failed(
                         f"offline, {after} the request {shortened(stock.valid[second])} "
-                        f"{got.describe()}; alone it {wanted.describe()}"
+                        f"{got.describe()}; alone it {wanted.describe()}",
+                        case=where,
                     )
                 if got.kind is Kind.ANSWERED and (
                     what := difference(got.data, wanted.data, bench.hidden)
                 ):
                     return failed(
                         f"offline, {after} the request {shortened(stock.valid[second])} was "
-                        f"answered {what}"
+                        f"answered {what}",
+                        case=where,
                     )
     return passed(count, count)

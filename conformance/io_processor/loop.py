@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
-from conformance.io_processor.answers import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable

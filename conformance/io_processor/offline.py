@@ -15,17 +15,11 @@ import attrs
 import torch
 import vllm
 
+from conformance.comparison import difference, first_line, plain, shortened
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin
 from conformance.io_processor import live
-from conformance.io_processor.answers import (
-    Kind,
-    difference,
-    first_line,
-    of_error,
-    plain,
-    shortened,
-)
+from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.calling import NAME, entry_point
 from conformance.io_processor.ledger import Ledger
 from conformance.rules import Evidence

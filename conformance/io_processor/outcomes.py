@@ -8,16 +8,10 @@ import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from conformance.comparison import difference, first_line, plain, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
-from conformance.io_processor.answers import (
-    Kind,
-    difference,
-    first_line,
-    of_error,
-    plain,
-    shortened,
-)
+from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.direct import Noted, finished, prepared
 from conformance.io_processor.host import as_json, response_class

@@ -15,7 +15,7 @@ import vllm
 from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
 
-from conformance.io_processor.answers import first_line
+from conformance.comparison import first_line
 from conformance.io_processor.engine import ScriptedEngine
 from conformance.io_processor.host import DATA, Batched, Documented, DocumentedOffline, Served
 from conformance.io_processor.watched import Watched

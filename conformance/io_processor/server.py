@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import vllm
 
+from conformance.comparison import difference, shortened
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
 from conformance.io_processor import clients, live, rehearsal
-from conformance.io_processor.answers import Kind, difference, shortened
+from conformance.io_processor.answers import Kind
 from conformance.io_processor.calling import NAME, entry_module
 from conformance.io_processor.clients import Client, curl
 from conformance.io_processor.ledger import Ledger

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 DRAWN = 8
 KEPT = 8
 
-#: Requests in which the harness looks for what the plugin takes.
+#: Requests in which the harness looks for what the plugin takes, and keys that it tries together.
 ATTEMPTS = 60
+MOST_KEYS = 3
 MOST_KEYS = 3
 
 TEXT = "the quick brown fox jumps over the lazy dog and runs away from the hounds"
@@ -237,11 +240,35 @@ def hostile(valid: tuple[Any, ...]) -> SearchStrategy[Any]:
     spoilt = st.tuples(st.sampled_from(mended), st.one_of(anything, st.none())).map(
         lambda drawn: changed(drawn[0][0], drawn[0][1], drawn[1])
     )
-    removable = [(data, place) for data, place in mended if place and isinstance(place[-1], str)]
+    removable = [(data, place) for data, place in mended if place]
     choices = [spoilt, anything]
     if removable:
         choices.insert(0, st.sampled_from(removable).map(lambda drawn: without(*drawn)))
     return st.one_of(*choices)
+
+
+#: Lists within lists, not yet so deep that reading the JSON fails.
+_DEEP: Any = "x"
+for _ in range(600):
+    _DEEP = [_DEEP]
+
+#: What JSON, or Python's reader of it, takes, and few think of: half of a surrogate pair, a number
+#: of any length, and those that are none.
+_EXTREME = ("\ud800", 10**30, math.nan, math.inf, _DEEP)
+
+#: Numbers that a computation may not expect.
+_NUMBERS = (0, -1, 1e-320)
+
+
+def extreme(valid: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield data with one place each at the limits of what can be sent at all."""
+    for data in valid:
+        for place, value in places(data):
+            if place and isinstance(place[-1], int) and place[-1] > 0:
+                continue  # the first of a list stands for the others
+            numbers = _NUMBERS if isinstance(value, int | float) else ()
+            for other in (*numbers, *_EXTREME):
+                yield changed(data, place, other)
 
 
 _KEY = re.compile(r"['\"\[(<` ]([A-Za-z_]\w*)['\"\])>`, ]")
@@ -255,30 +282,37 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...]]:
 
     """
     keys: list[str] = []
-    candidates: list[Any] = [TEXT, [TEXT], [1, 2, 3]]
+    # Nothing tells as much as what is looked for in an empty object.
+    candidates: deque[Any] = deque([{}, TEXT, [TEXT], [1, 2, 3]])
     seen: list[Any] = []
     for _ in range(ATTEMPTS):
         if not candidates:
             break
-        data = candidates.pop(0)
+        data = candidates.popleft()
         if any(_same(data, other) for other in seen):
             continue
         seen.append(data)
         watching = _Watching(data, keys) if isinstance(data, dict) else data
         answer = bench.try_online(watching).answers[0]
-        if answer.kind is Kind.ANSWERED:
+        if answer.kind is Kind.ANSWERED and data != {}:
             return [data, *_another(bench, data)], tuple(keys)
-        named = [*keys, *(k for k in _KEY.findall(answer.error) if k not in keys)]
-        candidates += [
-            combined
-            for value in (TEXT, [TEXT, "and so on"], 4, [1, 2, 3], 0.5)
-            for key in named
-            for combined in ({**(data if isinstance(data, dict) else {}), key: value},)
-            if len(combined) <= MOST_KEYS
-        ]
-        if not isinstance(data, dict):
-            candidates.append({})
+        known = data if isinstance(data, dict) else {}
+        # What was looked for comes before what the message may only mention.
+        candidates.extendleft(reversed(_filled(known, keys)))
+        candidates.extend(_filled(known, _KEY.findall(f"{answer.error} ")))
+    if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
+        return [{}], tuple(keys)
     return [], tuple(keys)
+
+
+def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:
+    """Return data with another one of the keys, with values of likely types."""
+    return [
+        {**data, key: value}
+        for value in (TEXT, [TEXT, "and so on"], 4, [1, 2, 3], 0.5)
+        for key in keys
+        if key not in data and len(data) < MOST_KEYS
+    ]
 
 
 def _another(bench: Bench, data: Any) -> list[Any]:  # noqa: ANN401 - JSON values

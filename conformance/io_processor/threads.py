@@ -4,72 +4,111 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
+import time
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
+from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
-from conformance.io_processor.answers import Kind, difference, shortened
-from conformance.io_processor.direct import finished, meeting, prepared
+from conformance.interruption import limited
+from conformance.io_processor.answers import Kind
+from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.pauses import Lines, own_files
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
-    from vllm.outputs import PoolingRequestOutput
+    from collections.abc import Callable, Iterator
 
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.trial import Trial
-    from conformance.io_processor.watched import Watched
 
-#: Pairs of requests that are post-processed at the same time.
-PAIRS = {Budget.QUICK: 8, Budget.STANDARD: 20, Budget.DEEP: 60}
+#: Pairs of requests that are served at the same time.
+PAIRS = {Budget.QUICK: 4, Budget.STANDARD: 8, Budget.DEEP: 40}
+
+#: Seconds after which no further pair is tried.
+SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 4.0, Budget.DEEP: 30.0}
+
+#: Seconds for which a request may wait for one that stands still; the first few times,
+#: and then: behind a lock it always does.
+WAIT, WAITS, LATER = 0.2, 3, 0.02
 
 
 def threads(trial: Trial) -> Finding:
-    """``post_process`` of two requests at once, on other threads, gives what it gives alone."""
+    """``post_process`` gives what it gives alone, whatever another thread does in the meantime."""
     bench = trial.bench
     if why := other_thread_trouble(bench):
         return failed(why)
-    pairs = list(islice(combinations(range(len(bench.stock.valid)), 2), PAIRS[trial.budget]))
-    for pair in pairs:
-        plugin = bench.make()
-        barrier = threading.Barrier(2)
-        outputs = [
-            prepared(plugin, bench, bench.stock.valid[index], f"id-{place}")
-            for place, index in enumerate(pair)
-        ]
-        workers = [
-            _Worker(plugin, bench, list(meeting(each, barrier)), f"id-{place}")
-            for place, each in enumerate(outputs)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        for place, index in enumerate(pair):
-            wanted = bench.alone(index, f"id-{place}")
-            what = workers[place].difference(wanted.data, bench)
-            if wanted.kind is Kind.ANSWERED and what:
-                mine, other = (
-                    shortened(bench.stock.valid[number]) for number in (index, pair[1 - place])
-                )
-                return failed(
-                    f"post_process of {mine}, while another thread post-processed {other}, {what}"
-                )
-    return passed(len(pairs), len(pairs))
+    end = time.monotonic() + SECONDS[trial.budget]
+    waits = count = 0
+    numbers = range(len(bench.stock.valid))
+    for pair in islice(combinations(numbers, 2), PAIRS[trial.budget]):
+        for stop in _stops(bench, pair[0]):
+            if count and time.monotonic() > end:
+                return passed(count, count)
+            with limited():
+                what, waited = _together(bench, pair, stop, LATER if waits >= WAITS else WAIT)
+            waits += waited
+            count += 1
+            if what:
+                return failed(what, count)
+    return passed(count, count)
+
+
+def _stops(bench: Bench, index: int) -> Iterator[int | None]:
+    """Yield where ``post_process`` of a request can be stopped: once at each of its lines."""
+    lines = Lines(own_files(bench.cls))
+    plugin = bench.make()
+    outputs = prepared(plugin, bench, bench.stock.valid[index], "id-0")
+    with limited():
+        lines.run(lambda: finished(plugin, bench, outputs, "id-0"))
+    # The last time: what was gathered in a loop is all there then.
+    if not lines.last:  # it is compiled
+        yield None
+    yield from sorted(lines.last.values())
+
+
+def _together(
+    bench: Bench, pair: tuple[int, int], stop: int | None, wait: float
+) -> tuple[str | None, bool]:
+    """Serve one request while another one's ``post_process`` stands still at a line.
+
+    Returns:
+        What is wrong with an answer, or None; and whether the request had to wait.
+
+    """
+    plugin = bench.make()
+    data = [bench.stock.valid[index] for index in pair]
+    outputs = prepared(plugin, bench, data[0], "id-0")
+    lines = Lines(own_files(bench.cls), stop)
+    workers = (
+        _Worker(lambda: lines.run(lambda: finished(plugin, bench, outputs, "id-0"))),
+        _Worker(
+            lambda: finished(plugin, bench, prepared(plugin, bench, data[1], "id-1"), "id-1"),
+        ),
+    )
+    workers[0].start()
+    lines.reached.wait()
+    workers[1].start()
+    workers[1].join(wait)
+    waited = workers[1].is_alive()
+    lines.let_go.set()
+    for worker in workers:
+        worker.join()
+    for place, index in enumerate(pair):
+        wanted = bench.alone(index, f"id-{place}")
+        what = workers[place].difference(wanted.data, bench)
+        if wanted.kind is Kind.ANSWERED and what:
+            mine, other = (shortened(data[number]) for number in (place, 1 - place))
+            return f"{mine}, while {other} was served on another thread, {what}", waited
+    return None, waited
 
 
 class _Worker(threading.Thread):
-    """A thread that post-processes one request."""
+    """A thread that serves one request."""
 
-    def __init__(
-        self,
-        plugin: Watched,
-        bench: Bench,
-        outputs: list[PoolingRequestOutput],
-        request_id: str,
-    ) -> None:
+    def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__()
-        self._work = partial(finished, plugin, bench, outputs, request_id)
+        self._work = work
         self._got: Any = None
         self._error: Exception | None = None
 
@@ -97,9 +136,10 @@ def other_thread_trouble(bench: Bench) -> str | None:
             outputs = prepared(plugin, bench, data, "id-0")
         except Exception:  # noqa: BLE001, S112 - another rule is about that
             continue
-        worker = _Worker(plugin, bench, outputs, "id-0")
-        worker.start()
-        worker.join()
+        worker = _Worker(lambda: finished(plugin, bench, outputs, "id-0"))  # noqa: B023 - at once
+        with limited():
+            worker.start()
+            worker.join()
         if what := worker.difference(wanted, bench):
             return f"post_process of {shortened(data)}, on another thread than pre_process, {what}"
     return None

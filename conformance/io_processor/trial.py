@@ -13,6 +13,7 @@ from conformance.interruption import PluginHung
 from conformance.io_processor import (
     admission,
     calling,
+    demonstrations,
     interruptions,
     isolation,
     loop,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.traffic import Shape
     from conformance.settings import Budget
+    from conformance.untouched import Untouched
 
 LOADS, CONSTRUCTOR, SURVIVES, ANSWERS, STEADY, SYNC = (
     "IO-01", "IO-02", "IO-37", "IO-07", "IO-24", "IO-18",
@@ -126,6 +128,8 @@ class Trial:
     section: Mapping[str, Any]
     origin: str | None
     budget: Budget
+    #: A process in which nothing has been done with the plugin, for programs of failures.
+    untouched: Untouched | None = None
     asked: int = 0  #: rules that have been asked for
     _findings: dict[str, Finding] = attrs.field(factory=dict)
     #: A rule that no other can be judged before, and how it is broken.
@@ -141,7 +145,7 @@ class Trial:
         finding = self.find(rule)
         case = None
         if finding.verdict is Verdict.FAIL:
-            case = self._case(rule, finding)
+            case = demonstrations.shown(self, rule, finding)
         return RuleResult(
             rule=rule,
             verdict=finding.verdict,
@@ -164,7 +168,9 @@ class Trial:
         return {"profile": self.bench.stock.document()} if self._ready else {}
 
     def close(self) -> None:
-        """Do nothing: there is no second process."""
+        """End the trial's second process."""
+        if self.untouched is not None:
+            self.untouched.close()
 
     def _find(self, rule: str) -> Finding:
         cls = self.bench.cls
@@ -208,7 +214,9 @@ class Trial:
         before = list(_AFTER.get(rule, ()))
         if rule not in _ADMISSION and rule != SURVIVES:
             owner = self._first_trouble()
-            if owner not in (None, rule):
+            if owner == rule:
+                before.clear()  # others wait for it
+            elif owner is not None:
                 before.insert(0, owner)
         for other in before:
             if self.find(other).verdict is Verdict.FAIL:
@@ -238,26 +246,8 @@ class Trial:
             stock.starter(self.bench.stock.keys)
         )
 
-    def _case(self, rule: str, finding: Finding) -> dict[str, Any]:
-        """Return a failure as data: what replaying it needs."""
-        known = self.bench.stock if self._ready else None
-        shared: dict[str, Any] = {
-            "rule": rule,
-            "seed": self.bench.seed,
-            "valid": list(known.valid[: known.given]) if known else list(_listed(self.section)),
-            "invalid": list(known.invalid) if known else [],
-        }
-        if finding.case is not None and "moves" in finding.case:
-            return {"kind": "traffic", **shared, **finding.case, "trouble": {"kind": "traffic"}}
-        return {"kind": "check", **shared, "parameters": []}
-
 
 #: Rules that compare answers.
 _COMPARING = frozenset(
     ("IO-17", "IO-18", "IO-25", "IO-26", "IO-27", "IO-28", "IO-29", "IO-30", "IO-31")
 )
-
-
-def _listed(section: Mapping[str, Any]) -> list[Any]:
-    valid = section.get("valid", [])
-    return list(valid) if isinstance(valid, list) else []

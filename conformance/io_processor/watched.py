@@ -6,15 +6,17 @@ from __future__ import annotations
 import inspect
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.interruption import in_call
+from conformance.interruption import in_call, limited
 from conformance.io_processor.engine import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 #: What hosts call.
 METHODS = (
@@ -68,7 +70,7 @@ class Watched:
             before, cpu = time.perf_counter(), time.thread_time()
             failure: BaseException | None = None
             try:
-                with in_call(name):
+                with _limited(), in_call(name):
                     return function(*arguments, **keywords)
             except BaseException as error:
                 failure = error
@@ -105,6 +107,12 @@ class Watched:
         self.calls.append(Call(name, serving.get(0), on_loop, wall, cpu, keywords, error))
 
 
+def _limited() -> AbstractContextManager[None]:
+    """Limit a call by itself; where no signal comes, whoever waits for the thread does it."""
+    main = threading.current_thread() is threading.main_thread()
+    return limited() if main else nullcontext()
+
+
 @attrs.define
 class _Stretches:
     """Drives a coroutine and times each stretch in which it holds the event loop."""
@@ -119,7 +127,7 @@ class _Stretches:
         while True:
             before, cpu = time.perf_counter(), time.thread_time()
             try:
-                with in_call(self.name):
+                with _limited(), in_call(self.name):
                     waits_for = iterator.send(value) if error is None else iterator.throw(error)
             except StopIteration as end:
                 return end.value

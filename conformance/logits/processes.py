@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that need a second process: the front end's, and another rank's.
 
-A process is forked before the plugin is first touched, and waits. Whatever the trial does to the
-class meanwhile (making instances, asking ``validate_params``) has not happened there.
+Whatever the trial does to the class meanwhile (making instances, asking ``validate_params``) has
+not happened in the untouched process.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ import builtins
 import copy
 import importlib
 import inspect
-import multiprocessing
 import os
 import random
-import signal
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -28,20 +25,17 @@ from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.rows import differing, same
+from conformance.untouched import ERRANDS
 from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from multiprocessing.connection import Connection
 
     from vllm.sampling_params import SamplingParams
 
     from conformance.history import Choice
     from conformance.logits.requests import Stock
     from conformance.logits.trial import RowsAlone, Trial
-
-#: Exit status of a process that has done its errand; a plugin may end it with any usual one.
-_ANSWERED = 97
 
 #: Steps for which a request runs alone.
 STEPS = 6
@@ -55,79 +49,13 @@ Rows = list[np.ndarray[Any, Any]] | str
 class Errand:
     """What a second process is asked to do."""
 
-    what: str  #: a key of :data:`ERRANDS`
+    what: str  #: a key of :data:`conformance.untouched.ERRANDS`
     model: str
     parameters: Mapping[Choice, Mapping[str, Any]]
     invalid: tuple[Mapping[str, Any], ...]
     seed: int
     bench: Callable[..., Stock]  #: that of the generation
     rows_alone: RowsAlone
-
-
-@attrs.define
-class Untouched:
-    """A process in which nothing has been done with the plugin yet; ends when its owner does."""
-
-    _connection: Connection
-    _pid: int
-
-    @classmethod
-    def fork(cls, plugin: type[Any]) -> Untouched:
-        """Fork the process; it waits for errands."""
-        mine, theirs = multiprocessing.Pipe()
-        if (pid := os.fork()) == 0:
-            status = 1
-            try:
-                mine.close()
-                _serve(theirs, plugin)
-                status = 0
-            finally:
-                os._exit(status)
-        theirs.close()
-        return cls(mine, pid)
-
-    def run(self, errand: Any) -> Any:  # noqa: ANN401 - what the errand gives
-        """Run an errand in a process of its own, forked from the untouched one.
-
-        Raises:
-            EOFError: the plugin ended that process.
-
-        """
-        self._connection.send(errand)
-        return self._connection.recv()
-
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        # Other forks of this process have a copy of the connection: nobody hears that it is closed.
-        with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-
-
-def _serve(connection: Connection, plugin: type[Any]) -> None:
-    with suppress(EOFError):
-        while True:
-            errand = connection.recv()
-            pid = os.fork()
-            if pid == 0:
-                status = 1
-                try:
-                    connection.send(_function(errand.what)(plugin, errand))
-                    status = _ANSWERED
-                finally:
-                    os._exit(status)
-            if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != _ANSWERED:
-                return
-
-
-def _function(what: str) -> Callable[[type[Any], Any], Any]:
-    """Return what does an errand: one that is known, or ``module:function``."""
-    if what in ERRANDS:
-        return ERRANDS[what]
-    module, _, name = what.partition(":")
-    found: Callable[[type[Any], Any], Any] = getattr(importlib.import_module(module), name)
-    return found
 
 
 @attrs.frozen
@@ -202,13 +130,7 @@ def _asked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     return _unasked(plugin, errand)
 
 
-#: What the second process can be asked; ``demonstrations`` adds to it.
-ERRANDS: dict[str, Callable[[type[Any], Any], Any]] = {
-    "admit": _admit,
-    "unasked": _unasked,
-    "asked": _asked,
-    "rank": _rank,
-}
+ERRANDS |= {"admit": _admit, "unasked": _unasked, "asked": _asked, "rank": _rank}
 
 
 def rows_of(bench: Stock, rows_alone: RowsAlone) -> dict[Choice, Rows]:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from conformance.history import Choice, Shape
     from conformance.logits.played import Trouble
-    from conformance.logits.processes import Untouched
     from conformance.logits.requests import Stock
     from conformance.logits.sweeps import Example, Strata
     from conformance.settings import Budget
+    from conformance.untouched import Untouched
 
     #: Runs a request with a parameter set alone for so many steps; yields its logits before and
     #: after, ``[1, vocabulary]`` each.

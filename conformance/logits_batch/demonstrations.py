@@ -12,24 +12,17 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from conformance import counterexample
+from conformance.counterexample.execution import Execute, document, execute
 from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
 from conformance.counterexample.source import encoded
 from conformance.logits.calls import observed
-from conformance.logits.execution import (
-    Execute,
-    document,
-    execute,
-    first_failing,
-    hurry,
-    parameters,
-    variants,
-)
-from conformance.logits.processes import ERRANDS
+from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.requests import admissible
 from conformance.logits_batch import excerpts
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.scenes import Record, of_check, of_history
 from conformance.logits_batch.transcript import Recorder
+from conformance.untouched import ERRANDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

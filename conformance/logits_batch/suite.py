@@ -11,7 +11,6 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 from conformance import history
 from conformance.counterexample.source import choices
 from conformance.logits.configuration import vllm_config
-from conformance.logits.processes import Untouched
 from conformance.logits.trial import Trial
 from conformance.logits_batch import demonstrations, parameters, strata
 from conformance.logits_batch.bench import Bench
@@ -19,6 +18,7 @@ from conformance.logits_batch.play import play
 from conformance.logits_batch.simulator import CONTRACT
 from conformance.rules import Evidence
 from conformance.settings import UsageError
+from conformance.untouched import Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

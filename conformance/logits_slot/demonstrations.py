@@ -24,12 +24,12 @@ from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.played import Kind
-from conformance.logits.processes import ERRANDS
 from conformance.logits_slot import scenes
 from conformance.logits_slot.bench import Bench
 from conformance.logits_slot.journal import Journal, parts
 from conformance.logits_slot.play import play
 from conformance.logits_slot.strata import STRATA
+from conformance.untouched import ERRANDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

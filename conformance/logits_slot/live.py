@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from conformance.engine.slot_recording import Event
     from conformance.history import Choice
     from conformance.logits.offline import Trial
-    from conformance.logits.processes import Untouched
     from conformance.logits.workload import Job
+    from conformance.untouched import Untouched
 
 ROLES = Roles(
     runner="v2",

@@ -15,10 +15,10 @@ from conformance import history
 from conformance.counterexample.source import choices, decoded
 from conformance.logits.configuration import vllm_config
 from conformance.logits.parameters import Parameters
-from conformance.logits.processes import Untouched
 from conformance.logits.requests import Stock
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
+from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:

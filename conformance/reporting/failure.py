@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.counterexample import FIELDS
-from conformance.counterexample.source import call, decoded, flat, keywords
+from conformance.counterexample.source import call, decoded, flat, keywords, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +54,8 @@ def render(
     lines += _paragraph("Expected", rule.statement, width)
     if counterexample and is_history:
         lines += ["", *_history(counterexample, width)]
+    elif counterexample and counterexample["kind"] == "traffic":
+        lines += ["", *_traffic(counterexample, width)]
     lines += ["", *_paragraph("Check", rule.hint, width)]
     for source in rule.sources[:1]:
         lines += _paragraph("Source", f"{source.where}: {source.says}", width)
@@ -102,6 +104,65 @@ def _history(counterexample: Mapping[str, Any], width: int) -> list[str]:
             values = keywords(decoded(entry["keywords"]))
             lines.append(f"  {kind}[{index}] = {flat(call('SamplingParams', *values))}")
     return lines
+
+
+def _traffic(counterexample: Mapping[str, Any], width: int) -> list[str]:
+    """Return what happened to requests as a table, and what each of them carries."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("move", justify="right")
+    table.add_column("request")
+    table.add_column("what happens")
+    table.add_column("then")
+    shown = _delivered_together(counterexample["lines"])
+    # What is left of a line, with two columns of space on either side of each cell.
+    taken = max(len(line["number"]) for line in shown), max(len(line["what"]) for line in shown)
+    room = max(20, width - max(len("move"), taken[0]) - len("request") - taken[1] - 12)
+    for line in shown:
+        cells = (line["number"], line["request"], line["what"], _cut(line["then"] or "-", room))
+        # Square brackets are rich's markup.
+        table.add_row(*(cell.replace("[", r"\[") for cell in cells))
+    lines = _text(table, width)
+    if counterexample["awaited"]:
+        lines.append("  (served with pre_process_async and post_process_async)")
+    for request in counterexample["requests"]:
+        kind = "" if request["valid"] else ", invalid"
+        ending = f", id {request['id']!r}{kind}"
+        data = flat(literal(decoded(request["data"])))
+        head = f"  {request['name']} = "
+        lines.append(head + _cut(data, width - len(head) - len(ending)) + ending)
+    return lines
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(0, room - 4)] + " ..."
+
+
+def _delivered_together(lines: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return numbered lines; outputs in a row that their request only waits on are one line."""
+    shown: list[dict[str, str]] = []
+    for number, line in enumerate(lines):
+        idle = line["what"].startswith("output ") and line["then"].startswith("waits for")
+        last = shown[-1] if shown else {}
+        if idle and last.get("idle") and last["request"] == line["request"]:
+            outputs = [*last["idle"].split(), line["what"].split()[1]]
+            last["number"] = f"{last['number'].partition('-')[0]}-{number}"
+            last["what"] = f"outputs {_ranges(list(map(int, outputs)))} arrive"
+            last |= {"idle": " ".join(outputs), "then": line["then"]}
+        else:
+            first = line["what"].split()[1] if idle else ""
+            shown.append({**line, "number": str(number), "idle": first})
+    return shown
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return numbers in their order, those that follow each other as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if run[1:] else str(run[0]) for run in runs)
 
 
 def folded(lines: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from conformance import target as targets
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
-from conformance.logits.processes import Untouched
 from conformance.logits.trial import Trial
+from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:

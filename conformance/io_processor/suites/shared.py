@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.plugins.io_processors.interface import IOProcessor
 
+from conformance.counterexample.source import decoded
 from conformance.engine.pooling_models import named_model
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
+from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from conformance.io_processor.bench import Bench
     from conformance.settings import Settings
     from conformance.target import Plugin
 
@@ -57,12 +60,16 @@ def open_trial(
 ) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
     """Open the trial of a plugin on one kind of evidence."""
     from conformance.io_processor.bench import Bench
+    from conformance.io_processor.host import surroundings
     from conformance.io_processor.trial import Trial
 
     chosen = named_model(section["model"]) if "model" in section else model
     if evidence is Evidence.SIMULATOR:
+        surroundings(chosen)  # takes a while, and every process needs them
+        # Before the class is touched for the first time.
+        untouched = Untouched.fork(cls)
         bench = Bench.open(cls, generation, chosen, settings.seed)
-        return Trial(bench, section, origin, settings.budget)
+        return Trial(bench, section, origin, settings.budget, untouched)
     live = importlib.import_module(f"conformance.io_processor.{evidence.value}")
     return live.Trial.open(generation, cls, plugin, section, origin, chosen, settings, folder)
 
@@ -70,22 +77,45 @@ def open_trial(
 def replay(
     generation: str, cls: type, counterexample: Mapping[str, Any], *, model: str
 ) -> tuple[list[str], str]:
-    """Play a counterexample again; return the kinds of trouble there are now, and a message."""
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
+    """Play a counterexample again; return the kinds of trouble there are now, and a message.
 
+    A history is played as it is; a failure without one is shown by its check again.  Where the
+    counterexample is none that this version could have written, it is ``unreadable``.
+    """
+    del model  # the case has its own
+    from conformance.io_processor import cases
+    from conformance.io_processor.bench import Bench
+
+    if counterexample.get("objects"):
+        return ["unreadable"], "its requests carry Python objects, which no file can hold"
     try:
-        section = {
-            "valid": counterexample["valid"],
-            "invalid": counterexample["invalid"],
-        }
-        bench = Bench.open(cls, generation, model, counterexample["seed"])
-        trial = Trial(bench, section if section["valid"] else {}, "replay", Budget.STANDARD)
-        result = trial.check(counterexample["rule"])
-    except (LookupError, TypeError, ValueError, UsageError) as error:
+        chosen, seed = named_model(counterexample["model"]), int(counterexample["seed"])
+        saved = cases.read(counterexample) if counterexample["kind"] == "traffic" else None
+        section = {name: _listed(counterexample[name]) for name in ("valid", "invalid")}
+        rule = str(counterexample["rule"])
+    except UsageError as error:
+        return ["unreadable"], str(error).rstrip(".")
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         return ["unreadable"], f"{type(error).__name__}: {error}"
+    bench = Bench.open(cls, generation, chosen, seed)
+    return cases.again(bench, saved) if saved else _check_again(bench, section, rule)
+
+
+def _listed(values: object) -> list[Any]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is no list of requests")
+    return [decoded(value) for value in values]
+
+
+def _check_again(bench: Bench, section: Mapping[str, Any], rule: str) -> tuple[list[str], str]:
+    from conformance.io_processor.trial import CHECKS, Trial
+
+    if rule not in CHECKS:
+        return ["unreadable"], f"no check is for the rule {rule}"
+    trial = Trial(bench, section if section["valid"] else {}, "replay", Budget.STANDARD)
+    result = trial.check(rule)
     if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
         return [], ""
     # Where another fault stands in the way, nothing was shown to be mended.
-    kind = counterexample["kind"] if result.verdict is Verdict.FAIL else result.verdict.value
+    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
     return [kind], result.message or ""

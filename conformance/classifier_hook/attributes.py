@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what a hook says of itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from conformance.classifier_hook.bench import runtime
+from conformance.findings import Finding, failed, passed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.classifier_hook.bench import Bench
+    from conformance.classifier_hook.trial import Trial
+
+#: The attributes, each with the rule that is about it, in the order in which they are read.
+RULE_OF = {
+    "name": "CH-02",
+    "blocking": "CH-03",
+    "timeout_ms": "CH-04",
+    "score": "CH-05",
+    "on_error": "CH-06",
+}
+
+
+async def _score(_: object) -> dict[str, Any]:
+    return {}
+
+
+#: What stands for the others while one attribute is looked at.
+_GOOD: dict[str, Any] = {
+    "name": "a hook",
+    "blocking": False,
+    "timeout_ms": 100,
+    "score": _score,
+    "on_error": "block",
+}
+
+
+class _Seen:
+    """A hook of which the runtime sees one attribute, and good ones in place of the others."""
+
+    def __init__(self, hook: Any, attribute: str) -> None:  # noqa: ANN401 - a hook
+        self._hook, self._attribute = hook, attribute
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the hook
+        if name == self._attribute or name not in _GOOD:
+            return getattr(self._hook, name)
+        return _GOOD[name]
+
+
+def trouble(bench: Bench, attribute: str) -> str | None:
+    """Say why the runtime refuses a hook for one of its attributes, or return None."""
+    registry = runtime("registry")
+    hook = bench.make()
+    if attribute == "on_error" and not hasattr(hook, attribute):
+        return None
+    try:
+        registry.checked(_Seen(hook, attribute))
+    except registry.HookRefused as refused:
+        label = f"{__name__}._Seen"
+        return re.sub(re.escape(label), bench.cls.__qualname__, str(refused))
+    return None
+
+
+def about(attribute: str) -> Callable[[Trial], Finding]:
+    """Return the check of one attribute."""
+
+    def check(trial: Trial) -> Finding:
+        if why := trouble(trial.bench, attribute):
+            return failed(why)
+        return passed(1, 1)
+
+    return check
+
+
+def made(trial: Trial) -> Finding:
+    """The runtime takes the hook, made outside an event loop, more than once."""
+    bench = trial.bench
+    for _ in range(2):
+        bench.make()
+    return passed(2, 2)
+
+
+def constant(trial: Trial) -> Finding:
+    """Attributes are the same before and after calls, and for two instances."""
+    bench = trial.bench
+    hook = bench.make()
+    before = _read(hook)
+    if (other := _read(bench.make())) != before:
+        return failed(f"two instances say {before} and {other} of themselves")
+    for text in bench.texts:
+        bench.call(text, hook)
+    if (after := _read(hook)) != before:
+        return failed(f"before it scored the hook said {before} of itself, afterwards {after}")
+    return passed(len(bench.texts), len(bench.texts))
+
+
+def _read(hook: Any) -> dict[str, Any]:  # noqa: ANN401 - a hook
+    return {name: getattr(hook, name, None) for name in RULE_OF if name != "score"}

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single calls of ``score``, and several at a time, on an event loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.classifier_hook.stretches import Stretches
+from conformance.interruption import PluginHung, limited
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from conformance.classifier_hook.traffic import Arrival
+
+#: Turns of the event loop in which tasks that were cancelled, or are done, end.
+TURNS = 4
+
+#: Seconds for which a call that was cancelled is waited for.
+ENDS = 1.0
+
+#: Seconds for which tasks, and threads, that a run leaves behind are waited for.
+TASKS_END, THREADS_END = 0.1, 2.0
+
+_THREADS = "classifier hook"
+
+
+@attrs.frozen
+class Call:
+    """What came of one call."""
+
+    value: Any = None  #: what it returned
+    error: BaseException | None = None
+    cancelled: bool = False
+    waited: float = 0.0  #: seconds that its longest step kept the event loop waiting
+    worked: float = 0.0  #: seconds of processor time of its longest step
+    seconds: float = 0.0  #: from its beginning, or its cancellation, to its end
+    left: int = 0  #: tasks that it left behind
+    ended: bool = True
+
+    @property
+    def good(self) -> bool:
+        """Whether there are scores."""
+        return self.ended and self.error is None and not self.cancelled
+
+    def trouble(self) -> str:
+        """Say why there are no scores."""
+        if not self.ended:
+            return "never got its scores"
+        if self.cancelled:
+            return "was cancelled"
+        return f"raised {type(self.error).__name__}: {self.error}"
+
+
+class HookExited(Exception):
+    """``score`` raised ``SystemExit``."""
+
+
+def run(main: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 - what it returns
+    """Run a coroutine on an event loop of its own, for a limited time.
+
+    ``asyncio.run`` would wait for tasks that swallow their cancellation, and for threads, however
+    long they take.
+
+    Raises:
+        HookExited: the hook raised ``SystemExit``.
+        PluginHung: a call holds the event loop and does not return.
+
+    """
+    loop = asyncio.new_event_loop()
+    threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+    loop.set_default_executor(threads)
+    # It would write about tasks that were left behind: a rule of their own is about them.
+    loop.set_exception_handler(lambda *_: None)
+    try:
+        asyncio.set_event_loop(loop)
+        with limited(seconds):
+            return loop.run_until_complete(main)
+    except SystemExit as error:
+        raise HookExited(f"score raised SystemExit({error.code}), which ends the server") from None
+    finally:
+        with suppress(SystemExit, PluginHung, TimeoutError), limited(TASKS_END + THREADS_END):
+            loop.run_until_complete(_over(loop))
+        asyncio.set_event_loop(None)
+        loop.close()
+        threads.shutdown(wait=False, cancel_futures=True)
+        until = time.monotonic() + THREADS_END
+        for thread in threading.enumerate():
+            if thread.name.startswith(_THREADS):
+                thread.join(max(0.0, until - time.monotonic()))
+
+
+async def _over(loop: asyncio.AbstractEventLoop) -> None:
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=TASKS_END)
+    await loop.shutdown_asyncgens()
+
+
+async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False) -> Call:  # noqa: ANN401
+    """Call once, and wait for it, for so many seconds at the most."""
+    before = asyncio.all_tasks()
+    stretches = Stretches(hook.score(context), slowly=slowly)
+    started = time.perf_counter()
+    task = asyncio.create_task(stretches.run())
+    await asyncio.wait({task}, timeout=patience)
+    seconds = time.perf_counter() - started
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=ENDS)
+        return Call(ended=False, seconds=seconds)
+    await turns(TURNS)
+    left = len(asyncio.all_tasks() - before)
+    return attrs.evolve(
+        _told(task), waited=stretches.waited, worked=stretches.worked, seconds=seconds, left=left
+    )
+
+
+async def row(hook: Any, contexts: Sequence[Any], patience: float) -> list[Call]:  # noqa: ANN401
+    """Call for one context after the other."""
+    return [await one(hook, context, patience) for context in contexts]
+
+
+async def cancelled(
+    hook: Any,  # noqa: ANN401 - a hook
+    context: Any,  # noqa: ANN401 - and its context
+    point: tuple[int, int],
+    patience: float,
+) -> Call | None:
+    """Call once, and cancel; None if the call was over before.
+
+    Args:
+        hook: what is called.
+        context: for which.
+        point: at which of its waits it is cancelled, the first being 1, and how many turns of the
+            event loop later.
+        patience: seconds for the call to come there.
+
+    """
+    before = asyncio.all_tasks()
+    wait, more = point
+    there = asyncio.Event()
+    stretches = Stretches(hook.score(context), stop=wait, stopped=there.set)
+    task = asyncio.create_task(stretches.run())
+    arrives = asyncio.create_task(there.wait())
+    await asyncio.wait({task, arrives}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    await turns(more)
+    if task.done() or not there.is_set():
+        arrives.cancel()
+        task.cancel()
+        await asyncio.wait({task, arrives}, timeout=ENDS)
+        return None
+    started = time.perf_counter()
+    task.cancel()
+    await asyncio.wait({task}, timeout=ENDS)
+    seconds = time.perf_counter() - started
+    if not task.done():
+        return Call(ended=False, seconds=seconds)
+    await turns(TURNS)
+    left = len(asyncio.all_tasks() - before)
+    return attrs.evolve(_told(task), seconds=seconds, left=left)
+
+
+async def many(
+    hook: Any,  # noqa: ANN401 - a hook
+    contexts: Sequence[Any],
+    arrivals: Sequence[Arrival],
+    patience: float,
+) -> list[Call]:
+    """Call for several contexts, beginning and cancelling each as its arrival says."""
+    tasks = []
+    for context, arrival in zip(contexts, arrivals, strict=True):
+        tasks.append(begun(hook, context, arrival.leaves))
+        await turns(arrival.turns)
+    await asyncio.wait(tasks, timeout=patience)
+    return [_told(task) if task.done() else Call(ended=False) for task in tasks]
+
+
+def begun(hook: Any, context: Any, leaves: int) -> asyncio.Task[Any]:  # noqa: ANN401
+    """Begin a call that is cancelled at one of its waits, the first being 1, or at none for 0."""
+    stretches = Stretches(hook.score(context), stop=leaves)
+    task = asyncio.create_task(_copied(stretches))
+    # Not within the step that waits: it has not given way yet.
+    stretches.stopped = lambda: task.get_loop().call_soon(task.cancel)
+    return task
+
+
+async def _copied(stretches: Stretches) -> Any:  # noqa: ANN401 - what the hook returns
+    # As the runtime does, so that what later calls do to it shows by the rule about that.
+    return copy.deepcopy(await stretches.run())
+
+
+async def turns(number: int) -> None:
+    """Let the event loop turn."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def _told(task: asyncio.Task[Any]) -> Call:
+    """Return what came of a task that is done.
+
+    Raises:
+        PluginHung: it held the event loop and was interrupted.
+
+    """
+    if task.cancelled():
+        return Call(cancelled=True)
+    error = task.exception()
+    if isinstance(error, PluginHung):
+        raise error
+    return Call(error=error) if error else Call(task.result())

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about many calls: isolation, and what is left of them."""
+
+from __future__ import annotations
+
+from conformance.classifier_hook.catalogue.sources import ASYNC, BOUNDED, rfc, runtime
+from conformance.rules import Level, Rule
+
+SECTION = "Many calls"
+
+_ONE = runtime("registry.py:Registry", "one instance scores every completion of an engine")
+
+RULES = (
+    Rule(
+        id="CH-30",
+        title="A call does not depend on those before it",
+        statement="Completions that are scored one after the other each get what they get alone.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(_ONE,),
+        hint="Look for attributes that score changes and nobody resets.",
+    ),
+    Rule(
+        id="CH-31",
+        title="Calls at the same time do not mix",
+        statement="Completions that are scored at the same time each get what they get alone.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(_ONE, ASYNC),
+        hint="Use local variables: between two awaits of one call all others may run.",
+    ),
+    Rule(
+        id="CH-32",
+        title="Equal request ids do not mix",
+        statement="Completions with the same request id and index at the same time do not mix.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(runtime("contract.py:ScoringContext.request_id", "need not be unique"),),
+        hint="A request id is the client's and names nothing: keep no state under it.",
+    ),
+    Rule(
+        id="CH-33",
+        title="Calls that are cancelled harm no other",
+        statement="Beside and after calls that are cancelled, others get what they get alone.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(BOUNDED, _ONE),
+        hint="A lock or a place in a queue that is held at an await must be given back in finally.",
+    ),
+    Rule(
+        id="CH-34",
+        title="Scores belong to their call",
+        statement="What was returned for one completion is not changed by later calls.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(rfc('merged into RequestOutput.metadata["external_scores"]'),),
+        hint="Return a new dictionary in every call.",
+    ),
+    Rule(
+        id="CH-35",
+        title="Scored completions are forgotten",
+        statement="After ten thousand calls the hook holds nothing of them.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(_ONE,),
+        hint="Look for lists and dictionaries that calls add to, and for unbounded caches.",
+    ),
+    Rule(
+        id="CH-36",
+        title="A hook may be used on another event loop",
+        statement=(
+            "A hook that was used on one event loop scores on the next one, as after a restart of "
+            "an engine in the same program."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(rfc("engine.register_external_classifier_hook(hook)"),),
+        hint="Keep clients and locks by event loop, or make them anew when it is another one.",
+    ),
+)

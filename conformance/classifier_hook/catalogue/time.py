@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about time: the event loop, timeouts and cancellation."""
+
+from __future__ import annotations
+
+from conformance.classifier_hook.catalogue.sources import ASYNC, BOUNDED, runtime
+from conformance.rules import Level, Rule
+
+SECTION = "Time"
+
+RULES = (
+    Rule(
+        id="CH-20",
+        title="The event loop is never kept waiting",
+        statement=(
+            "score never waits on the event loop for more than 50 ms at a time: no sleep, no "
+            "synchronous network or file access."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            ASYNC,
+            runtime("dispatch.py:_Steps", "steps are timed; the runtime cannot cure them"),
+        ),
+        hint="Await instead: httpx.AsyncClient, asyncio.sleep, asyncio.to_thread.",
+    ),
+    Rule(
+        id="CH-21",
+        title="Little work is done on the event loop",
+        statement="score never computes on the event loop for more than 50 ms at a time.",
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(ASYNC,),
+        hint="While it computes no token of any request goes out: use asyncio.to_thread.",
+    ),
+    Rule(
+        id="CH-22",
+        title="Ordinary texts are scored within the hook's own timeout",
+        statement="The texts of the profile get their scores before timeout_ms has passed.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(BOUNDED,),
+        hint="Raise timeout_ms, or be faster: a blocking hook that is late replaces answers.",
+    ),
+    Rule(
+        id="CH-23",
+        title="Cancellation ends a call at once",
+        statement=(
+            "A call that is cancelled, at its timeout or because its request was aborted, ends "
+            "within 50 ms with CancelledError."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            BOUNDED,
+            runtime("dispatch.py", "after the margin the answer goes out without the hook"),
+        ),
+        hint="Catch Exception, not BaseException; do not shield; clean up without waiting.",
+    ),
+    Rule(
+        id="CH-24",
+        title="Nothing is left behind",
+        statement=(
+            "When a call has ended, whether by itself or by cancellation, none of its tasks is "
+            "still there."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(BOUNDED,),
+        hint="Use asyncio.TaskGroup, or cancel and await what was started.",
+    ),
+    Rule(
+        id="CH-29",
+        title="Calls return, and the process lives",
+        statement="No call hangs with the event loop in its hands, and none ends the process.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(runtime("dispatch.py:HookExited", "SystemExit would end the event loop"),),
+        hint="Look for loops that wait, locks that are not released, and sys.exit.",
+    ),
+)

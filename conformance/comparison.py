@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing what plugins answer, and writing it into messages."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+#: Floats may differ by this much: torch adds up in another order on another number of threads.
+RELATIVE, ABSOLUTE = 1e-4, 1e-5
+
+#: Characters of a message that a sentence can hold.
+LINE = 200
+
+#: A place in an answer; an index into a list is written as ``*``.
+Place = tuple[str, ...]
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a message, of a length that a sentence can hold."""
+    line = _printable(text.strip().partition("\n")[0])
+    return line if len(line) <= LINE else line[: LINE - 3] + "..."
+
+
+def shortened(value: Any, length: int = 80) -> str:  # noqa: ANN401 - any JSON value
+    """Return a value as JSON, cut to a length."""
+    text = _printable(json.dumps(value, default=repr, ensure_ascii=False))
+    return text if len(text) <= length else text[: length - 4] + " ..."
+
+
+def _printable(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which no file and no terminal takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a plugin answers
+    """Return an answer that never went through JSON in a form that can be compared.
+
+    Pydantic models and attrs or data classes become dictionaries, tensors and arrays lists.
+    """
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    elif hasattr(value, "model_dump"):
+        value = value.model_dump()
+    elif hasattr(value, "__dict__") and not isinstance(value, type | dict | list):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value
+
+
+def difference(got: Any, wanted: Any, hidden: frozenset[Place] = frozenset()) -> str | None:  # noqa: ANN401
+    """Say in what two answers differ, or return None.
+
+    Args:
+        got: one answer's data.
+        wanted: the other's.
+        hidden: places that differ from one time to the next anyway.
+
+    """
+    for place, one, other in _pairs(got, wanted, ()):
+        if _generic(place) not in hidden and not _equal(one, other):
+            where = "".join(f"[{part!r}]" for part in place)
+            at = f" at {where}" if where else ""
+            return f"{shortened(one)} instead of {shortened(other)}{at}"
+    return None
+
+
+def unsteady(answers: Iterable[Any]) -> frozenset[Place]:
+    """Return the places in which any of several answers differs from the first."""
+    first, *others = answers
+    return frozenset(
+        _generic(place)
+        for other in others
+        for place, one, another in _pairs(first, other, ())
+        if not _equal(one, another)
+    )
+
+
+_Located = tuple[tuple[str | int, ...], Any, Any]
+
+
+def _pairs(got: Any, wanted: Any, place: tuple[str | int, ...]) -> Iterator[_Located]:  # noqa: ANN401
+    """Yield the leaves of two answers in pairs; where they have another shape, the shapes."""
+    if isinstance(got, dict) and isinstance(wanted, dict) and got.keys() == wanted.keys():
+        for key in wanted:
+            yield from _pairs(got[key], wanted[key], (*place, key))
+    elif isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted):
+        for index, (one, other) in enumerate(zip(got, wanted, strict=True)):
+            yield from _pairs(one, other, (*place, index))
+    else:
+        yield place, got, wanted
+
+
+def _generic(place: tuple[str | int, ...]) -> Place:
+    return tuple("*" if isinstance(part, int) else part for part in place)
+
+
+def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - leaves of JSON values
+    if isinstance(one, float) and isinstance(other, int | float):
+        if math.isnan(one):
+            return math.isnan(other)
+        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories as case files have them: written down, read, and played again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.counterexample.source import decoded, encoded
+from conformance.interruption import PluginHung
+from conformance.io_processor import traffic
+from conformance.io_processor.answers import Kind
+from conformance.io_processor.bench import ConstructorRaised
+from conformance.io_processor.isolation import judge
+from conformance.io_processor.stock import Stock
+from conformance.io_processor.traffic import Asked, Do, History, Move, PluginExited
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.comparison import Place
+    from conformance.io_processor.bench import Bench
+    from conformance.io_processor.isolation import Broken
+
+
+def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:
+    """Return a history as data: enough to print it and to play it again.
+
+    Args:
+        bench: the plugin.
+        stock: the data of the history, which may be others than the bench's.
+        broken: the history, and what came of it.
+
+    """
+    return {
+        "awaited": broken.awaited,
+        "requests": [
+            {
+                "name": traffic._name(index),  # noqa: SLF001 - a friend
+                "id": asked.id,
+                "valid": asked.valid,
+                "data": encoded(carried(stock, asked)),
+            }
+            for index, asked in enumerate(broken.history.asked)
+        ],
+        # Moves that did not apply say nothing; and those that nobody had to say are said.
+        "moves": [[m.do.value, m.request, m.pick] for m in _applied(broken)],
+        "lines": [attrs.asdict(step) for step in broken.played.steps],
+        "request": broken.request,
+        "hidden": sorted(list(place) for place in bench.hidden),
+    }
+
+
+def carried(stock: Stock, asked: Asked) -> Any:  # noqa: ANN401 - JSON values
+    """Return the data of a request."""
+    return (stock.valid if asked.valid else stock.invalid)[asked.data]
+
+
+def _applied(broken: Broken) -> tuple[Move, ...]:
+    """Return the moves that did something, to the end; all of them where nobody can tell."""
+    names = [traffic._name(index) for index in range(len(broken.history.asked))]  # noqa: SLF001
+    waiting: dict[int, list[int]] = {}
+    found: list[Move] = []
+    for step in broken.played.steps:
+        request = names.index(step.request)
+        numbers = [int(part) for part in step.what.split() if part.isdecimal()]
+        pick = 0
+        if step.what == Do.ARRIVE:
+            do = Do.ARRIVE
+            count = re.match(r"waits for (\d+)", step.then)
+            waiting[request] = list(range(int(count[1]))) if count else []
+        elif step.what == Do.LEAVE:
+            do = Do.LEAVE
+        elif numbers and numbers[0] in waiting[request]:
+            do = Do.DELIVER if step.what.startswith("output") else Do.FAIL
+            pick = waiting[request].index(numbers[0])
+            waiting[request].remove(numbers[0])
+        else:
+            return broken.history.moves
+        found.append(Move(do, request, pick))
+    return tuple(found)
+
+
+@attrs.frozen
+class Saved:
+    """A history of a case file."""
+
+    history: History
+    valid: tuple[Any, ...]
+    invalid: tuple[Any, ...]
+    awaited: bool
+    hidden: frozenset[Place]
+
+
+def read(counterexample: Mapping[str, Any]) -> Saved:
+    """Read what :func:`written` wrote.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: it is nothing of the kind.
+
+    """
+    data: dict[bool, list[Any]] = {True: [], False: []}
+    asked = []
+    for request in counterexample["requests"]:
+        mine = data[request["valid"]]
+        asked.append(Asked(len(mine), str(request["id"]), request["valid"]))
+        mine.append(decoded(request["data"]))
+    moves = []
+    for do, index, pick in counterexample["moves"]:
+        if not (type(index) is type(pick) is int and 0 <= index < len(asked) and pick >= 0):
+            raise ValueError(f"a move of request {index!r} among {len(asked)}")
+        moves.append(Move(Do(do), index, pick))
+    if not any(move.do is Do.ARRIVE for move in moves):
+        raise ValueError("no request arrives")
+    return Saved(
+        History(tuple(asked), tuple(moves)),
+        tuple(data[True]),
+        tuple(data[False]),
+        bool(counterexample["awaited"]),
+        frozenset(tuple(map(str, place)) for place in counterexample.get("hidden", ())),
+    )
+
+
+def again(bench: Bench, saved: Saved) -> tuple[list[str], str]:
+    """Play a history of a case file again; return the kinds of trouble, and a message.
+
+    What the history was about can be judged only where its requests are still answered alone, and
+    answers are as steady as they were.
+    """
+    count = len(saved.valid)
+    bench.stock = Stock(saved.valid, saved.invalid, "replay", count, prompts=(0,) * count)
+    try:
+        return _judged(bench, saved)
+    except ConstructorRaised as error:
+        return ["constructor"], f"making an instance raised {error}"
+    except PluginHung as error:
+        return ["hung"], str(error)
+    except PluginExited as error:
+        return ["exited"], str(error)
+
+
+def _judged(bench: Bench, saved: Saved) -> tuple[list[str], str]:
+    bench.hidden = bench.unsteady()
+    broken = judge(bench, saved.history, awaited=saved.awaited)
+    if broken is not None:
+        return ["traffic"], broken.message
+    for index, asked in enumerate(saved.history.asked):
+        answer = bench.alone(asked.data, asked.id, awaited=saved.awaited, valid=asked.valid)
+        if asked.valid and answer.kind is not Kind.ANSWERED:
+            name = traffic._name(index)  # noqa: SLF001 - a friend
+            return ["unanswered"], f"request {name}, alone, {answer.describe()}"
+    if bench.hidden - saved.hidden:
+        return ["unsteady"], "the same request, asked again, gets another answer"
+    return [], ""

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories written by hand, in which most faults show; the smallest come first."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from conformance.io_processor.traffic import ALL, Asked, Do, History, Move
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from conformance.io_processor.traffic import Shape
+
+#: Data of which every two meet, and data that are refused.
+MOST_VALID, MOST_INVALID = 3, 8
+
+_A, _B = (Move(Do.ARRIVE, request) for request in range(2))
+
+
+def classics(shape: Shape, valid: Sequence[int], invalid: int) -> Iterator[History]:
+    """Yield histories of a shape.
+
+    Args:
+        shape: what they are about.
+        valid: the data that requests carry, by their place in the stock.
+        invalid: how many data there are that are refused.
+
+    """
+    if shape.single:
+        for one in valid[:MOST_VALID]:
+            alone = (Asked(one, "id-0"),)
+            yield History(alone, (_A, Move(Do.DELIVER, 0, 1)))
+            yield History(alone, (_A, *(Move(Do.DELIVER, 0, -1),) * ALL))
+        return
+    ids = ("same", "same") if shape.same_ids else ("id-0", "id-1")
+    for moves in _moves(shape):
+        for pair in permutations(valid[:MOST_VALID], 2):
+            asked = tuple(Asked(data, name) for data, name in zip(pair, ids, strict=True))
+            yield History(asked, moves)
+    if shape.invalid:
+        for data in valid[:2]:
+            for bad in range(min(invalid, MOST_INVALID)):
+                good, refused = Asked(data, "id-0"), Asked(bad, "id-1", valid=False)
+                yield History((good, refused), (_B, _A))
+                yield History((good, refused), (_A, _B))
+
+
+def _moves(shape: Shape) -> Iterator[tuple[Move, ...]]:
+    """Yield what happens to two requests; what still waits then is delivered in order."""
+    deliver = [Move(Do.DELIVER, request) for request in range(2)]
+    if shape.trouble:
+        for trouble in (Move(Do.FAIL, 0), Move(Do.LEAVE, 0)):
+            yield (_A, trouble, _B)
+            yield (_A, _B, trouble)
+            yield (_A, deliver[0], trouble, _B)
+            yield (_A, _B, deliver[0], trouble)
+    elif shape.overlapping:
+        yield (_A, _B)
+        yield (_A, _B, *(deliver[1],) * ALL)
+        yield (_A, _B, *deliver)
+    else:
+        yield (_A, *(deliver[0],) * ALL, _B)

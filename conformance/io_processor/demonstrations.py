@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a failure to a counterexample that stands by itself, with a program that shows it.
+
+A history becomes the program's own; the failure of a check becomes the check, made small.  Several
+programs may show it (with one request's data or another's, online or offline): the first that
+fails where nothing has been done with the plugin is kept.
+
+There is none of IO-01, which is about loading and no call; of IO-04, which needs engines; of
+IO-37, where the program would hang or end with the plugin; of outputs that are left open
+(IO-20, IO-34), which only the host notices; of requests that hold Python objects, or lists so deep
+that Python does not copy them; and of a fault that a process shows late, or by chance.  Such a case
+is gone through again by ``vllm-conformance replay``.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance.comparison import shortened
+from conformance.counterexample import io_program
+from conformance.counterexample.execution import document, first_failing
+from conformance.counterexample.source import decoded, encoded
+from conformance.engine.pooling_models import MODELS
+from conformance.io_processor import cases, loop
+from conformance.io_processor.host import DATA
+from conformance.io_processor.stock import places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from conformance.findings import Finding
+    from conformance.io_processor.trial import Trial
+
+#: What a program is made of.
+Scene = dict[str, Any]
+
+#: Programs that are tried, and seconds for all of them.
+TRIED = 12
+LIMIT = 40.0
+
+
+def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
+    """Return the counterexample of a failure, with a program wherever one shows it."""
+    plain = _plain(trial, rule, finding)
+    bench = trial.bench
+    if trial.untouched is None or plain.get("objects"):
+        return plain
+    fqcn = f"{bench.cls.__module__}:{bench.cls.__qualname__}"
+    case = document(rule, fqcn, plain, bench.generation)
+    shared: Scene = {"model": str(bench.around.config.model_config.model)}
+    if bench.hidden and rule != "IO-24":
+        shared["hidden"] = ["answer" + "".join(map(_part, place)) for place in sorted(bench.hidden)]
+    try:
+        found = [{"program": {**shared, **scene}} for scene in _scenes(trial, rule, finding, plain)]
+        kept = first_failing(trial.untouched, case, found[:TRIED], limit=LIMIT)
+    except (EOFError, OSError):
+        kept = None  # the plugin ends the process that it is in
+    except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
+        traceback.print_exc()
+        kept = None
+    return {**plain, **(kept or {})}
+
+
+def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
+    """Return a failure as data: what replaying it needs."""
+    bench = trial.bench
+    known: Any = getattr(bench, "stock", None)  # None where nobody has asked for it yet
+    listed = trial.section.get("valid", [])
+    valid = list(known.valid[: known.given]) if known else listed if _is_list(listed) else []
+    invalid = list(known.invalid) if known else []
+    found: dict[str, Any] = {
+        "rule": rule,
+        "seed": bench.seed,
+        "model": _model(trial.section),
+        "valid": encoded(valid),
+        "invalid": encoded(invalid),
+    }
+    carried = [*valid, *invalid]
+    case = finding.case or {}
+    if broken := case.get("broken"):
+        history = cases.written(bench, case["stock"], broken)
+        trouble = {"kind": "traffic", "message": finding.message}
+        found = {"kind": "traffic", **found, "shape": case["shape"], **history, "trouble": trouble}
+        carried = [cases.carried(case["stock"], asked) for asked in broken.history.asked]
+    else:
+        found = {"kind": "check", **found, "parameters": []}
+    if not all(map(_portable, carried)):
+        found["objects"] = True
+    return found
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _model(section: Mapping[str, Any]) -> str:
+    """Return the name of a model, or the whole path of its folder."""
+    name = section.get("model", "tiny-embedding")
+    return name if name in MODELS else str(Path(name).resolve())
+
+
+def _portable(value: Any) -> bool:  # noqa: ANN401 - any value of a profile
+    """Tell whether a file can hold a value."""
+    return repr(decoded(encoded(value))) == repr(value)
+
+
+def _part(part: str) -> str:
+    return "[*]" if part == "*" else f"[{part!r}]"
+
+
+def _scenes(trial: Trial, rule: str, finding: Finding, plain: Mapping[str, Any]) -> Iterator[Scene]:
+    """Yield what programs may be made of, the likeliest first."""
+    if plain["kind"] == "traffic":
+        yield _of_history(plain)
+        yield {**_of_history(plain), "reusing": True}
+    elif rule in _WITHOUT_DATA:
+        yield _WITHOUT_DATA[rule]
+    elif rule in _OF_DATA:
+        for data in _likely(trial, finding):
+            for scene in _OF_DATA[rule]:
+                yield {**scene, "data": encoded(data)}
+    elif rule in _OTHERS:
+        yield from _OTHERS[rule](trial, finding)
+
+
+def _of_history(plain: Mapping[str, Any]) -> Scene:
+    """Histories are played as they are, and every request is compared that nobody touched."""
+    happened = io_program.events(plain["lines"], awaited=plain["awaited"])
+    touched = {name for what, name, *_ in happened if what in ("fail", "leave")}
+    return {
+        "is": "history",
+        "awaited": plain["awaited"],
+        "requests": [
+            {key: request[key] for key in ("name", "id", "data")} for request in plain["requests"]
+        ],
+        "events": [
+            event for event in happened if event[0] != "complete" or event[1] not in touched
+        ],
+        "compared": [r["name"] for r in plain["requests"] if r["name"] not in touched],
+    }
+
+
+#: Rules that need no request.
+_WITHOUT_DATA: Mapping[str, Scene] = {
+    "IO-02": {"is": "constructed"},
+    "IO-03": {"is": "with-renderer"},
+    "IO-06": {"is": "awaitable"},
+    "IO-14": {"is": "params"},
+    "IO-15": {"is": "kept"},
+    "IO-16": {"is": "fresh"},
+}
+
+_ONLINE, _OFFLINE = {"id": True}, {"id": False}
+
+#: Rules about one request.
+_OF_DATA: Mapping[str, tuple[Scene, ...]] = {
+    "IO-07": ({"is": "answers", **_ONLINE}, {"is": "answers", **_OFFLINE}),
+    "IO-08": ({"is": "refuses", **_ONLINE}, {"is": "refuses", **_OFFLINE}),
+    "IO-09": ({"is": "hostile"},),
+    "IO-10": ({"is": "early"},),
+    "IO-11": ({"is": "pure"},),
+    "IO-12": ({"is": "forms"},),
+    "IO-13": ({"is": "prompts"},),
+    "IO-18": ({"is": "same-awaited"}, {"is": "prompts-awaited"}),
+    "IO-19": ({"is": "used"},),
+    "IO-21": ({"is": "left"},),
+    "IO-22": ({"is": "serialisable"},),
+    "IO-23": ({"is": "response"},),
+    "IO-24": ({"is": "steady"},),
+    "IO-25": ({"is": "same-offline"},),
+}
+
+
+def _likely(trial: Trial, finding: Finding) -> list[Any]:
+    """Return data that a failure may be about: those that it names first."""
+    if finding.case is not None and "data" in finding.case:
+        found = [finding.case["data"]]
+    else:
+        valid = trial.bench.stock.valid
+        found = sorted(valid, key=lambda data: shortened(data) not in (finding.message or ""))
+    return [data for data in found if _portable(data)]
+
+
+def _calling(_: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-05: the hook that the message begins with."""
+    yield {"is": "callable", "hook": (finding.message or "").partition("(")[0]}
+
+
+def _failing(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-20: the engine fails one output."""
+    place = re.search(r"the engine failed output (\d+) of", finding.message or "")
+    for data in _likely(trial, finding):
+        yield {"is": "errors", "data": encoded(data), "place": int(place[1]) if place else 0}
+
+
+def _leaving(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-34: the client of a request disconnects."""
+    place = re.search(r"disconnected after (\d+) outputs", finding.message or "")
+    count = int(place[1]) if place else 0
+    for data in _likely(trial, finding):
+        yield {
+            "is": "history",
+            "awaited": True,
+            "requests": [{"name": "A", "id": "id-0", "data": encoded(data)}],
+            "events": [
+                ["arrive", "A"],
+                *(["deliver", "A", number] for number in range(count)),
+                ["leave", "A"],
+            ],
+            "leaving": "A",
+        }
+
+
+def _offline(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-29: one request after another, neither with an id."""
+    found, valid = finding.case or {}, trial.bench.stock.valid
+    if found and all(_portable(valid[found[which]]) for which in ("first", "second")):
+        yield {
+            "is": "without-ids",
+            "data": encoded(valid[found["second"]]),
+            "other": encoded(valid[found["first"]]),
+            "failing": found["failing"],
+        }
+
+
+def _threads(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-31: one request on another thread, or two on two threads."""
+    message = finding.message or ""
+    likely = _likely(trial, finding)
+    pairs = [
+        pair for pair in permutations(likely, 2) if all(shortened(data) in message for data in pair)
+    ]
+    for one, other in pairs if ", while " in message else ():
+        yield {"is": "two-threads", "data": encoded(one), "other": encoded(other)}
+    for data in likely:
+        yield {"is": "other-thread", "data": encoded(data)}
+
+
+def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-32 and IO-33: a request of which a call holds the event loop."""
+    call, _, rest = (finding.message or "").partition(" ")
+    what = rest.partition(" ")[0]
+    limit = loop.WAIT if what == "waited" else loop.WORK
+    plainly = trial.bench.generation == DATA and not call.endswith("_async")
+    for data in _likely(trial, finding):
+        for awaited in (False, True) if plainly else (True,):
+            yield {
+                "is": "held",
+                "data": encoded(data),
+                "what": what,
+                "limit": limit,
+                "awaited": awaited,
+            }
+
+
+def _growing(trial: Trial, _: Finding) -> Iterator[Scene]:
+    """IO-35: requests that were answered, and what is left of them."""
+    valid = [data for data in trial.bench.stock.valid if _portable(data)]
+    for what in ("alive", "growth"):
+        yield {"is": what, "data": encoded(valid[:2]), "answered": True}
+
+
+def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
+    """IO-36: requests that are begun and never finished, all alike or with other texts."""
+    valid = [data for data in trial.bench.stock.valid if _portable(data)]
+    yield {"is": "growth", "data": encoded(valid[:2])}
+    for data in valid[:2]:
+        for place, value in places(data):
+            if isinstance(value, str):
+                yield {"is": "growth", "data": encoded([data]), "changed": list(place)}
+
+
+_OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
+    "IO-05": _calling,
+    "IO-20": _failing,
+    "IO-29": _offline,
+    "IO-31": _threads,
+    "IO-32": _holding,
+    "IO-33": _holding,
+    "IO-34": _leaving,
+    "IO-35": _growing,
+    "IO-36": _abandoned,
+}

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process in which nothing has been done with a plugin yet, and which runs errands.
+
+It is forked before the plugin is first touched, and waits. Whatever a trial does to the class
+meanwhile has not happened there, and what one errand does, no other one feels.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+#: Exit status of a process that has done its errand; a plugin may end it with any usual one.
+_ANSWERED = 97
+
+#: Errands by name, for those that are not named ``module:function``; generations add theirs.
+ERRANDS: dict[str, Callable[[type[Any], Any], Any]] = {}
+
+
+@attrs.define
+class Untouched:
+    """A process in which nothing has been done with the plugin yet; ends when its owner does."""
+
+    _connection: Connection
+    _pid: int
+
+    @classmethod
+    def fork(cls, plugin: type[Any]) -> Untouched:
+        """Fork the process; it waits for errands."""
+        mine, theirs = multiprocessing.Pipe()
+        if (pid := os.fork()) == 0:
+            status = 1
+            try:
+                mine.close()
+                _serve(theirs, plugin)
+                status = 0
+            finally:
+                os._exit(status)
+        theirs.close()
+        return cls(mine, pid)
+
+    def run(self, errand: Any) -> Any:  # noqa: ANN401 - what the errand gives
+        """Run an errand in a process of its own, forked from the untouched one.
+
+        Raises:
+            EOFError: the plugin ended that process.
+
+        """
+        self._connection.send(errand)
+        return self._connection.recv()
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        # Other forks of this process have a copy of the connection: nobody hears that it is closed.
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+def _serve(connection: Connection, plugin: type[Any]) -> None:
+    with suppress(EOFError):
+        while True:
+            errand = connection.recv()
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    connection.send(_function(errand.what)(plugin, errand))
+                    status = _ANSWERED
+                finally:
+                    os._exit(status)
+            if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != _ANSWERED:
+                return
+
+
+def _function(what: str) -> Callable[[type[Any], Any], Any]:
+    """Return what does an errand: one that is known, or ``module:function``."""
+    if what in ERRANDS:
+        return ERRANDS[what]
+    module, _, name = what.partition(":")
+    found: Callable[[type[Any], Any], Any] = getattr(importlib.import_module(module), name)
+    return found

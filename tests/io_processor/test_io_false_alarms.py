@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Correct IO processors pass everything: ours, and unusual ones, with a profile and without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from specimens import io_references
+from support import UNUSUAL_IO, certify, gallery
+
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+REFERENCES = io_references()
+
+#: Nobody finds out by trying that a text must be a picture.
+DISCOVERED = [
+    attrs.evolve(specimen, profile={})
+    for specimen in REFERENCES
+    if "ImageFilter" not in specimen.target
+]
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [*REFERENCES, *DISCOVERED, *(found for folder in UNUSUAL_IO for found in gallery(folder))],
+    ids=lambda specimen: f"{specimen.generation}-{specimen.label}",
+)
+def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A correct plugin passes every rule that applies to it."""
+    results = certify(zygote, specimen, tmp_path)
+
+    broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+    assert set(broken) == set(specimen.advice), broken
+    assert results["IO-07"].acted
+    assert results["IO-27"].acted

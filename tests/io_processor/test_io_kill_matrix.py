@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every defective IO processor fails by the rule that is about its fault, in a short history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import DEFECTIVE_IO, certify, gallery
+
+from conformance.generations import named
+from conformance.rules import Evidence
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+DATA, REQUEST = (gallery(folder) for folder in DEFECTIVE_IO)
+
+#: Steps of a history that shows a fault; each plugin of several prompts has three at the most.
+MOST_STEPS = 10
+MOST_REQUESTS = 2
+
+SURVIVES = "IO-37"
+
+#: Rules that live engines alone decide, each by a test of its own.
+LIVE = {
+    rule.id
+    for generation in ("io/data", "io/request")
+    for rule in named(generation).rules
+    if Evidence.SIMULATOR not in rule.evidence
+}
+
+
+@pytest.mark.parametrize("specimen", [*DATA, *REQUEST], ids=lambda s: f"{s.generation}-{s.name}")
+def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A defective plugin fails by its rule's id, and a history that shows it is short."""
+    assert specimen.rule is not None
+    # Whether a plugin survives shows in whatever else is asked.
+    rules = None if specimen.rule == SURVIVES else {specimen.rule}
+    result = certify(zygote, specimen, tmp_path, rules=rules)[specimen.rule]
+
+    assert result.verdict is Verdict.FAIL, result.message
+    assert result.message
+    case = result.counterexample
+    if case is not None and case["kind"] == "traffic":
+        _is_short(case)
+
+
+def _is_short(case: Mapping[str, Any]) -> None:
+    assert len(case["requests"]) <= MOST_REQUESTS
+    assert len(case["lines"]) <= MOST_STEPS
+    assert case["lines"][0]["what"] == "arrives"
+
+
+def test_order_shows_in_two_deliveries(zygote: Zygote, tmp_path: Path) -> None:
+    """The order in which outputs arrive matters to a plugin already where there are two."""
+    found = [specimen for specimen in (*DATA, *REQUEST) if specimen.rule == "IO-17"]
+    assert found
+    for specimen in found:
+        result = certify(zygote, specimen, tmp_path, rules={"IO-17"})["IO-17"]
+        assert result.counterexample is not None
+        told = [line["what"] for line in result.counterexample["lines"]]
+
+        assert told == ["arrives", "output 1 arrives", "output 0 arrives"], specimen.name
+
+
+def test_every_rule_has_a_defective_plugin() -> None:
+    """No rule that the simulator decides is without a plugin that it catches."""
+    caught = {specimen.rule for specimen in DATA}
+    assert {rule.id for rule in named("io/data").rules} - caught == LIVE
+
+    caught |= {specimen.rule for specimen in REQUEST}
+    assert {rule.id for rule in named("io/request").rules} - caught == LIVE

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A failure of an IO processor comes with a program that shows it, or says that it has none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from lines_plugin import Fault, failing
+from programs import ALLOWED, execute, has_one, imported
+from support import ROOT
+from user import CACHE
+
+from conformance.counterexample import io_host, io_scripts, program
+from conformance.engine.environment import host_environment
+from conformance.generations import named
+from conformance.replay import Outcome, replay_case
+
+if TYPE_CHECKING:
+    from conformance.worker import Zygote
+
+#: The statements of the correct plugin that faults stand in, or beside.
+INIT = "        self.names = {}\n"
+PARSE = 'lines = data.get("lines") if isinstance(data, dict) else None\n'
+REFUSE = 'raise ValueError("a line must not hold what is forbidden")'
+PARAMS = "PoolingParams() if params is None else params"
+PRE = "        return list(prompt)\n"
+POST = '        return {"firsts": [output.outputs.data[0].item() for output in model_output]}\n'
+ANSWER = '{"firsts"'
+
+AWAITED = "\n    async def post_process_async(self, model_output, request_id=None, **kwargs):\n"
+SORTED = """\
+        pairs = sorted([pair async for pair in model_output], key=lambda pair: pair[0])
+        return self.post_process([output for _, output in pairs], request_id=request_id)
+"""
+SHIELDED = """\
+        return await asyncio.shield(self.finish(model_output, request_id))
+
+    async def finish(self, model_output, request_id):
+"""
+SWALLOWING = """\
+        found = {}
+        try:
+            async for number, output in model_output:
+                found[number] = output
+        except RuntimeError:
+            pass
+        return self.post_process([found[number] for number in sorted(found)])
+"""
+UNSORTED = """\
+        found = [output async for _, output in model_output]
+        return self.post_process(found, request_id=request_id)
+"""
+BUSY = """\
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+"""
+ON_SELF = """\
+        self.found = []
+        for output in model_output:
+            self.found.append(output.outputs.data[0].item())
+        return {"firsts": self.found}
+"""
+COUNTED = "        self.names['count'] = self.names.get('count', 0) + len(model_output)\n"
+LATE = "        if 'bad' in self.names:\n            raise ValueError('late')\n"
+FORMS = 'getattr(request, "data", request)'
+TWO_FORMS = 'request["data"] if isinstance(request, dict) else request.data'
+DEPTH = """
+    def depth(self, data):
+        return 1 + max(map(self.depth, data), default=0) if isinstance(data, list) else 0
+"""
+CONSTRUCTOR = """\
+    def __init__(self, vllm_config, renderer=None):
+        super().__init__(vllm_config, renderer)
+"""
+
+
+def _before(statement: str, new: str) -> tuple[str, str]:
+    """Return a change that puts statements before another one."""
+    return statement, new + statement
+
+
+def _keeping(kept: str, told: str) -> tuple[tuple[str, str], ...]:
+    """Return a change of both sides: what ``pre_process`` keeps, and what is answered."""
+    return _before(PRE, f"        {kept} = prompt\n"), (ANSWER, f'{{"lines": {told}, "firsts"')
+
+
+#: A fault for each rule, or for each way in which its program is written; and how its program says
+#: that it is gone.
+FAULTS = {
+    "raises-in-second": Fault(
+        "IO-02", ((INIT, "        assert 'made' not in vars(Lines)\n        Lines.made = 1\n"),)
+    ),
+    "changes-configuration": Fault(
+        "IO-02", (_before(INIT, "        vllm_config.model_config.max_model_len -= 1\n"),)
+    ),
+    "takes-no-renderer": Fault(
+        "IO-03",
+        ((CONSTRUCTOR, CONSTRUCTOR.replace(", renderer=None", "").replace(", renderer", "")),),
+        documented=True,
+    ),
+    "needs-id": Fault("IO-05", (("prompt, request_id=None", "prompt, request_id"),)),
+    "cannot-be-awaited": Fault("IO-06", (), AWAITED.replace("async ", "", 1) + "        pass\n"),
+    "answers-nobody": Fault("IO-07", (_before(PRE, "        self.names['option']\n"),)),
+    "answers-nobody-offline": Fault("IO-07", (_before(PRE, "        request_id.split()\n"),)),
+    "takes-what-is-forbidden": Fault("IO-08", ((REFUSE, "pass"),)),
+    "raises-key-error": Fault("IO-09", ((PARSE, 'lines = data["lines"]\n'),)),
+    "refuses-late": Fault("IO-10", ((REFUSE, "self.names['bad'] = 1"), _before(POST, LATE))),
+    "pops-data": Fault("IO-11", (('data.get("lines")', 'data.pop("lines", None)'),)),
+    "knows-two-forms": Fault("IO-12", ((FORMS, TWO_FORMS),), documented=True),
+    "gives-documents": Fault("IO-13", ((PRE, "        return [{'document': prompt[0]}]\n"),)),
+    "returns-no-params": Fault("IO-14", (("return params\n", "return None\n"),)),
+    "drops-params": Fault("IO-15", ((PARAMS, "PoolingParams()"),)),
+    "shares-params": Fault(
+        "IO-16", ((PARAMS, "params or self.names.setdefault('params', PoolingParams())"),)
+    ),
+    "takes-outputs-as-they-come": Fault("IO-17", (), AWAITED + UNSORTED),
+    "answers-otherwise-when-awaited": Fault(
+        "IO-18", (), AWAITED + "        return [pair[0] async for pair in model_output]\n"
+    ),
+    "skips-last": Fault("IO-19", (("in model_output]", "in model_output[:-1]]"),)),
+    "swallows-errors": Fault("IO-20", (), AWAITED + SWALLOWING),
+    "doubles-outputs": Fault("IO-21", (("outputs.data[0]", "outputs.data.mul_(2)[0]"),)),
+    "answers-tensors": Fault("IO-22", (("data[0].item()", "data[0]"),)),
+    "returns-bare-data": Fault(
+        "IO-23", (("IOProcessorResponse(data=plugin_output)", "plugin_output"),), documented=True
+    ),
+    "tells-the-time": Fault("IO-24", ((ANSWER, '{"time": time.time_ns(), "firsts"'),)),
+    "knows-offline": Fault("IO-25", ((ANSWER, '{"offline": request_id is None, "firsts"'),)),
+    "counts-outputs": Fault(
+        "IO-26", (_before(POST, COUNTED), (ANSWER, '{"count": self.names["count"], "firsts"'))
+    ),
+    "keeps-lines-on-self": Fault("IO-27", _keeping("self.lines", "self.lines")),
+    "keeps-lines-on-self-documented": Fault(
+        "IO-27", _keeping("self.lines", "self.lines"), documented=True
+    ),
+    "keeps-lines-by-id": Fault(
+        "IO-28", _keeping("self.names[request_id]", "self.names.pop(request_id, None)")
+    ),
+    "keeps-offline-lines": Fault(
+        "IO-29",
+        (
+            _before(PRE, "        self.names.setdefault(request_id, prompt)\n"),
+            (ANSWER, '{"lines": request_id is None and self.names[None], "firsts"'),
+        ),
+    ),
+    "remembers-refusals": Fault(
+        "IO-30",
+        (
+            (REFUSE, f"self.names['bad'] = 1\n            {REFUSE}"),
+            (ANSWER, '{"bad": self.names.pop("bad", 0), "firsts"'),
+        ),
+    ),
+    "keeps-lines-in-thread": Fault(
+        "IO-31",
+        (
+            _before(INIT, "        self.mine = threading.local()\n"),
+            *_keeping("self.mine.lines", "self.mine.lines"),
+        ),
+    ),
+    "gathers-on-self": Fault("IO-31", ((POST, ON_SELF),)),
+    "sleeps": Fault("IO-32", (_before(PRE, "        time.sleep(0.2)\n"),)),
+    "works": Fault("IO-33", (_before(PRE, BUSY),)),
+    "shields-its-work": Fault("IO-34", (), AWAITED + SHIELDED + SORTED),
+    "keeps-outputs": Fault(
+        "IO-35",
+        (_before(POST, "        self.names.setdefault('all', []).append(model_output[0])\n"),),
+    ),
+    "keeps-what-was-begun": Fault("IO-36", (_before(PRE, "        self.names[request_id] = 1\n"),)),
+}
+
+#: Rules without programs; ``io_processor.demonstrations`` says why.
+WITHOUT = {"IO-01", "IO-04", "IO-37"}
+
+
+def test_every_rule_has_a_program_or_is_named() -> None:
+    """A rule that joins the catalogue needs a program, or a word about why there is none."""
+    rules = {rule.id for name in ("io/data", "io/request") for rule in named(name).rules}
+
+    assert {fault.rule for fault in FAULTS.values()} | WITHOUT == rules
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_program_shows_what_was_found(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """It fails for the plugin, and with a correct one in its place it says that the fault is gone.
+
+    It imports nothing of this harness.
+    """
+    case = failing(zygote, FAULTS[name], tmp_path)
+    assert has_one(case.result), case.result.message
+    source = case.program.read_text(encoding="utf-8")
+    assert imported(source) <= ALLOWED | {"lines"}
+    lines = [line for line in source.splitlines() if "/" not in line]
+    assert max(map(len, lines)) <= 100
+
+    status, said = execute(zygote, case.program)
+    assert status == 1, said
+    assert "FAILS: " in said
+    assert "expected" in said
+
+    case.mend()
+    status, said = execute(zygote, case.program)
+    assert status == 0, said
+    assert said.splitlines()[-1].startswith("OK: ")
+
+
+def test_a_program_about_order_shows_two_outputs(zygote: Zygote, tmp_path: Path) -> None:
+    """Of the three lines that the profile has, two are enough, and they change places."""
+    profile = '[io-processor]\nvalid = [ { lines = ["red", "green", "blue"] } ]\n'
+    case = failing(zygote, FAULTS["takes-outputs-as-they-come"], tmp_path, profile=profile)
+    found = case.result.counterexample
+    assert found is not None
+    source = case.program.read_text(encoding="utf-8")
+
+    assert found["moves"] == [["arrives", 0, 0], *([["output delivered", 0, n] for n in (1, 0)])]
+    assert found["requests"][0]["data"] == {"lines": ["red", "green"]}
+    assert source.count("await server.deliver(") == len(("1", "0"))
+    assert execute(zygote, case.program)[0] == 1
+
+
+def test_a_program_leaves_out_what_always_differs(zygote: Zygote, tmp_path: Path) -> None:
+    """Where answers hold the time of day, a program compares the rest of them."""
+    counts, timed = FAULTS["counts-outputs"], ('{"count"', '{"time": time.time_ns(), "count"')
+    case = failing(zygote, Fault(counts.rule, (*counts.changes, timed)), tmp_path)
+
+    status, said = execute(zygote, case.program)
+    assert status == 1, said
+    assert "answer['count']: got 3, expected " in said
+
+    case.plugin.write_text(
+        case.correct.replace(ANSWER, '{"time": time.time_ns(), "count": 1, "firsts"'), "utf-8"
+    )
+    status, said = execute(zygote, case.program)
+    assert status == 0, said
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_what_a_program_does_not_show_has_none(zygote: Zygote, tmp_path: Path) -> None:
+    """A list that is too deep for Python to copy; its check shows it again."""
+    deep = Fault("IO-09", ((PARSE, f"{PARSE}        self.depth(lines)\n"),), DEPTH)
+    case = failing(zygote, deep, tmp_path)
+
+    assert not has_one(case.result)
+    assert not case.program.exists()
+    assert replay_case(case.path, python_path=())[0] is Outcome.STILL_FAILS
+
+
+@pytest.mark.parametrize("generation", ["io/data", "io/request"])
+@pytest.mark.parametrize("name", io_scripts.SCRIPTS)
+def test_every_program_is_python_of_100_columns(name: str, generation: str) -> None:
+    """Whatever words it is filled with."""
+    words = {"hook": "post_process_async", "what": "waited", "limit": 0.1, "awaited": False}
+    shown = {"is": name, "data": [{"text": "a"}], "other": "b", "model": "m", **words}
+    source = program(_case({**shown, "answered": True, "failing": True}, generation))
+
+    assert max(map(len, source.splitlines())) <= 100
+    assert imported(source) <= ALLOWED | {"lines"}
+    compile(source, name, "exec")
+
+
+def _case(shown: dict[str, Any], generation: str) -> dict[str, Any]:
+    """Return a case document with a program that is made of this."""
+    return {
+        "rule": "IO-09",
+        "generation": generation,
+        "target": "lines:Lines",
+        "plugin": {"module": "lines", "qualname": "Lines", "root": None},
+        "counterexample": {"program": shown},
+    }
+
+
+def test_data_are_written_as_they_are() -> None:
+    """Texts with a dollar, braces or half of a surrogate pair, and what is repeated."""
+    data = {"a $new": ["$data {x}", {"!type": "str", "value": "\\ud800"}], "long": "x" * 500}
+    case = _case({"is": "hostile", "data": data, "model": "m"}, "io/data")
+    (statement,) = [line for line in program(case).splitlines() if line.startswith("DATA = ")]
+    found: dict[str, object] = {}
+    exec(statement, found)  # noqa: S102 - the statement under test
+
+    assert found["DATA"] == {"a $new": ["$data {x}", "\ud800"], "long": "x" * 500}
+    assert len(statement) <= 100
+
+
+@pytest.mark.parametrize("model", ["tiny-embedding", "tiny-classification"])
+def test_a_program_has_the_outputs_of_the_simulator(zygote: Zygote, model: str) -> None:
+    """For the same prompt and parameters both give the same tensor."""
+    filling = io_host.words("io/data")
+    functions = io_host.functions("output_of(", "io/data", filling)
+    log = Path(os.devnull)
+    job = zygote.fork(
+        "io_program_job:compare",
+        {"source": "\n\n".join(functions), "model": model},
+        log=log,
+        directory=ROOT,
+        python_path=[str(Path(__file__).parent)],
+    )
+    try:
+        different = job.ask("compare", limit=60)
+    finally:
+        job.close()
+
+    assert different == []
+
+
+@pytest.mark.parametrize("name", ["keeps-lines-on-self", "returns-bare-data"])
+def test_a_program_needs_nothing_but_python(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """``python program.py`` in an empty folder: it fails, and with a correct plugin it does not."""
+    case = failing(zygote, FAULTS[name], tmp_path)
+
+    broken = _executed(case.program, tmp_path)
+    case.mend()
+    fixed = _executed(case.program, tmp_path)
+
+    assert broken.returncode == 1, broken.stderr
+    assert "FAILS: " in broken.stdout
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
+    assert fixed.stdout.splitlines()[-1].startswith("OK: ")
+
+
+def _executed(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program with an environment that knows nothing of this harness."""
+    place = folder / "elsewhere"
+    place.mkdir(exist_ok=True)
+    prepared = host_environment(extra={"VLLM_CONFORMANCE_CACHE": CACHE})
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    environment = {key: os.environ[key] for key in kept if key in os.environ}
+    # Where vLLM keeps what it has learnt about model classes; learning it again takes long.
+    environment["VLLM_CACHE_ROOT"] = prepared["VLLM_CACHE_ROOT"]
+    return subprocess.run(
+        [sys.executable, str(source)],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What requests carry: variations of a profile's data, hostile ones, and what trying finds."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+from specimens import REFERENCE_IO
+from support import ROOT
+
+from conformance import target as targets
+from conformance.io_processor import stock
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from conformance.worker import Zygote
+
+DOCUMENT = {"text": "a brown fox runs", "options": {"lines": ["red", "green"], "size": 3}}
+
+
+def test_variations_differ_in_one_place() -> None:
+    """Texts and lists are cut, turned around and made longer; nothing else changes."""
+    found = list(stock.varied(DOCUMENT))
+
+    assert [data["text"] for data in found[:3]] == [
+        "a brown",
+        "runs fox brown a",
+        "a brown fox runs a brown fox runs",
+    ]
+    assert [data["options"]["lines"] for data in found[3:6]] == [
+        ["red"],
+        ["green", "red"],
+        ["red", "green", "red", "green"],
+    ]
+    assert {data["options"]["size"] for data in found} == {3}
+    assert not [data for data in found[:3] if data["options"] != DOCUMENT["options"]]
+    assert {data["text"] for data in found[3:]} == {DOCUMENT["text"]}
+
+
+def test_changing_a_place_leaves_the_data_alone() -> None:
+    """Data with another value, or without one, are data of their own."""
+    before = copy.deepcopy(DOCUMENT)
+    other = stock.changed(DOCUMENT, ("options", "lines", 1), "blue")
+    less = stock.without(DOCUMENT, ("options", "size"))
+
+    assert other["options"]["lines"] == ["red", "blue"]
+    assert less == {"text": "a brown fox runs", "options": {"lines": ["red", "green"]}}
+    assert stock.changed(DOCUMENT, (), 7) == 7
+    assert before == DOCUMENT
+
+
+def test_places_of_a_long_list_are_few() -> None:
+    """Of a list the first items stand for the others."""
+    places = [place for place, _ in stock.places({"numbers": list(range(100))})]
+
+    assert places == [(), ("numbers",), *(("numbers", index) for index in range(4))]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"text": "a brown fox runs"},
+        {**DOCUMENT, "text": None},
+        {**DOCUMENT, "options": []},
+        {"text": "a brown fox runs", "options": {"lines": ["green"], "size": 3}},
+        [],
+    ],
+    ids=json.dumps,
+)
+def test_hostile_clients_leave_out_and_replace(wanted: object) -> None:
+    """Whatever is missing, empty or of another type is among what is drawn."""
+    found = hypothesis.find(
+        stock.hostile((DOCUMENT,)),
+        lambda data: data == wanted,
+        settings=hypothesis.settings(max_examples=20_000, database=None, deadline=None),
+    )
+
+    assert found == wanted
+
+
+def test_extremes_can_be_sent() -> None:
+    """What is at the limits is still something that a server reads."""
+    found = list(stock.extreme((DOCUMENT,)))
+    texts = [json.dumps(data) for data in found]
+
+    for data, text in zip(found, texts, strict=True):
+        assert repr(json.loads(text)) == repr(data)
+    whole = " ".join(texts)
+    for part in ("\\ud800", "NaN", "Infinity", '"size": 0', "[" * 500):
+        assert part in whole
+
+
+def test_watched_data_tell_what_is_looked_for() -> None:
+    """Every way to look for a key is noted, also on copies."""
+    keys: list[str] = []
+    data = copy.deepcopy(stock._Watching({"text": "a"}, keys))
+
+    assert data["text"] == "a"
+    assert data.get("window", 8) == 8
+    assert "language" not in data
+    assert keys == ["text", "window", "language"]
+
+
+def test_a_starter_is_a_profile() -> None:
+    """The profile that a message suggests is one."""
+    section = tomllib.loads(stock.starter(["text", "window"]))["io-processor"]
+
+    assert all(set(data) == {"text", "window"} for data in section["valid"])
+    assert section["invalid"] == [{}]
+
+
+def test_a_profile_without_valid_data_is_refused() -> None:
+    """Without one valid request nothing can be shown."""
+    with pytest.raises(UsageError, match=r"profile mine\.toml: \[io-processor\] valid must hold"):
+        stock.find(None, {"invalid": [{}]}, origin="mine.toml")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "model", "keys"),
+    [
+        ("long_document.py:LongDocumentEmbedding", "tiny-embedding", ["text", "window"]),
+        ("labels.py:LineLabels", "tiny-classification", ["lines"]),
+        ("image_filter.py:ImageFilter", "tiny-embedding", ["image"]),
+    ],
+)
+def test_plugins_show_what_they_take(
+    zygote: Zygote, plugin: str, model: str, keys: list[str], tmp_path: Path
+) -> None:
+    """The keys that a plugin reads are found; texts and lists for them, too, but no picture."""
+    (target,) = targets.parse(f"{REFERENCE_IO / plugin}", tmp_path)
+    job = zygote.fork(
+        "io_simulator_job:discover",
+        {"target": target, "model": model},
+        log=tmp_path / "job.log",
+        directory=tmp_path,
+        python_path=[str(Path(__file__).parent), str(ROOT)],
+    )
+    valid, read, prompts = job.ask("discover", limit=60)
+    job.close()
+
+    assert read == keys
+    if keys == ["image"]:
+        assert not valid
+    else:
+        assert len(valid) == 2
+        assert all(keys[0] in data for data in valid)
+        assert all(prompts[:2])
