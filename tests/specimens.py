@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 BUILTIN = "vllm.v1.sample.logits_processor"
 REFERENCE = ROOT / "reference_plugins" / "logits_batch"
 REFERENCE_SLOT = ROOT / "reference_plugins" / "logits_slot"
+REFERENCE_IO = ROOT / "reference_plugins" / "io_processor"
 
 _PLUGIN = re.compile(r"^class (\w+)\((?:\w+, )*\w*LogitsProcessor\):", re.MULTILINE)
+_IO_PLUGIN = re.compile(r"^class (\w+)\(IOProcessor\b", re.MULTILINE)
 
 
 def correct() -> list[Specimen]:
@@ -32,6 +34,21 @@ def references() -> list[Specimen]:
 def slot_references() -> list[Specimen]:
     """Return the reference plugins for Model Runner V2."""
     return _references(REFERENCE_SLOT)
+
+
+def io_references() -> list[Specimen]:
+    """Return the reference IO processors, once for each generation that they serve."""
+    found = []
+    for profile in sorted(REFERENCE_IO.glob("*.conformance.toml")):
+        path = profile.with_name(profile.name.replace(".conformance.toml", ".py"))
+        source = path.read_text(encoding="utf-8")
+        served = ["io/data", "io/request"] if "def parse_request" in source else ["io/data"]
+        found += [
+            Specimen(f"{path}:{name}", None, _section(profile, "io-processor"), of=generation)
+            for name in _IO_PLUGIN.findall(source)
+            for generation in served
+        ]
+    return found
 
 
 def _references(folder: Path) -> list[Specimen]:
@@ -67,6 +84,6 @@ def _documented() -> list[Specimen]:
     ]
 
 
-def _section(path: Path) -> dict[str, object]:
-    section: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))["logits-processor"]
+def _section(path: Path, name: str = "logits-processor") -> dict[str, object]:
+    section: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))[name]
     return section

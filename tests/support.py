@@ -25,6 +25,16 @@ DEFECTIVE = FIXTURES / "defective" / "logits_batch"
 UNUSUAL = FIXTURES / "unusual" / "logits_batch"
 DEFECTIVE_SLOT = FIXTURES / "defective" / "logits_slot"
 UNUSUAL_SLOT = FIXTURES / "unusual" / "logits_slot"
+DEFECTIVE_IO = tuple(FIXTURES / "defective" / name for name in ("io_data", "io_request"))
+UNUSUAL_IO = tuple(FIXTURES / "unusual" / name for name in ("io_data", "io_request"))
+
+#: Generations by the folder of their galleries.
+GENERATIONS = {
+    "logits_batch": "logits/batch",
+    "logits_slot": "logits/slot",
+    "io_data": "io/data",
+    "io_request": "io/request",
+}
 
 
 @attrs.frozen
@@ -37,6 +47,7 @@ class Specimen:
     kind: str = ""  #: what sort of processor it is
     evidence: Evidence = Evidence.SIMULATOR  #: the cheapest that shows its fault
     advice: tuple[str, ...] = ()  #: each SHOULD that it breaks knowingly
+    of: str | None = None  #: the generation, where the folder does not tell
 
     @property
     def name(self) -> str:
@@ -46,12 +57,25 @@ class Specimen:
     @property
     def generation(self) -> str:
         """The generation whose gallery it is in."""
-        return "logits/slot" if "logits_slot" in self.target else "logits/batch"
+        if self.of is not None:
+            return self.of
+        folder = Path(self.target.partition(":")[0]).parent.name
+        return GENERATIONS.get(folder, "logits/batch")
+
+    @property
+    def section(self) -> str:
+        """The section of a profile that is about it."""
+        return section_of(self.generation)
 
     @property
     def label(self) -> str:
         """The class, and whether the harness has to find out how it is switched on."""
         return self.target.rpartition(":")[2] + ("" if self.profile else "-discovered")
+
+
+def section_of(generation: str) -> str:
+    """Return the section of a profile that is about a generation."""
+    return "io-processor" if generation.startswith("io/") else "logits-processor"
 
 
 def gallery(folder: Path) -> list[Specimen]:
@@ -62,7 +86,7 @@ def gallery(folder: Path) -> list[Specimen]:
         profile = entry.get("profile", {})
         if isinstance(profile, str):
             document = tomllib.loads((folder / profile).read_text(encoding="utf-8"))
-            profile = document["logits-processor"]
+            profile = document[section_of(GENERATIONS[folder.name])]
         target = f"{folder / entry['file']}:{entry['class']}"
         specimens.append(
             Specimen(
@@ -90,7 +114,7 @@ def certify(
 ) -> dict[str, RuleResult]:
     """Certify one plugin and return its results by rule."""
     profile = folder / "profile.toml"
-    profile.write_text(as_toml(specimen.profile), encoding="utf-8")
+    profile.write_text(as_toml(specimen.profile, specimen.section), encoding="utf-8")
     settings = Settings(
         targets=(specimen.target,),
         profile=str(profile),
@@ -110,10 +134,10 @@ def certify(
         return {check.rule: certification.run(check) for check in checks}
 
 
-def as_toml(section: Mapping[str, Any]) -> str:
-    """Return a ``[logits-processor]`` section as TOML."""
+def as_toml(section: Mapping[str, Any], name: str = "logits-processor") -> str:
+    """Return a section of a profile as TOML."""
     lines = [f"{key} = {_value(value)}" for key, value in section.items()]
-    return "\n".join(["[logits-processor]", *lines]) + "\n"
+    return "\n".join([f"[{name}]", *lines]) + "\n"
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
