@@ -93,7 +93,8 @@ def test_defects_can_be_linked(generation: Generation) -> None:
     specimens = reference.gallery(generation)
     defects = {one for rule in generation.rules for one in reference.resembled(rule, specimens)}
 
-    assert defects
+    # Of an interface that no vLLM has nobody's plugin was ever broken.
+    assert defects or generation.name == "hook/rfc"
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+|@[0-9a-f]{7,40})", one) for one in defects)
 
 

@@ -161,7 +161,7 @@ def text(
 
 
 def _folder(generation: Generation) -> str:
-    return generation.suite.split(".")[1]
+    return generation.name.replace("/", "_")
 
 
 def _fault(path: Path) -> str:

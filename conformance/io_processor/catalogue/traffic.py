@@ -111,6 +111,7 @@ THREADS = Rule(
         ),
     ),
     hint="Use local variables, not attributes, threading.local or contextvars.",
+    resembles=("torchgeo/terratorch#1190",),
 )
 
 WAITING = Rule(
