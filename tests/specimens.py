@@ -16,6 +16,7 @@ BUILTIN = "vllm.v1.sample.logits_processor"
 REFERENCE = ROOT / "reference_plugins" / "logits_batch"
 REFERENCE_SLOT = ROOT / "reference_plugins" / "logits_slot"
 REFERENCE_IO = ROOT / "reference_plugins" / "io_processor"
+REFERENCE_HOOK = ROOT / "reference_plugins" / "classifier_hook" / "hooks"
 
 _PLUGIN = re.compile(r"^class (\w+)\((?:\w+, )*\w*LogitsProcessor\):", re.MULTILINE)
 _IO_PLUGIN = re.compile(r"^class (\w+)\(IOProcessor\b", re.MULTILINE)
@@ -49,6 +50,15 @@ def io_references() -> list[Specimen]:
             for generation in served
         ]
     return found
+
+
+def hook_references() -> list[Specimen]:
+    """Return the reference hooks that need no service."""
+    profile = _section(REFERENCE_HOOK / "blocker.conformance.toml", "classifier-hook")
+    return [
+        Specimen(f"{REFERENCE_HOOK / 'annotator.py'}:PatternAnnotator", None, {}, of="hook/rfc"),
+        Specimen(f"{REFERENCE_HOOK / 'blocker.py'}:PiiBlocker", None, profile, of="hook/rfc"),
+    ]
 
 
 def _references(folder: Path) -> list[Specimen]:

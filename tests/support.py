@@ -27,6 +27,8 @@ DEFECTIVE_SLOT = FIXTURES / "defective" / "logits_slot"
 UNUSUAL_SLOT = FIXTURES / "unusual" / "logits_slot"
 DEFECTIVE_IO = tuple(FIXTURES / "defective" / name for name in ("io_data", "io_request"))
 UNUSUAL_IO = tuple(FIXTURES / "unusual" / name for name in ("io_data", "io_request"))
+DEFECTIVE_HOOK = FIXTURES / "defective" / "hook_rfc"
+UNUSUAL_HOOK = FIXTURES / "unusual" / "hook_rfc"
 
 #: Generations by the folder of their galleries.
 GENERATIONS = {
@@ -34,7 +36,11 @@ GENERATIONS = {
     "logits_slot": "logits/slot",
     "io_data": "io/data",
     "io_request": "io/request",
+    "hook_rfc": "hook/rfc",
 }
+
+#: Sections of profiles by the interface of a generation.
+SECTIONS = {"logits": "logits-processor", "io": "io-processor", "hook": "classifier-hook"}
 
 
 @attrs.frozen
@@ -75,7 +81,7 @@ class Specimen:
 
 def section_of(generation: str) -> str:
     """Return the section of a profile that is about a generation."""
-    return "io-processor" if generation.startswith("io/") else "logits-processor"
+    return SECTIONS[generation.partition("/")[0]]
 
 
 def gallery(folder: Path) -> list[Specimen]:

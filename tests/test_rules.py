@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
     from conformance.rules import Generation
 
-RULES = list(
-    dict.fromkeys(rule for generation in all_generations() for rule in generation.rules)
-)
+RULES = list(dict.fromkeys(rule for generation in all_generations() for rule in generation.rules))
 
 # Runs a module as a user would, and tells which of the heavy packages it imported.
 WATCH = """

@@ -29,9 +29,11 @@ async def _score(_: object) -> dict[str, Any]:
     return {}
 
 
+_NAME = "a hook"
+
 #: What stands for the others while one attribute is looked at.
 _GOOD: dict[str, Any] = {
-    "name": "a hook",
+    "name": _NAME,
     "blocking": False,
     "timeout_ms": 100,
     "score": _score,
@@ -60,8 +62,9 @@ def trouble(bench: Bench, attribute: str) -> str | None:
     try:
         registry.checked(_Seen(hook, attribute))
     except registry.HookRefused as refused:
-        label = f"{__name__}._Seen"
-        return re.sub(re.escape(label), bench.cls.__qualname__, str(refused))
+        own = bench.cls.__qualname__
+        said = str(refused).replace(f"{__name__}._Seen", own).replace(f"hook {_NAME!r}", own)
+        return re.sub(r" at 0x[0-9a-f]+", "", said)
     return None
 
 
@@ -77,22 +80,30 @@ def about(attribute: str) -> Callable[[Trial], Finding]:
 
 
 def made(trial: Trial) -> Finding:
-    """The runtime takes the hook, made outside an event loop, more than once."""
+    """The hook can be made outside an event loop, more than once."""
     bench = trial.bench
     for _ in range(2):
         bench.make()
     return passed(2, 2)
 
 
+def named(trial: Trial) -> Finding:
+    """The name is one that the runtime takes, and the same for two instances."""
+    bench = trial.bench
+    if why := trouble(bench, "name"):
+        return failed(why)
+    one, other = bench.make().name, bench.make().name
+    if one != other:
+        return failed(f"two instances, made alike, have the names {one!r} and {other!r}")
+    return passed(2, 2)
+
+
 def constant(trial: Trial) -> Finding:
-    """Attributes are the same before and after calls, and for two instances."""
+    """Attributes are the same before and after calls."""
     bench = trial.bench
     hook = bench.make()
     before = _read(hook)
-    if (other := _read(bench.make())) != before:
-        return failed(f"two instances say {before} and {other} of themselves")
-    for text in bench.texts:
-        bench.call(text, hook)
+    bench.row(hook, bench.texts)
     if (after := _read(hook)) != before:
         return failed(f"before it scored the hook said {before} of itself, afterwards {after}")
     return passed(len(bench.texts), len(bench.texts))

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.classifier_hook.calls import Call, one, run
+from conformance.classifier_hook.calls import Call, one, row, run
 from conformance.comparison import unsteady
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
 
     from conformance.comparison import Place
 
@@ -25,8 +27,22 @@ TEXTS = (
     "1 2 3 4 5",
 )
 
-#: How often the same completion is scored to find what differs from one time to the next.
+#: How often the same completion is scored to find what differs from one time to the next, and
+#: of how many texts.
 TIMES = 3
+STEADY = 3
+
+#: Seconds beyond its own timeout for which a call is waited for: only one that never ends is late.
+PATIENCE = 5.0
+
+#: Seconds for what a run does besides one call that takes long.
+RUN = 3.0
+
+#: The longest timeout that is waited for, and that of a hook that says none.
+LONGEST, TIMEOUT = 60.0, 1.0
+
+#: A token that ends an answer, and is not in its text.
+END = 2
 
 
 class ConstructorRaised(Exception):
@@ -54,12 +70,14 @@ class Bench:
     """One class, and what it scores."""
 
     cls: type[Any]
+    arguments: Mapping[str, Any]
     allowed: tuple[str, ...]
     blocked: tuple[str, ...]
     origin: str | None  #: of the profile
     seed: int
     _alone: dict[tuple[int, str], Call] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
+    _patience: float | None = None
 
     @classmethod
     def open(
@@ -79,7 +97,12 @@ class Bench:
                         f"profile {origin}: [classifier-hook] {key} must hold texts, not {text!r}."
                     )
         return cls(
-            hook, tuple(section.get("allowed", ())), tuple(section.get("blocked", ())), origin, seed
+            hook,
+            section.get("arguments", {}),
+            tuple(section.get("allowed", ())),
+            tuple(section.get("blocked", ())),
+            origin,
+            seed,
         )
 
     @property
@@ -87,10 +110,22 @@ class Bench:
         """Everything ordinary that is scored, each once."""
         return tuple(dict.fromkeys((*self.allowed, *self.blocked, *TEXTS)))
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which a call is said never to end."""
+        if self._patience is None:
+            timeout: Any = None
+            with suppress(Exception):  # a property may raise; a rule of its own is about that
+                timeout = self.make().timeout_ms
+            usable = isinstance(timeout, int) and timeout > 0
+            self._patience = PATIENCE + (min(timeout / 1000, LONGEST) if usable else TIMEOUT)
+        return self._patience
+
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
         return {
             "origin": self.origin or "none",
+            "arguments": dict(self.arguments),
             "allowed": list(self.allowed),
             "blocked": list(self.blocked),
         }
@@ -105,31 +140,43 @@ class Bench:
         """
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
-                return self.cls()
+                return self.cls(**self.arguments)
         except Exception as error:
             raise ConstructorRaised(f"{type(error).__name__}: {error}") from error
 
     def context(self, text: str, *, request_id: str = "id-0", **changes: Any) -> Any:  # noqa: ANN401
         """Return the context of a completion."""
-        tokens = tuple(ord(c) % 500 for c in text[:512])
         fields = {
             "request_id": request_id,
             "prompt": "Say something.",
             "generated_text": text,
             "finish_reason": "stop",
-            "prompt_token_ids": (1, 2, 3),
-            "output_token_ids": tokens,
+            "prompt_token_ids": (1, 3, 4),
+            "output_token_ids": (*(ord(c) % 500 + END + 1 for c in text[:512]), END),
             **changes,
         }
         return runtime("contract").ScoringContext(**fields)
 
-    def call(self, text: str, hook: Any = None, **changes: Any) -> Call:  # noqa: ANN401
-        """Score one text with a fresh instance, or with a given one."""
-        mine = self.make() if hook is None else hook
-        found: Call = run(one(mine, self.context(text, **changes)))
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
+        """Run a coroutine, in which one call may take all the time it has, on a loop of its own."""
+        return run(main, self.patience + RUN)
+
+    def call(self, text: str, *, slowly: bool = False, **changes: Any) -> Call:  # noqa: ANN401
+        """Score one text with a fresh instance."""
+        context = self.context(text, **changes)
+        found: Call = self.run(one(self.make(), context, self.patience, slowly=slowly))
         return found
 
-    def alone(self, index: int, request_id: str) -> Call:
+    def row(self, hook: Any, texts: Iterable[str], ids: Iterable[str] = ()) -> list[Call]:  # noqa: ANN401
+        """Score several texts, one after the other, with one instance on one event loop."""
+        named = zip_longest(texts, ids, fillvalue="id-0")
+        contexts = [self.context(text, request_id=name) for text, name in named]
+        found: list[Call] = run(
+            row(hook, contexts, self.patience), (len(contexts) + 1) * self.patience
+        )
+        return found
+
+    def alone(self, index: int, request_id: str = "id-0") -> Call:
         """Return what a fresh instance says of one of the texts when it scores nothing else."""
         key = (index, request_id)
         if key not in self._alone:
@@ -137,12 +184,16 @@ class Bench:
         return self._alone[key]
 
     def unsteady(self) -> frozenset[Place]:
-        """Return the places of scores that differ from one time to the next."""
+        """Return the places of scores that differ from one time to the next.
+
+        One time is slower than the others: how long a call took is no score of its text.
+        """
         if self._unsteady is None:
             found: frozenset[Place] = frozenset()
-            for index in range(min(TIMES, len(self.texts))):
-                calls = [self.call(self.texts[index]) for _ in range(TIMES)]
-                if not any(call.error for call in calls):
+            for text in self.texts[:STEADY]:
+                calls = [self.call(text) for _ in range(TIMES)]
+                calls.append(self.call(text, slowly=True))
+                if all(call.good for call in calls):
                     found |= unsteady(plain(call.value) for call in calls)
             self._unsteady = found
         return self._unsteady

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.classifier_hook.stretches import Stretches
+from conformance.comparison import first_line
 from conformance.interruption import PluginHung, limited
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from conformance.classifier_hook.traffic import Arrival
 
@@ -29,6 +31,9 @@ ENDS = 1.0
 
 #: Seconds for which tasks, and threads, that a run leaves behind are waited for.
 TASKS_END, THREADS_END = 0.1, 2.0
+
+#: What is said of a call that is not over in all its time.
+NEVER = "never got its scores"
 
 _THREADS = "classifier hook"
 
@@ -54,10 +59,16 @@ class Call:
     def trouble(self) -> str:
         """Say why there are no scores."""
         if not self.ended:
-            return "never got its scores"
+            return NEVER
         if self.cancelled:
             return "was cancelled"
-        return f"raised {type(self.error).__name__}: {self.error}"
+        assert self.error is not None
+        return f"raised {said(self.error)}"
+
+
+def said(error: BaseException) -> str:
+    """Return an exception as part of a sentence that is the same every time."""
+    return f"{type(error).__name__}: {first_line(re.sub(r' at 0x[0-9a-f]+', '', str(error)))}"
 
 
 class HookExited(Exception):
@@ -148,26 +159,53 @@ async def cancelled(
     """
     before = asyncio.all_tasks()
     wait, more = point
-    there = asyncio.Event()
-    stretches = Stretches(hook.score(context), stop=wait, stopped=there.set)
+    gone = asyncio.Event()
+    times: list[float] = []
+    answers: list[asyncio.Future[Any]] = []
+    stretches = Stretches(hook.score(context), stop=wait)
     task = asyncio.create_task(stretches.run())
-    arrives = asyncio.create_task(there.wait())
-    await asyncio.wait({task, arrives}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-    await turns(more)
-    if task.done() or not there.is_set():
-        arrives.cancel()
-        task.cancel()
-        await asyncio.wait({task, arrives}, timeout=ENDS)
-        return None
-    started = time.perf_counter()
-    task.cancel()
+
+    def cancel(more: int) -> None:
+        if more:
+            task.get_loop().call_soon(cancel, more - 1)
+        elif not task.done():
+            answers.extend(_answers(stretches.coroutine))
+            task.add_done_callback(lambda _: times.append(time.perf_counter()))
+            times.append(time.perf_counter())
+            task.cancel()
+            gone.set()
+
+    # Not within the step that waits: it has not given way yet.
+    stretches.stopped = lambda: task.get_loop().call_soon(cancel, more)
+    waiting = asyncio.create_task(gone.wait())
+    await asyncio.wait({task, waiting}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait({task}, timeout=ENDS)
-    seconds = time.perf_counter() - started
-    if not task.done():
-        return Call(ended=False, seconds=seconds)
+    waiting.cancel()
     await turns(TURNS)
+    if not gone.is_set():
+        task.cancel()
+        return None
+    if not task.done():
+        return Call(ended=False)
     left = len(asyncio.all_tasks() - before)
-    return attrs.evolve(_told(task), seconds=seconds, left=left)
+    if any(answer.done() and not answer.cancelled() for answer in answers):
+        return Call(cancelled=True, left=left)
+    return attrs.evolve(_told(task), seconds=times[1] - times[0], left=left)
+
+
+def _answers(coroutine: Any) -> Iterator[asyncio.Future[Any]]:  # noqa: ANN401 - what awaits
+    """Yield what ``asyncio.wait_for`` waits for, within a coroutine.
+
+    Until Python 3.12 it prefers an answer of the same moment to a cancellation, for which no hook
+    can be blamed.
+    """
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is not None and frame.f_code is asyncio.wait_for.__code__:
+            answer = frame.f_locals.get("fut")
+            if asyncio.isfuture(answer):
+                yield answer
+        coroutine = getattr(coroutine, "cr_await", None)
 
 
 async def many(
@@ -189,7 +227,6 @@ def begun(hook: Any, context: Any, leaves: int) -> asyncio.Task[Any]:  # noqa: A
     """Begin a call that is cancelled at one of its waits, the first being 1, or at none for 0."""
     stretches = Stretches(hook.score(context), stop=leaves)
     task = asyncio.create_task(_copied(stretches))
-    # Not within the step that waits: it has not given way yet.
     stretches.stopped = lambda: task.get_loop().call_soon(task.cancel)
     return task
 

@@ -43,15 +43,17 @@ class Stretches:
         iterator = self.coroutine.__await__()
         pauses = _Pauses() if self.slowly else None
         while True:
-            before = _clocks()
+            before = clocks()
             try:
                 with in_call("score"):
-                    sys.setprofile(pauses)
+                    if pauses is not None:
+                        sys.setprofile(pauses)
                     waits_for = iterator.send(value) if error is None else iterator.throw(error)
             except StopIteration as end:
                 return end.value
             finally:
-                sys.setprofile(None)
+                if pauses is not None:
+                    sys.setprofile(None)
                 self._measure(before)
             self.waits += 1
             if self.waits == self.stop and self.stopped is not None:
@@ -65,7 +67,7 @@ class Stretches:
                 error = caught
 
     def _measure(self, before: tuple[float, float, float]) -> None:
-        wall, worked, delayed = (now - then for now, then in zip(_clocks(), before, strict=True))
+        wall, worked, delayed = (now - then for now, then in zip(clocks(), before, strict=True))
         self.waited = max(self.waited, wall - worked - delayed)
         self.worked = max(self.worked, worked)
 
@@ -86,7 +88,7 @@ class _Pauses:
         return self.left >= 0
 
 
-def _clocks() -> tuple[float, float, float]:
+def clocks() -> tuple[float, float, float]:
     """Return seconds: of the clock, of work by this thread, and of its waiting for a processor."""
     return time.perf_counter(), time.thread_time(), _delayed()
 

@@ -36,10 +36,11 @@ def meant(cls: type) -> bool:
 
 def _tells(cls: type) -> bool:
     """Tell whether a class says of itself what hooks say, on the class or in its constructor."""
-    names = set(dir(cls)) | set(getattr(cls, "__annotations__", {}))
-    constructor = getattr(vars(cls).get("__init__"), "__code__", None)
-    if constructor is not None:
-        names |= set(constructor.co_names)  # what it assigns to
+    names = set(dir(cls))
+    for each in cls.__mro__:
+        names |= set(vars(each).get("__annotations__", {}))
+        constructor = getattr(vars(each).get("__init__"), "__code__", None)
+        names |= set(getattr(constructor, "co_names", ()))  # what it assigns to
     return any(name in names for name in _TELLING)
 
 
@@ -70,7 +71,7 @@ def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple
 
     del model
     try:
-        section = {"allowed": counterexample["allowed"], "blocked": counterexample["blocked"]}
+        section = {key: counterexample[key] for key in ("arguments", "allowed", "blocked")}
         bench = Bench.open(cls, section, origin="replay", seed=counterexample["seed"])
         result = Trial(bench, Budget.STANDARD).check(counterexample["rule"])
     except (LookupError, TypeError, UsageError) as error:

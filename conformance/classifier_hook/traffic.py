@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-#: Calls in a history.
+#: Calls in a history; turns of the event loop between two; waits of one at which it may leave.
 MOST = 4
-MOST_MOVES = 8
+TURNS = 3
+WAITS = 3
 
 
 @attrs.frozen
-class Move:
-    """A call begins, or is cancelled; then the event loop turns so many times."""
+class Arrival:
+    """A call begins; then the event loop turns so many times."""
 
-    call: int
-    leaves: bool = False
+    text: int  #: which text is scored
     turns: int = 0
+    leaves: int = 0  #: at which of its waits it is cancelled, the first being 1; 0 for at none
 
 
 @attrs.frozen
@@ -38,48 +39,27 @@ class Shape:
 
 @attrs.frozen
 class History:
-    """What is scored, by index into the texts, and when."""
+    """What is scored, and when; the last call is never cancelled."""
 
-    texts: tuple[int, ...]
-    moves: tuple[Move, ...]
+    arrivals: tuple[Arrival, ...]
     same_ids: bool
 
     @property
     def size(self) -> int:
         """How much there is to read."""
-        turns = sum(move.turns for move in self.moves)
-        return 8 * len(self.texts) + 4 * len(self.moves) + turns + sum(self.texts)
+        return sum(8 + a.text + a.turns + 4 * a.leaves for a in self.arrivals)
 
-    def left(self) -> frozenset[int]:
-        """Return the calls that are cancelled."""
-        return frozenset(move.call for move in self.moves if move.leaves)
+    def ids(self) -> list[str]:
+        """Return the request id of each call."""
+        return ["id" if self.same_ids else f"id-{call}" for call in range(len(self.arrivals))]
 
 
 def strategy(shape: Shape, texts: int) -> SearchStrategy[History]:
     """Return histories of a shape over so many texts."""
-    scored = st.lists(st.integers(0, texts - 1), min_size=2, max_size=MOST)
-    moves = st.lists(
-        st.builds(
-            Move,
-            st.integers(0, MOST - 1),
-            st.booleans() if shape.leaving else st.just(value=False),
-            st.integers(0, 3) if shape.overlapping else st.just(0),
-        ),
-        max_size=MOST_MOVES,
-    )
-    return st.builds(lambda t, m: _history(shape, t, m), scored, moves)
-
-
-def _history(shape: Shape, texts: list[int], moves: list[Move]) -> History:
-    known = [move for move in moves if move.call < len(texts)]
-    begun: set[int] = set()
-    kept: list[Move] = []
-    for move in known:
-        if move.call in begun or not move.leaves:
-            if move.call not in begun or move.leaves:
-                kept.append(move)
-            begun.add(move.call)
-    # The last call stays: something must be there to compare.
-    kept = [move for move in kept if not (move.leaves and move.call == len(texts) - 1)]
-    kept += [Move(call) for call in range(len(texts)) if call not in begun]
-    return History(tuple(texts), tuple(kept), shape.same_ids)
+    text = st.integers(0, texts - 1)
+    turns = st.integers(0, TURNS) if shape.overlapping else st.just(0)
+    stays = st.builds(Arrival, text, turns)
+    leaves = st.integers(0, WAITS) if shape.leaving else st.just(0)
+    others = st.lists(st.builds(Arrival, text, turns, leaves), min_size=1, max_size=MOST - 1)
+    # Somebody must be there to compare.
+    return st.builds(lambda some, last: History((*some, last), shape.same_ids), others, stays)

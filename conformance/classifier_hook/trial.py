@@ -11,7 +11,7 @@ import attrs
 from conformance.classifier_hook import attributes, isolation, scoring, timing
 from conformance.classifier_hook.bench import ConstructorRaised
 from conformance.classifier_hook.calls import HookExited
-from conformance.findings import Finding, failed
+from conformance.findings import Finding, failed, passed
 from conformance.interruption import PluginHung
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict, must_wait
@@ -31,13 +31,15 @@ def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
 
 
 def _survives(trial: Trial) -> Finding:
-    """Everything else has been through the hook by now."""
-    return Finding(Verdict.PASS, trial.asked, trial.asked)
+    """All that the other rules do with the hook ends."""
+    count = sum(trial.find(rule).examples for rule in CHECKS if rule != SURVIVES)
+    return trial.obstacle(SURVIVES) or passed(count, count)
 
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "CH-01": attributes.made,
     **{rule: attributes.about(name) for name, rule in attributes.RULE_OF.items()},
+    "CH-02": attributes.named,
     "CH-07": attributes.constant,
     "CH-10": scoring.json_values,
     "CH-11": scoring.allows,
@@ -66,7 +68,9 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
 #: What must be right before anything can be scored, nearest to the cause first.
 _BASIC: tuple[tuple[str, Callable[[Bench], str | None]], ...] = (
     ("CH-05", lambda bench: attributes.trouble(bench, "score")),
+    ("CH-22", timing.endless),
     ("CH-17", scoring.changes),
+    ("CH-16", scoring.needs),
     ("CH-15", scoring.raises),
     ("CH-10", scoring.invalid),
 )
@@ -84,6 +88,7 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "CH-31": ("CH-30",),
     "CH-32": ("CH-30", "CH-31"),
     "CH-33": ("CH-30", "CH-31"),
+    "CH-36": ("CH-30", "CH-31"),
 }
 
 #: Rules that compare scores.
@@ -96,7 +101,6 @@ class Trial:
 
     bench: Bench
     budget: Budget
-    asked: int = 0  #: rules that have been asked for
     _findings: dict[str, Finding] = attrs.field(factory=dict)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = None
@@ -106,7 +110,6 @@ class Trial:
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
         started = time.perf_counter()
-        self.asked += 1
         finding = self.find(rule)
         return RuleResult(
             rule=rule,
@@ -137,6 +140,14 @@ class Trial:
                 self._obstacle = (LOADS, f"making an instance without arguments raised {error}")
             except (PluginHung, HookExited) as error:
                 self._obstacle = (SURVIVES, str(error))
+        found = self.obstacle(rule)
+        assert found is not None
+        return found
+
+    def obstacle(self, rule: str) -> Finding | None:
+        """Return what a rule is where nothing can be scored, or None where it can."""
+        if self._obstacle is None:
+            return None
         owner, message = self._obstacle
         if rule == owner:
             return failed(message)
@@ -150,8 +161,8 @@ class Trial:
             if owner not in (None, rule):
                 before.insert(0, owner)
         for other in before:
-            if self.find(other).verdict is Verdict.FAIL:
-                return Finding(Verdict.NOT_VERIFIED, message=must_wait([other]))
+            if (found := self.find(other)).verdict is Verdict.FAIL:
+                return Finding(Verdict.NOT_VERIFIED, message=must_wait([other], found.message))
         if rule in _COMPARING and () in self.bench.unsteady():
             return Finding(Verdict.NOT_VERIFIED, message=must_wait([STEADY]))
         return None
@@ -170,6 +181,7 @@ class Trial:
             "seed": self.bench.seed,
             "allowed": list(self.bench.allowed),
             "blocked": list(self.bench.blocked),
+            "arguments": dict(self.bench.arguments),
             "parameters": [],
             "invalid": [],
         }

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 EXAMPLES = {Budget.QUICK: 8, Budget.STANDARD: 20, Budget.DEEP: 100}
 SHRINK_EXAMPLES = {Budget.QUICK: 60, Budget.STANDARD: 150, Budget.DEEP: 600}
 
+#: Data of which every two are served one after the other, offline.
+MOST_OFFLINE = 6
+
 SEQUENCE = traffic.Shape("sequence", "IO-26", overlapping=False)
 INTERLEAVED = traffic.Shape("interleaved", "IO-27")
 SAME_IDS = traffic.Shape("same-ids", "IO-28", same_ids=True)
@@ -239,11 +242,12 @@ def without_ids(trial: Trial) -> Finding:
     if not tells_apart(bench):
         return Finding(Verdict.NOT_VERIFIED, message="every valid request gets the same answer")
     stock = bench.stock
-    alone = [bench.try_offline(data)[0] for data in stock.valid]
+    few = range(min(len(stock.valid), MOST_OFFLINE))
+    alone = [bench.try_offline(stock.valid[index])[0] for index in few]
     count = 0
     for failing in (False, True):
-        for first in range(len(stock.valid)):
-            for second in range(len(stock.valid)):
+        for first in few:
+            for second in few:
                 plugin = bench.make()
                 bench.ask_offline(plugin, stock.valid[first], failing=failing)
                 got = bench.ask_offline(plugin, stock.valid[second])

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every defective hook fails by the rule that is about its fault."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from support import DEFECTIVE_HOOK, certify, gallery
+
+from conformance.classifier_hook.catalogue import RULES
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+KINDS = {"keyword", "model", "remote", "store"}
+
+SPECIMENS = gallery(DEFECTIVE_HOOK)
+
+
+@pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda specimen: specimen.name)
+def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A defective hook fails by its rule's id, with a sentence that is the same every time."""
+    assert specimen.rule is not None
+    result = certify(zygote, specimen, tmp_path, rules={specimen.rule})[specimen.rule]
+
+    assert result.verdict is Verdict.FAIL, result.message
+    assert result.message
+    assert not re.search(r"0x[0-9a-f]{6}", result.message)
+    assert result.counterexample is not None
+    assert result.counterexample["kind"] == "check"
+
+
+#: A hook of each part of the catalogue, whose fault is in the way of nothing else.
+ALONE = (
+    "names_each_instance",
+    "prolongs_its_timeout",
+    "misses_capitals",
+    "divides_by_words",
+    "numbers_requests",
+    "says_how_long_it_took",
+    "searches_quadratically",
+    "swallows_cancellation",
+    "shields_its_request",
+    "keeps_context_on_self",
+    "files_by_request_id",
+    "counts_calls_in_progress",
+    "returns_one_dict",
+    "caches_every_text",
+    "limits_calls_of_one_loop",
+)
+
+
+@pytest.mark.parametrize(
+    "specimen", [s for s in SPECIMENS if s.name in ALONE], ids=lambda specimen: specimen.name
+)
+def test_dies_by_no_other_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """One fault is one failure, and whatever cannot be judged beside it says so."""
+    results = certify(zygote, specimen, tmp_path)
+
+    assert [r.rule for r in results.values() if r.verdict is Verdict.FAIL] == [specimen.rule]
+    assert Verdict.ERROR not in {result.verdict for result in results.values()}
+
+
+def test_every_rule_has_a_defective_hook() -> None:
+    """No rule is without a hook that it catches, and no kind of hook is left out."""
+    assert {specimen.rule for specimen in SPECIMENS} == {rule.id for rule in RULES}
+    assert {specimen.kind for specimen in SPECIMENS} == KINDS
+    assert set(ALONE) <= {specimen.name for specimen in SPECIMENS}
