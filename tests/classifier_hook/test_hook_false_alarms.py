@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
-#: A hook whose service is named, as an operator would name it.
+#: A hook whose service is named, as an operator would name it.  It has a connection for each call:
+#: httpcore 1.0.9 loses those for which calls were queued that are cancelled together.
 REMOTE = """\
 from reference_plugins.classifier_hook.hooks.remote import RemoteClassifier
 
 
 class Remote(RemoteClassifier):
     def __init__(self):
-        super().__init__({url!r}, blocking=True, timeout_ms=5000)
+        super().__init__({url!r}, blocking=True, timeout_ms=5000, connections=128)
 """
 
 
@@ -50,6 +51,7 @@ def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -
     _passes(zygote, specimen, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_hook_with_a_service_passes_everything(zygote: Zygote, tmp_path: Path) -> None:
     """Calls that are cancelled, and calls of thousands, go to a service over real connections."""
     profile = {"allowed": ["The weather is fine today."], "blocked": ["A forbidden word."]}

@@ -59,18 +59,21 @@ RULES = (
     Rule(
         id="CH-35",
         title="Scored completions are forgotten",
-        statement="After ten thousand calls the hook holds nothing of them.",
+        statement=(
+            "The hook holds no context of a call that is long over, and after ten thousand calls "
+            "it does not grow any more."
+        ),
         level=Level.MUST,
         section=SECTION,
         sources=(_ONE,),
-        hint="Look for lists and dictionaries that calls add to, and for unbounded caches.",
+        hint="Look for lists and dictionaries that calls add to; a cache may have 8,000 entries.",
     ),
     Rule(
         id="CH-36",
         title="A hook may be used on another event loop",
         statement=(
             "A hook that was used on one event loop scores on the next one, as after a restart of "
-            "an engine in the same program."
+            "an engine in the same program, also when several calls are made at once."
         ),
         level=Level.SHOULD,
         section=SECTION,

@@ -48,7 +48,7 @@ RULES = (
     Rule(
         id="CH-13",
         title="A replacement is a text",
-        statement="'replacement', where a hook that blocks gives one, is a non-empty str.",
+        statement="'replacement', where a hook that blocks gives one, is a non-empty str, or None.",
         level=Level.MUST,
         section=SECTION,
         sources=(
@@ -85,8 +85,8 @@ RULES = (
         id="CH-16",
         title="Every context is taken",
         statement=(
-            "With and without logprobs, extra fields and metadata, for every finish reason and "
-            "every completion of a request, the hook gives scores."
+            "With and without logprobs, extra fields and metadata, for every finish reason, every "
+            "request id and every completion of a request, the hook gives scores."
         ),
         level=Level.MUST,
         section=SECTION,

@@ -27,7 +27,10 @@ RULES = (
     Rule(
         id="CH-21",
         title="Little work is done on the event loop",
-        statement="score never computes on the event loop for more than 50 ms at a time.",
+        statement=(
+            "score never computes on the event loop for more than 50 ms at a time, also for texts "
+            "of 100,000 characters."
+        ),
         level=Level.SHOULD,
         section=SECTION,
         sources=(ASYNC,),
@@ -62,7 +65,7 @@ RULES = (
         title="Nothing is left behind",
         statement=(
             "When a call has ended, whether by itself or by cancellation, none of its tasks is "
-            "still there."
+            "still there; a task that serves all calls is the hook's own."
         ),
         level=Level.MUST,
         section=SECTION,
