@@ -138,7 +138,11 @@ async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False)
 
 async def row(hook: Any, contexts: Sequence[Any], patience: float) -> list[Call]:  # noqa: ANN401
     """Call for one context after the other."""
-    return [await one(hook, context, patience) for context in contexts]
+    calls = []
+    for context in contexts:
+        call = await one(hook, context, patience)
+        calls.append(attrs.evolve(call, value=copy.deepcopy(call.value)))
+    return calls
 
 
 async def cancelled(

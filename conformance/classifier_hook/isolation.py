@@ -269,10 +269,12 @@ def other_loop(trial: Trial) -> Finding:
     bench = trial.bench
     hook = bench.make()
     arrivals = [traffic.Arrival(index) for index in range(len(bench.texts))]
-    contexts = [bench.context(text) for text in bench.texts]
+    contexts = [
+        bench.context(text, request_id=f"id-{index}") for index, text in enumerate(bench.texts)
+    ]
     bench.run(many(hook, contexts, arrivals, bench.patience))
     calls = bench.run(many(hook, contexts, arrivals, bench.patience))
     for index, call in enumerate(calls):
-        if what := _different(call, bench.alone(index), bench):
+        if what := _different(call, bench.alone(index, f"id-{index}"), bench):
             return failed(f"on another event loop {shortened(bench.texts[index])} {what}")
     return passed(len(calls), len(calls))
