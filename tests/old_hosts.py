@@ -30,11 +30,12 @@ def installed() -> tuple[int, ...]:
 def certified(target: str, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """Certify as a user does; return the exit status and the certificate."""
     report = folder / "report"
-    status, _ = run(
+    status, output = run(
         *CLI, "certify", target, "--conformance-report", str(report), *options, folder=folder
     )
-    (path,) = report.glob("*/certificate.json")
-    certificate: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    paths = list(report.glob("*/certificate.json"))
+    assert len(paths) == 1, output
+    certificate: dict[str, Any] = json.loads(paths[0].read_text(encoding="utf-8"))
     return status, certificate
 
 
