@@ -57,7 +57,11 @@ class Untouched:
 
         """
         self._connection.send(errand)
-        return self._connection.recv()
+        answer = self._connection.recv()
+        if answer is None:
+            raise EOFError("the plugin ended the process of an errand")
+        (result,) = answer
+        return result
 
     def close(self) -> None:
         """End the process."""
@@ -76,12 +80,12 @@ def _serve(connection: Connection, plugin: type[Any]) -> None:
             if pid == 0:
                 status = 1
                 try:
-                    connection.send(_function(errand.what)(plugin, errand))
+                    connection.send((_function(errand.what)(plugin, errand),))
                     status = _ANSWERED
                 finally:
                     os._exit(status)
             if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != _ANSWERED:
-                return
+                connection.send(None)  # errands to come are none the worse for it
 
 
 def _function(what: str) -> Callable[[type[Any], Any], Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from conformance import target as targets
 from conformance.counterexample import FIELDS
-from conformance.generations import find_rule
 from conformance.reporting import folder
 from conformance.worker import JobDied
 
@@ -40,7 +39,7 @@ def write(specimen: Specimen, result: RuleResult, place: Path) -> Path:
         "schema": 1,
         "rule": result.rule,
         "target": specimen.target,
-        "generation": find_rule(result.rule)[0].name,
+        "generation": specimen.generation,
         "message": result.message,
         "plugin": {"module": parsed.module, "qualname": parsed.qualname, "root": parsed.root},
         "counterexample": result.counterexample,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 import torch
@@ -63,6 +63,8 @@ def surroundings(model: str) -> Surroundings:
 class Online(Protocol):
     """Serves single requests, several at a time."""
 
+    name: ClassVar[str]  #: as certificates call it
+
     async def serve(
         self,
         plugin: Watched,
@@ -94,6 +96,7 @@ class Offline(Protocol):
 class Served:
     """``POST /pooling`` of the installed vLLM."""
 
+    name: ClassVar[str] = "ServingPooling"
     _serving: Any
     _front: Any
 
@@ -210,6 +213,7 @@ class Batched:
 class Documented:
     """The host that the document describes: hooks are awaited, outputs come as they are ready."""
 
+    name: ClassVar[str] = "the documented host"
     generation: str
     around: Surroundings
 

@@ -165,7 +165,9 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        return {"profile": self.bench.stock.document()} if self._ready else {}
+        host = f"{self.bench.online.name}, without an engine"
+        profile = {"profile": self.bench.stock.document()} if self._ready else {}
+        return {"host_simulator": host, **profile}
 
     def close(self) -> None:
         """End the trial's second process."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process in which nothing has been done with a plugin."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from conformance.untouched import ERRANDS, Untouched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Plugin:
+    calls = 0
+
+
+def _count(plugin: type[Any], _errand: object) -> int:
+    plugin.calls += 1
+    return int(plugin.calls)
+
+
+def _exit(_plugin: type[Any], errand: Any) -> None:  # noqa: ANN401 - any errand
+    os._exit(errand.status)
+
+
+@pytest.fixture
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Untouched]:
+    """A process that knows how to count and how to exit."""
+    monkeypatch.setitem(ERRANDS, "count", _count)
+    monkeypatch.setitem(ERRANDS, "exit", _exit)
+    process = Untouched.fork(_Plugin)
+    yield process
+    process.close()
+
+
+def test_no_errand_feels_another(untouched: Untouched) -> None:
+    """What one did to the class has not happened for the next."""
+    counts = [untouched.run(SimpleNamespace(what="count")) for _ in range(3)]
+    assert counts == [1, 1, 1]
+
+
+@pytest.mark.parametrize("status", [0, 1, 3])
+def test_an_errand_that_exits_is_the_only_one_to_fail(untouched: Untouched, status: int) -> None:
+    """Whoever asked is told, and the next errand is done."""
+    with pytest.raises(EOFError):
+        untouched.run(SimpleNamespace(what="exit", status=status))
+    assert untouched.run(SimpleNamespace(what="count")) == 1
