@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 
 from conformance import __version__
+from conformance.certificate_commands import badge, report, verify
 from conformance.generations import all_generations, find_rule, named
 from conformance.host_command import host
 from conformance.settings import (
@@ -346,35 +347,8 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-@main.command()
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-def badge(directory: Path) -> None:
-    """Write badge.json and badge.svg from the certificates under DIRECTORY."""
-    from conformance.reporting import badge as badges
-    from conformance.reporting import certificate
-
-    for path, document in certificate.under(directory):
-        badges.write(document, path.parent)
-        click.echo(f"{path.parent}: {badges.label(document)} {badges.message(document)}")
-
-
-@main.command()
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-def report(directory: Path) -> int:
-    """Show the certificates under DIRECTORY again."""
-    from conformance.reporting import certificate, summary
-    from conformance.session import status
-
-    console = Console(highlight=False)
-    documents = [document for _, document in certificate.under(directory)]
-    for document in documents:
-        console.print(summary.headline(document))
-        console.print(summary.table(document, width=console.width))
-        console.print()
-    return int(status(documents))
-
-
-main.add_command(host)
+for command in (badge, report, verify, host):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

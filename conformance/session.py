@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from conformance import baseline
@@ -53,6 +54,7 @@ def write_reports(
             settings=settings,
             context=contexts.get(plugin.target, {}),
             seconds=round(time.monotonic() - started, 2),
+            finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             interrupted=interrupted,
         )
         if settings.baseline is not None:

@@ -262,6 +262,16 @@ def digest_of(path: str | None) -> str | None:
     return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
+def import_path(path: str | None) -> str | None:
+    """Return the path of a source file from the folder that it is imported from."""
+    if path is None:
+        return None
+    root = Path(path).parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return Path(path).relative_to(root).as_posix()
+
+
 def find_source(target: Target) -> str | None:
     """Find the source file of a target without importing it."""
     if target.root:

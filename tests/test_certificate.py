@@ -43,6 +43,7 @@ def test_the_fields_that_others_rely_on_are_there() -> None:
         "generation": "logits/batch",
         "version": "1.2.3",
         "digest": PLUGIN.digest,
+        "source": "sample.py",
     }
     assert {key: rule[key] for key in rule if key not in ("title", "counterexample")} == {
         "id": "LB-06",
@@ -144,7 +145,10 @@ def test_the_folder_holds_what_belongs_to_one_certificate(tmp_path: Path) -> Non
         "badge.svg",
         "cases/LB-06.json",
         "certificate.json",
+        "index.html",
+        "junit.xml",
         "summary.md",
+        "test-result.intoto.json",
     }
     assert json.loads((tmp_path / "cases" / "LB-06.json").read_text()) == {
         "schema": 1,

@@ -178,7 +178,7 @@ def test_reports_are_shown_again(reports: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("certifi x.py", "No such command 'certifi'. Did you mean 'certify'?"),
+        ("rulez", "No such command 'rulez'. Did you mean 'rules'?"),
         ("certify", "Missing argument 'TARGET...'."),
         ("certify x.py --bugdet deep", "No such option '--bugdet'. (Did you mean one of:"),
         ("certify x.py --budget fast", "Invalid value for '--budget': 'fast' is not one of"),

@@ -20,6 +20,7 @@ import jsonschema
 from conformance import RULE_SET, __version__
 from conformance.generations import named
 from conformance.settings import UsageError
+from conformance.target import import_path
 from conformance.verdict import Conclusion, RuleResult, RuleVerdict, combine, decide
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def build(
     settings: Settings,
     context: Mapping[str, Any],
     seconds: float | None = None,
+    finished: str | None = None,
     interrupted: bool = False,
 ) -> dict[str, Any]:
     """Build the certificate of one plugin.
@@ -52,6 +54,7 @@ def build(
         settings: the options of the run.
         context: versions and effective profile, as the plugin's trial told them.
         seconds: wall time of the whole run.
+        finished: when it ended, in UTC, as ISO 8601 writes it.
         interrupted: whether the run was stopped before its end.
 
     """
@@ -68,6 +71,7 @@ def build(
             "generation": plugin.generation,
             "version": plugin.version,
             "digest": plugin.digest,
+            "source": import_path(plugin.path),
         },
         "environment": {
             key: context.get(key)
@@ -82,6 +86,7 @@ def build(
             "seed": settings.seed,
             "server_url": settings.server_url,
             "seconds": seconds,
+            "finished": finished,
         },
         "profile": profile,
         "notes": list(context.get("notes", ())),
@@ -135,16 +140,25 @@ def under(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
     paths = sorted(directory.rglob(FILE_NAME))
     if not paths:
         raise UsageError(f"there is no {FILE_NAME} under {directory}.")
-    found = []
-    for path in paths:
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            jsonschema.validate(document, schema())
-        except (ValueError, jsonschema.ValidationError) as error:
-            reason = getattr(error, "message", str(error))
-            raise UsageError(f"{path} is no certificate: {reason}.") from None
-        found.append((path, document))
-    return found
+    return [(path, read(path)) for path in paths]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read one certificate.
+
+    Raises:
+        UsageError: it is not there, no JSON, or its schema refuses it.
+
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        jsonschema.validate(document, schema())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, jsonschema.ValidationError) as error:
+        reason = getattr(error, "message", str(error))
+        raise UsageError(f"{path} is no certificate: {reason}.") from None
+    return document
 
 
 @cache

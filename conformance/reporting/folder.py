@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.counterexample import FIELDS, program
-from conformance.reporting import badge, certificate, summary
+from conformance.reporting import attestation, badge, certificate, junit, page, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +23,6 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
     Cases of earlier runs are removed: what lies in the folder belongs to one certificate.
     """
     path = certificate.write(_without_calls(document), folder)
-    badge.write(document, folder)
-    certificate.write_whole(folder / "summary.md", summary.markdown(document))
     cases = folder / "cases"
     for old in [*cases.glob("*.json"), *cases.glob("*.py")]:
         old.unlink()
@@ -43,7 +42,35 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
                 "counterexample": rule["counterexample"],
             }
             write_case(case, cases)
+    draw(document, folder)
     return path
+
+
+def draw(document: Mapping[str, Any], folder: Path) -> None:
+    """Write what is drawn from a certificate, beside it: the certificate itself lies there."""
+    badge.write(document, folder)
+    _state(document, folder)
+    certificate.write_whole(folder / junit.FILE_NAME, junit.render(document))
+    certificate.write_whole(folder / "summary.md", summary.markdown(document))
+    certificate.write_whole(folder / page.FILE_NAME, page.render(document, _programs(folder)))
+
+
+def _state(document: Mapping[str, Any], folder: Path) -> None:
+    """Write the in-toto statement of a certificate; where there is none, an earlier one goes."""
+    path = folder / attestation.FILE_NAME
+    written = (folder / certificate.FILE_NAME).read_bytes()
+    statement = attestation.statement(document, hashlib.sha256(written).hexdigest())
+    if statement is None:
+        path.unlink(missing_ok=True)
+    else:
+        text = json.dumps(statement, indent=2, ensure_ascii=False)
+        certificate.write_whole(path, text + "\n")
+
+
+def _programs(folder: Path) -> dict[str, str]:
+    """Return the programs beside a certificate, by rule."""
+    paths = (folder / "cases").glob("*.py")
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(paths)}
 
 
 def write_case(case: Mapping[str, Any], folder: Path) -> None:

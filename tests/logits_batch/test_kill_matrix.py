@@ -11,7 +11,7 @@ from programs import ALLOWED, WITHOUT, execute, imported, write
 from support import DEFECTIVE, certify, gallery
 
 from conformance.logits_batch.catalogue import RULES
-from conformance.reporting.failure import folded
+from conformance.reporting.steps import folded
 from conformance.rules import Evidence
 from conformance.verdict import Verdict
 

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A counterexample as a table of steps, for terminals and pages alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.counterexample.source import call, decoded, flat, keywords, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@attrs.frozen
+class Note:
+    """What one request carries, or what one name in the table stands for."""
+
+    head: str
+    says: str
+    tail: str = ""
+
+
+@attrs.frozen
+class Steps:
+    """What was done to the plugin, step by step."""
+
+    columns: tuple[str, ...]  #: the first one holds numbers
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[Note, ...] = ()
+    detail: str = ""  #: where it goes wrong, if the sentence about the failure does not say it
+    remark: str = ""
+    long: bool = False  #: whether the last column and the notes are cut where lines are short
+
+
+def of(counterexample: Mapping[str, Any] | None) -> Steps | None:
+    """Return the table of a counterexample, or None where it has no steps."""
+    if counterexample is None:
+        return None
+    drawn = {"history": _history, "traffic": _traffic, "prompt": _prompt}.get(
+        counterexample["kind"]
+    )
+    return drawn(counterexample) if drawn else None
+
+
+def _history(counterexample: Mapping[str, Any]) -> Steps:
+    trouble = counterexample["trouble"]
+    rows = []
+    for line in folded(counterexample["lines"], trouble["step"]):
+        at_fault = trouble["row"] if line["step"] == trouble["step"] else None
+        after = " ".join(
+            f"[{name}]" if row == at_fault else name for row, name in enumerate(line["rows"])
+        )
+        rows.append((line["number"], line["events"], line["update"], after or "-"))
+    used = [tuple(choice) for choice in counterexample.get("used", [])]
+    notes = []
+    for entry in counterexample["parameters"]:
+        if tuple(entry["choice"]) in used:
+            kind, index = entry["choice"]
+            values = keywords(decoded(entry["keywords"]))
+            notes.append(Note(f"{kind}[{index}]", flat(call("SamplingParams", *values))))
+    return Steps(
+        ("step", "what happens", "BatchUpdate", "rows after"),
+        tuple(rows),
+        tuple(notes),
+        detail=_detail(trouble),
+    )
+
+
+def _traffic(counterexample: Mapping[str, Any]) -> Steps:
+    rows = [
+        (line["number"], line["request"], line["what"], line["then"] or "-")
+        for line in _delivered_together(counterexample["lines"])
+    ]
+    notes = []
+    for request in counterexample["requests"]:
+        kind = "" if request["valid"] else ", invalid"
+        data = flat(literal(decoded(request["data"])))
+        notes.append(Note(request["name"], data, f", id {request['id']!r}{kind}"))
+    awaited = "served with pre_process_async and post_process_async"
+    return Steps(
+        ("move", "request", "what happens", "then"),
+        tuple(rows),
+        tuple(notes),
+        remark=awaited if counterexample["awaited"] else "",
+        long=True,
+    )
+
+
+def _prompt(counterexample: Mapping[str, Any]) -> Steps:
+    rows = []
+    for line in counterexample["lines"]:
+        name = f"[{line['item']}]" if line["here"] else line["item"]
+        counts = (line.get(key, "-") if line["item"] else "" for key in _OF_ITEMS)
+        rows.append((name, line["what"], *counts))
+    options = counterexample["options"]
+    notes = (Note("mm_processor_kwargs", flat(literal(options))),) if options else ()
+    return Steps(("item", "what", *_OF_ITEMS), tuple(rows), notes)
+
+
+#: What is told of each item of a prompt.
+_OF_ITEMS = ("where", "placeholders", "rows")
+
+
+def _detail(trouble: Mapping[str, Any]) -> str:
+    """Say which row differs, in which tokens."""
+    if trouble["request"] is None or trouble["row"] is None:
+        return f"in step {trouble['step']}"
+    tokens = "; ".join(
+        f"token {token} is {float(got):.5g}, expected {float(expected):.5g}"
+        for token, got, expected in trouble["tokens"]
+    )
+    where = f"in step {trouble['step']}, row {trouble['row']}, request {trouble['request']}"
+    return f"{where}: {tokens}" if tokens else where
+
+
+def _delivered_together(lines: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return numbered lines; outputs in a row that their request only waits on are one line."""
+    shown: list[dict[str, str]] = []
+    for number, line in enumerate(lines):
+        idle = line["what"].startswith("output ") and line["then"].startswith("waits for")
+        last = shown[-1] if shown else {}
+        if idle and last.get("idle") and last["request"] == line["request"]:
+            outputs = [*last["idle"].split(), line["what"].split()[1]]
+            last["number"] = f"{last['number'].partition('-')[0]}-{number}"
+            last["what"] = f"outputs {_ranges(list(map(int, outputs)))} arrive"
+            last |= {"idle": " ".join(outputs), "then": line["then"]}
+        else:
+            first = line["what"].split()[1] if idle else ""
+            shown.append({**line, "number": str(number), "idle": first})
+    return shown
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return numbers in their order, those that follow each other as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if run[1:] else str(run[0]) for run in runs)
+
+
+def folded(lines: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]]:
+    """Return the lines with uneventful steps in a row folded into one, but for the last."""
+    shown: list[dict[str, Any]] = []
+    for line in lines:
+        idle = line["events"] == "advance" and line["update"] == "None" and line["step"] != last
+        if idle and shown and shown[-1]["idle"]:
+            first = shown[-1]["number"].partition("-")[0]
+            shown[-1]["number"] = f"{first}-{line['step']}"
+        else:
+            shown.append({**line, "number": str(line["step"]), "idle": idle})
+    return shown
