@@ -20,6 +20,7 @@ from conformance import __version__
 from conformance.certificate_commands import badge, report, verify
 from conformance.generations import all_generations, find_rule, named
 from conformance.host_command import host
+from conformance.init_command import init
 from conformance.settings import (
     DEFAULT_SEED,
     Budget,
@@ -347,7 +348,7 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-for command in (badge, report, verify, host):
+for command in (badge, report, verify, host, init):
     main.add_command(command)
 
 
