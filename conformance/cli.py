@@ -249,7 +249,9 @@ def _show_failure(console: Console, settings: Settings, plugin: Plugin, result: 
             markup=False,
         )
         return
-    case = report_folder(settings, plugin) / "cases" / f"{result.rule}.json"
+    # Where the command was given, as a person would name it.
+    folder = settings.report / report_folder(settings, plugin).name
+    case = folder / "cases" / f"{result.rule}.json"
     console.print(
         render(
             named(plugin.generation).rule(result.rule),
