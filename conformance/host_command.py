@@ -2,6 +2,8 @@
 """``vllm-conformance host``: judge the installed vLLM itself, as the host of logits processors.
 
 Imports neither vLLM nor torch: an engine runs in a worker, and what it sent is judged here.
+With ``--interface classifier-hook`` it is the runtime of classifier hooks that is judged, in a
+worker.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
@@ -20,17 +22,20 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance import RULE_SET, __version__
+from conformance.classifier_hook import host as hooks
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
 from conformance.settings import DEFAULT_SEED, Device, UsageError
 from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from conformance.rules import Rule
     from conformance.verdict import RuleResult, RuleVerdict
     from conformance.worker import Zygote
+
+_Observed = TypeVar("_Observed")
 
 FILE_NAME = "host.json"
 STREAM_NAME = "stream.jsonl"
@@ -53,6 +58,8 @@ COLOURS = {
     Verdict.ERROR: "bold magenta",
 }
 
+LOGITS, HOOKS = "logits-processor", "classifier-hook"
+
 #: What is known about the surroundings, the stream, and what ended the engine early, if anything.
 Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
 
@@ -60,6 +67,13 @@ Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
 @click.command(
     epilog="Exit status: 0 conformant, 1 non-conformant, 2 incomplete (something could not be "
     "shown), 3 the harness itself failed, 4 usage."
+)
+@click.option(
+    "--interface",
+    type=click.Choice([LOGITS, HOOKS]),
+    default=LOGITS,
+    show_default=True,
+    help="The interface whose host is judged.",
 )
 @click.option(
     "--device",
@@ -90,20 +104,37 @@ Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
     type=click.Path(path_type=Path, dir_okay=False),
     help="Judge this recorded stream (JSON lines) instead of the installed vLLM.",
 )
-def host(*, device: str, seed: int, as_json: bool, report: Path, stream: Path | None) -> int:
+def host(
+    *, interface: str, device: str, seed: int, as_json: bool, report: Path, stream: Path | None
+) -> int:
     """Judge the installed vLLM as a host of batch logits processors.
 
     Runs a real engine, a fork or a hardware plugin as it is installed here, with two processors
     that write down every call, and judges what they were sent: the batch updates, the
     lists of output tokens, the logits, and when each call was made.
+
+    With --interface classifier-hook: plays scenes, in virtual time, with the runtime of classifier
+    hooks on the installed vLLM's AsyncLLM, whose engine follows scripts.
     """
     console = Console(highlight=False)
     started = time.monotonic()
+    if interface == HOOKS:
+        if stream is not None:
+            raise UsageError("--stream is for logits processors: a runtime of hooks has none.")
+        with console.status("importing vLLM and playing scenes"):
+            found = _in_worker(hooks.judge)
+        if isinstance(found, str):
+            click.echo(f"vllm-conformance: {found}", err=True)
+            return int(ExitStatus.HARNESS_FAILED)
+        document = build_hooks(found, seconds=time.monotonic() - started)
+        return _finish(console, document, None, report, as_json=as_json)
     if stream is not None:
         recorded: Recorded = ({}, read_stream(stream), None)
     else:
         with console.status("importing vLLM and starting an engine"):
-            answer = _observe_installed(Device(device), seed)
+            answer = _in_worker(
+                lambda zygote, folder: observe(zygote, folder, device=Device(device), seed=seed)
+            )
         if isinstance(answer, str):
             click.echo(f"vllm-conformance: {answer}", err=True)
             return int(ExitStatus.HARNESS_FAILED)
@@ -111,7 +142,21 @@ def host(*, device: str, seed: int, as_json: bool, report: Path, stream: Path | 
     document = build(
         recorded, seed=seed if stream is None else None, seconds=time.monotonic() - started
     )
-    _write(document, recorded[1] if stream is None else None, report)
+    return _finish(
+        console, document, recorded[1] if stream is None else None, report, as_json=as_json
+    )
+
+
+def _finish(
+    console: Console,
+    document: dict[str, Any],
+    stream: list[dict[str, Any]] | None,
+    report: Path,
+    *,
+    as_json: bool,
+) -> int:
+    """Write and show a document, and return the exit status."""
+    _write(document, stream, report)
     if as_json:
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
@@ -119,8 +164,8 @@ def host(*, device: str, seed: int, as_json: bool, report: Path, stream: Path | 
     return int(exit_status([Conclusion(document["verdict"])]))
 
 
-def _observe_installed(device: Device, seed: int) -> Recorded | str:
-    """Record the installed vLLM; return a sentence where the harness could not."""
+def _in_worker(observing: Callable[[Zygote, Path], _Observed]) -> _Observed | str:
+    """Observe the installed vLLM; return a sentence where the harness could not."""
     from conformance.runner import start_zygote
     from conformance.worker import JobDied, JobHung, ZygoteFailed
 
@@ -129,9 +174,21 @@ def _observe_installed(device: Device, seed: int) -> Recorded | str:
         contextlib.closing(start_zygote()) as zygote,
     ):
         try:
-            return observe(zygote, Path(folder), device=device, seed=seed)
+            return observing(zygote, Path(folder))
         except (ZygoteFailed, JobDied, JobHung) as error:
             return f"the engine could not be observed: {error}"
+
+
+def build_hooks(judged: hooks.Judged, *, seconds: float) -> dict[str, Any]:
+    """Return what was judged of a runtime of hooks as the document of ``host.json``."""
+    context, found = judged
+    return _document(
+        "hook/rfc",
+        hooks.RULES,
+        {result.rule: result for result in found},
+        environment=context,
+        run={"seed": None, "seconds": round(seconds, 1), "records": 0},
+    )
 
 
 def observe(
@@ -216,17 +273,36 @@ def build(recorded: Recorded, *, seed: int | None, seconds: float) -> dict[str, 
     if failure is not None:
         # What happened until then may break rules, and shows none of them to hold.
         found = {rule: _unproven(result, failure) for rule, result in found.items()}
-    verdicts = {rule.id: combine(rule.id, rule.level, [found[rule.id]]) for rule in RULES}
+    return _document(
+        "logits/batch",
+        RULES,
+        found,
+        environment=context,
+        run={"seed": seed, "seconds": round(seconds, 1), "records": len(records)},
+        failure=failure,
+    )
+
+
+def _document(
+    generation: str,
+    rules: Sequence[Rule],
+    found: Mapping[str, RuleResult],
+    *,
+    environment: dict[str, Any],
+    run: dict[str, Any],
+    failure: str | None = None,
+) -> dict[str, Any]:
+    verdicts = {rule.id: combine(rule.id, rule.level, [found[rule.id]]) for rule in rules}
     return {
         "schema": 1,
         "verdict": decide(verdicts.values()).value,
-        "interface": "logits-processor",
-        "generation": "logits/batch",
-        "environment": context,
+        "interface": HOOKS if generation.startswith("hook/") else LOGITS,
+        "generation": generation,
+        "environment": environment,
         "harness": {"version": __version__, "rules": RULE_SET},
-        "run": {"seed": seed, "seconds": round(seconds, 1), "records": len(records)},
+        "run": run,
         "failure": failure,
-        "rules": [_rule(rule, verdicts[rule.id]) for rule in RULES],
+        "rules": [_rule(rule, verdicts[rule.id]) for rule in rules],
     }
 
 
@@ -291,8 +367,9 @@ def _show(console: Console, document: dict[str, Any], folder: Path) -> None:
         console.print(f"the engine ended early: {document['failure']}", markup=False)
     run = document["run"]
     seed = "" if run["seed"] is None else f"seed {run['seed']}, "
+    records = f"{run['records']} records, " if run["records"] else ""
     console.print(
-        f"{folder / FILE_NAME}, {seed}{run['records']} records, {run['seconds']} s",
+        f"{folder / FILE_NAME}, {seed}{records}{run['seconds']} s",
         style="dim",
         markup=False,
         soft_wrap=True,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from conformance.classifier_hook import host_rules
 from conformance.classifier_hook.catalogue import RULES
 from conformance.rules import Generation
 
@@ -15,5 +16,6 @@ generations = (
         survival_rule="CH-29",
         rules=RULES,
         suite="conformance.classifier_hook.suite",
+        host_rules=host_rules.RULES,
     ),
 )

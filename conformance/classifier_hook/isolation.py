@@ -80,8 +80,9 @@ def shape(trial: Trial, wanted: Shape) -> Finding:
     if not tells_apart(bench):
         why = "every text gets the same scores: give some in [classifier-hook] that do not"
         return Finding(Verdict.NOT_VERIFIED, message=why)
-    if wanted.leaving and (what := crowded(bench)):
-        return failed(what)
+    if wanted.leaving and (crowd := crowded(bench)):
+        leaves, what = crowd
+        return failed(what, case={"crowd": leaves})
     best: list[_Seen] = []
     count = 0
     until = time.monotonic() + SECONDS[trial.budget]
@@ -116,7 +117,8 @@ def shape(trial: Trial, wanted: Shape) -> Finding:
                 raise
     if best:
         smallest = min(best, key=lambda seen: seen.history.size)
-        return failed(smallest.message, min(count, EXAMPLES[trial.budget]))
+        case = {"history": smallest.history, "overlapping": wanted.overlapping}
+        return failed(smallest.message, min(count, EXAMPLES[trial.budget]), case=case)
     return passed(count, count)
 
 
@@ -153,8 +155,13 @@ def judge(bench: Bench, history: History, *, overlapping: bool) -> str | None:
     return None
 
 
-def crowded(bench: Bench) -> str | None:
-    """Say what a call gets after many that were cancelled, if that is not what it gets alone."""
+def crowded(bench: Bench) -> tuple[int, str] | None:
+    """Say what a call gets after many that were cancelled, if that is not what it gets alone.
+
+    Returns:
+        At which of their waits they were cancelled, and the sentence.
+
+    """
     for leaves in CROWD_LEAVES:
         hook = bench.make()
         crowd = [
@@ -163,7 +170,7 @@ def crowded(bench: Bench) -> str | None:
         ]
         call = bench.run(_after(hook, crowd, leaves, bench))
         if what := _different(call, bench.alone(0), bench):
-            return (
+            return leaves, (
                 f"{shortened(bench.texts[0])}, scored after {CROWD} calls that were cancelled at "
                 f"their wait number {leaves}, {what}"
             )

@@ -187,7 +187,8 @@ def any_text(trial: Trial) -> Finding:
             raise
     if worst:
         text, call = min(worst, key=lambda entry: len(entry[0]))
-        return failed(f"score of {shortened(text)} {call.trouble()}", len(ODD) + count)
+        message = f"score of {shortened(text)} {call.trouble()}"
+        return failed(message, len(ODD) + count, case={"text": text})
     return passed(len(ODD) + count, len(ODD) + count)
 
 
@@ -198,7 +199,7 @@ def any_context(trial: Trial) -> Finding:
         return failed(why)
     count = 0
     for text in bench.texts[:2]:
-        for what, changes in _contexts(bench, text):
+        for what, changes in contexts(bench, text):
             call = bench.call(text, **changes)
             count += 1
             if not call.good:
@@ -206,7 +207,7 @@ def any_context(trial: Trial) -> Finding:
     return passed(count, count)
 
 
-def _contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
+def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
     """Return what vLLM may say of a completion, each with its name."""
     everything = _everything(bench, text)
     sampled = ("logprobs", "cumulative_logprob")

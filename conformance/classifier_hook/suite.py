@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
+from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -55,13 +57,17 @@ def open_trial(
     settings: Settings,
     folder: str,
 ) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
-    """Open the trial of a hook."""
+    """Open the trial of a hook on one kind of evidence."""
     from conformance.classifier_hook.bench import Bench
     from conformance.classifier_hook.trial import Trial
 
-    del plugin, model, folder
-    assert evidence is Evidence.SIMULATOR  # no rule has another one
-    return Trial(Bench.open(cls, section, origin=origin, seed=settings.seed), settings.budget)
+    if evidence is not Evidence.SIMULATOR:
+        live = importlib.import_module(f"conformance.classifier_hook.{evidence.value}")
+        return live.Trial.open(cls, plugin, section, origin, model, settings, folder)
+    # Before the class is touched for the first time.
+    untouched = Untouched.fork(cls)
+    bench = Bench.open(cls, section, origin=origin, seed=settings.seed)
+    return Trial(bench, settings.budget, untouched)
 
 
 def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:

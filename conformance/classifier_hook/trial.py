@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.classifier_hook import attributes, isolation, scoring, timing
+from conformance.classifier_hook import attributes, demonstrations, isolation, scoring, timing
 from conformance.classifier_hook.bench import ConstructorRaised
 from conformance.classifier_hook.calls import HookExited
 from conformance.findings import Finding, failed, passed
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from conformance.classifier_hook.bench import Bench
     from conformance.classifier_hook.traffic import Shape
     from conformance.settings import Budget
+    from conformance.untouched import Untouched
 
 LOADS, SURVIVES, STEADY = "CH-01", "CH-29", "CH-18"
 
@@ -101,6 +102,8 @@ class Trial:
 
     bench: Bench
     budget: Budget
+    #: A process in which nothing has been done with the hook, for programs of failures.
+    untouched: Untouched | None = None
     _findings: dict[str, Finding] = attrs.field(factory=dict)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = None
@@ -111,6 +114,9 @@ class Trial:
         """Judge one rule."""
         started = time.perf_counter()
         finding = self.find(rule)
+        case = None
+        if finding.verdict is Verdict.FAIL:
+            case = demonstrations.shown(self, rule, finding)
         return RuleResult(
             rule=rule,
             verdict=finding.verdict,
@@ -119,7 +125,7 @@ class Trial:
             acted=finding.acted,
             seconds=time.perf_counter() - started,
             message=finding.message,
-            counterexample=self._case(rule) if finding.verdict is Verdict.FAIL else None,
+            counterexample=case,
         )
 
     def find(self, rule: str) -> Finding:
@@ -131,6 +137,11 @@ class Trial:
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         return {"profile": self.bench.document()}
+
+    def close(self) -> None:
+        """End the trial's second process."""
+        if self.untouched is not None:
+            self.untouched.close()
 
     def _find(self, rule: str) -> Finding:
         if self._obstacle is None:
@@ -172,16 +183,3 @@ class Trial:
         if self._trouble is None:
             self._trouble = next((rule for rule, find in _BASIC if find(self.bench)), "")
         return self._trouble or None
-
-    def _case(self, rule: str) -> dict[str, Any]:
-        """Return a failure as data: what replaying it needs."""
-        return {
-            "kind": "check",
-            "rule": rule,
-            "seed": self.bench.seed,
-            "allowed": list(self.bench.allowed),
-            "blocked": list(self.bench.blocked),
-            "arguments": dict(self.bench.arguments),
-            "parameters": [],
-            "invalid": [],
-        }

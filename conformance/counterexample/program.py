@@ -10,6 +10,7 @@ import attrs
 
 from conformance.counterexample import (
     helpers,
+    hook_program,
     io_program,
     runner_program,
     scripts,
@@ -45,13 +46,16 @@ def program(case: Mapping[str, Any]) -> str:
     Args:
         case: a case document with calls, with events or with the words of a script; see
             :mod:`conformance.logits_batch.transcript`, :mod:`conformance.logits_slot.journal`,
-            :mod:`conformance.logits_slot.scenes` and
-            :mod:`conformance.io_processor.demonstrations`.
+            :mod:`conformance.logits_slot.scenes`,
+            :mod:`conformance.io_processor.demonstrations` and
+            :mod:`conformance.classifier_hook.demonstrations`.
 
     """
     shown = case["counterexample"]
     if "program" in shown:
-        return _assembled(case, (), *io_program.parts(case))
+        of_hook = case["generation"] == "hook/rfc"
+        parts = hook_program.parts(case) if of_hook else io_program.parts(case)
+        return _assembled(case, (), *parts)
     if "events" in shown:
         body, functions = runner_program.body(shown), runner_program.functions(shown)
         return _assembled(case, shown["events"], functions, body)
@@ -103,9 +107,10 @@ def _heading(case: Mapping[str, Any]) -> str:
                 break_long_words=False,
                 break_on_hyphens=False,
             )
+    needs = "the plugin" if case["generation"] == "hook/rfc" else "vLLM, torch and the plugin"
     lines += [
         "",
-        "Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there, and 0",
+        f"Needs {needs}. The exit status is 1 while the fault is there, and 0",
         "when it is gone. Written by vllm-conformance.",
     ]
     text = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")

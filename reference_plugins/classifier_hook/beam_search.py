@@ -47,6 +47,8 @@ def mount() -> None:
 
 
 def _searches(function: object) -> bool:
+    if hasattr(function, _MARK):  # wrapped for the hooks of another engine
+        return True
     return (
         inspect.isasyncgenfunction(function) and "params" in inspect.signature(function).parameters
     )

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import ROOT
 
+from reference_plugins.classifier_hook import beam_search
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL, MARGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from conformance.worker import Zygote
 
@@ -486,3 +487,14 @@ def test_without_hooks_outputs_are_those_of_vllm(play: Play) -> None:
 
     assert texts(told) == ["so ", "bad"]
     assert told["outputs"][-1]["metadata"] is None
+
+
+def test_a_beam_search_that_was_wrapped_is_found_again() -> None:
+    """The hooks of a second engine do not take it for missing."""
+
+    async def search(self: object, prompt: object, params: object) -> AsyncGenerator[object, None]:
+        yield (self, prompt, params)
+
+    assert beam_search._searches(search)
+    assert beam_search._searches(beam_search._scoring(search))
+    assert not beam_search._searches(len)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import rfc, runtime
+from conformance.classifier_hook.catalogue.sources import EVERYWHERE, rfc, runtime
 from conformance.rules import Level, Rule
 
 SECTION = "Registration"
@@ -25,6 +25,7 @@ RULES = (
             runtime("configuration.py", "hooks are made when the engine is, outside its loop"),
         ),
         hint="Make locks, clients and sessions in the first call of score, not in the constructor.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-02",

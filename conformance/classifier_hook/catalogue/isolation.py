@@ -3,7 +3,14 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import ASYNC, BOUNDED, rfc, runtime
+from conformance.classifier_hook.catalogue.sources import (
+    ASYNC,
+    BOUNDED,
+    EVERYWHERE,
+    SERVER,
+    rfc,
+    runtime,
+)
 from conformance.rules import Level, Rule
 
 SECTION = "Many calls"
@@ -19,6 +26,7 @@ RULES = (
         section=SECTION,
         sources=(_ONE,),
         hint="Look for attributes that score changes and nobody resets.",
+        evidence=SERVER,
     ),
     Rule(
         id="CH-31",
@@ -28,6 +36,7 @@ RULES = (
         section=SECTION,
         sources=(_ONE, ASYNC),
         hint="Use local variables: between two awaits of one call all others may run.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-32",
@@ -37,6 +46,7 @@ RULES = (
         section=SECTION,
         sources=(runtime("contract.py:ScoringContext.request_id", "need not be unique"),),
         hint="A request id is the client's and names nothing: keep no state under it.",
+        evidence=SERVER,
     ),
     Rule(
         id="CH-33",
@@ -46,6 +56,7 @@ RULES = (
         section=SECTION,
         sources=(BOUNDED, _ONE),
         hint="A lock or a place in a queue that is held at an await must be given back in finally.",
+        evidence=SERVER,
     ),
     Rule(
         id="CH-34",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import BLOCKS, rfc, runtime
+from conformance.classifier_hook.catalogue.sources import BLOCKS, EVERYWHERE, rfc, runtime
 from conformance.rules import Level, Rule
 
 SECTION = "Scores"
@@ -23,6 +23,7 @@ RULES = (
             runtime("scores.py:copied", "anything else is the error `invalid`"),
         ),
         hint="Turn numbers of NumPy and torch into float and int, and NaN into None.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-11",
@@ -32,6 +33,7 @@ RULES = (
         section=SECTION,
         sources=(BLOCKS,),
         hint="Compare the texts of [classifier-hook] allowed with what the hook looks for.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-12",
@@ -44,6 +46,7 @@ RULES = (
         section=SECTION,
         sources=(BLOCKS,),
         hint="Return {'block': True, ...}; a hook that is not blocking cannot block.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-13",
@@ -56,6 +59,7 @@ RULES = (
             runtime("scores.py:decided", "anything else becomes the default refusal"),
         ),
         hint="Leave 'replacement' out where the default refusal is wanted.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-14",
@@ -94,6 +98,7 @@ RULES = (
             runtime("contract.py:ScoringContext", "logprobs are there where they were asked for"),
         ),
         hint="ctx.logprobs is None unless the request asked for them; extra_fields may be empty.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-17",
@@ -117,5 +122,6 @@ RULES = (
             rfc("every completion is scored for safety, hallucination, audit, or A/B routing"),
         ),
         hint="Clients retry: leave out times and numbers of the call.",
+        evidence=EVERYWHERE,
     ),
 )

@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
-from conformance.rules import Source
+from conformance.rules import Evidence, Source
+
+#: Where a rule is shown besides the simulator: in a program with an engine, and by a server.
+OFFLINE = (Evidence.SIMULATOR, Evidence.OFFLINE)
+SERVER = (Evidence.SIMULATOR, Evidence.SERVER)
+EVERYWHERE = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)
 
 
 def rfc(says: str) -> Source:

@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import ASYNC, BOUNDED, runtime
+from conformance.classifier_hook.catalogue.sources import (
+    ASYNC,
+    BOUNDED,
+    EVERYWHERE,
+    OFFLINE,
+    runtime,
+)
 from conformance.rules import Level, Rule
 
 SECTION = "Time"
@@ -23,6 +29,7 @@ RULES = (
             runtime("dispatch.py:_Steps", "steps are timed; the runtime cannot cure them"),
         ),
         hint="Await instead: httpx.AsyncClient, asyncio.sleep, asyncio.to_thread.",
+        evidence=OFFLINE,
     ),
     Rule(
         id="CH-21",
@@ -44,6 +51,7 @@ RULES = (
         section=SECTION,
         sources=(BOUNDED,),
         hint="Raise timeout_ms, or be faster: a blocking hook that is late replaces answers.",
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-23",
@@ -59,6 +67,7 @@ RULES = (
             runtime("dispatch.py", "after the margin the answer goes out without the hook"),
         ),
         hint="Catch Exception, not BaseException; do not shield; clean up without waiting.",
+        evidence=OFFLINE,
     ),
     Rule(
         id="CH-24",
@@ -71,6 +80,7 @@ RULES = (
         section=SECTION,
         sources=(BOUNDED,),
         hint="Use asyncio.TaskGroup, or cancel and await what was started.",
+        evidence=OFFLINE,
     ),
     Rule(
         id="CH-29",
@@ -80,5 +90,6 @@ RULES = (
         section=SECTION,
         sources=(runtime("dispatch.py:HookExited", "SystemExit would end the event loop"),),
         hint="Look for loops that wait, locks that are not released, and sys.exit.",
+        evidence=EVERYWHERE,
     ),
 )

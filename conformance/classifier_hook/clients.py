@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of a server with hooks: OpenAI's, for completions and chat, streamed and not.
+
+The texts that the model is made to say are those of the profile.  Scores are read from
+``metadata.external_scores``, where the runtime's middleware puts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+import openai
+
+from conformance.classifier_hook.live import Answer
+from conformance.comparison import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+#: A request to a tiny model that is not answered after this long hangs.
+LIMIT = 120.0
+
+#: The most tokens of an answer.
+TOKENS = 400
+
+PROMPT = "Say it."
+
+
+@attrs.frozen
+class Way:
+    """How a completion is asked for."""
+
+    name: str
+    chat: bool
+    stream: bool
+
+    @property
+    def path(self) -> str:
+        """The path of the endpoint."""
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
+
+
+WAYS = (
+    Way("completion", chat=False, stream=False),
+    Way("completion, streamed", chat=False, stream=True),
+    Way("chat", chat=True, stream=False),
+    Way("chat, streamed", chat=True, stream=True),
+)
+
+
+@attrs.frozen
+class Question:
+    """A request of a client."""
+
+    text: str | None  #: what the model is made to say; None for whatever it says
+    way: Way = WAYS[0]
+    request_id: str | None = None
+    max_tokens: int = TOKENS
+    leaves: float | None = None  #: seconds after which the client disconnects
+
+    def body(self, model: str) -> dict[str, Any]:
+        """Return the body of the request."""
+        found: dict[str, Any] = {"model": model, "temperature": 0, "max_tokens": self.max_tokens}
+        if self.way.chat:
+            found |= {"messages": [{"role": "user", "content": PROMPT}], "logprobs": True}
+        else:
+            found |= {"prompt": PROMPT, "logprobs": 1}
+        found |= {"return_token_ids": True, "stream": self.way.stream}
+        if self.text is not None:
+            found["structured_outputs"] = {"choice": [self.text]}
+        return found
+
+
+@attrs.define
+class Clients:
+    """OpenAI clients of one server; to be used with ``async with``."""
+
+    url: str
+    model: str
+    _sdk: Any = None
+
+    async def __aenter__(self) -> Self:
+        """Open the connections."""
+        self._sdk = openai.AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=LIMIT
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close them."""
+        await self._sdk.close()
+
+    async def ask(self, question: Question) -> Answer:
+        """Ask one question."""
+        try:
+            async with asyncio.timeout(question.leaves):
+                return await self._ask(question)
+        except TimeoutError:
+            return Answer(question.way.name, asked=question.text, error="the client left")
+        except openai.APIError as error:
+            why = f"{type(error).__name__}: {first_line(str(error))}"
+            return Answer(question.way.name, asked=question.text, error=why)
+
+    async def crowd(self, questions: Sequence[Question]) -> list[Answer]:
+        """Ask everything at the same time."""
+        return list(await asyncio.gather(*map(self.ask, questions)))
+
+    async def _ask(self, question: Question) -> Answer:
+        body = question.body(self.model)
+        # What OpenAI's client has no argument for.
+        extra = {key: body.pop(key) for key in _EXTRA & body.keys()}
+        headers = {"X-Request-Id": question.request_id} if question.request_id else {}
+        endpoint = self._sdk.chat.completions if question.way.chat else self._sdk.completions
+        made = await endpoint.create(**body, extra_body=extra, extra_headers=headers)
+        if not question.way.stream:
+            return _answer(question, [_plain(made)])
+        return _answer(question, [chunk async for chunk in _chunks(made)])
+
+
+_EXTRA = {"return_token_ids", "structured_outputs"}
+
+
+async def _chunks(stream: Any) -> AsyncIterator[dict[str, Any]]:  # noqa: ANN401 - OpenAI's
+    async with stream:  # a client that leaves closes it
+        async for chunk in stream:
+            yield _plain(chunk)
+
+
+def _plain(made: Any) -> dict[str, Any]:  # noqa: ANN401 - OpenAI's models
+    # Its metadata are texts by its own declaration, and scores are not.
+    found: dict[str, Any] = made.to_dict(warnings=False)
+    return found
+
+
+def _answer(question: Question, documents: Sequence[dict[str, Any]]) -> Answer:
+    """Return what a client makes of one answer, in one piece or in chunks."""
+    texts: list[str] = []
+    reason: str | None = None
+    scores: Mapping[str, Any] | None = None
+    tokens = 0
+    for document in documents:
+        metadata = document.pop("metadata", None) or {}
+        scores = metadata.get("external_scores", scores)
+        for choice in document.get("choices", ()):
+            part = choice.get("message") or choice.get("delta") or choice
+            texts.append(part.get("content" if question.way.chat else "text") or "")
+            reason = choice.get("finish_reason") or reason
+            tokens += len(choice.get("token_ids") or ())
+            logprobs = choice.get("logprobs") or {}
+            tokens += len(logprobs.get("content" if question.way.chat else "tokens") or ())
+    whole = json.dumps(documents, ensure_ascii=False)
+    return Answer(
+        question.way.name,
+        "".join(texts),
+        reason,
+        scores,
+        tokens,
+        whole,
+        asked=question.text,
+        streamed=question.way.stream,
+    )
+
+
+def curl(url: str, model: str, question: Question) -> str:
+    """Return the command that asks the same."""
+    body = shlex.quote(json.dumps(question.body(model), ensure_ascii=False))
+    return f"curl {url}{question.way.path} -H 'Content-Type: application/json' -d {body}"
+
+
+async def asked(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:
+    """Ask one question after the other."""
+    async with Clients(url, model) as clients:
+        return [await clients.ask(question) for question in questions]
+
+
+async def together(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:
+    """Ask everything at the same time."""
+    async with Clients(url, model) as clients:
+        return await clients.crowd(questions)
+
+
+async def leave(url: str, model: str, questions: Sequence[Question]) -> None:
+    """Ask everything at the same time, and disconnect as each question says."""
+    with suppress(OSError):
+        await together(url, model, questions)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a failure to a counterexample that stands by itself, with a program that shows it.
+
+The failure of a check becomes the check, made small.  Several programs may show it (with one text
+or another): the first that fails where nothing has been done with the hook is kept.
+
+There is none of CH-29, where the program would hang or end with the hook, and of a fault that a
+process shows by chance.  Such a case is gone through again by ``vllm-conformance replay``.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from conformance.classifier_hook import attributes, scoring, timing
+from conformance.comparison import shortened
+from conformance.counterexample.execution import document, first_failing
+from conformance.counterexample.source import encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from conformance.classifier_hook.trial import Trial
+    from conformance.findings import Finding
+
+#: What a program is made of.
+Scene = dict[str, Any]
+
+#: Programs that are tried, and seconds for all of them.
+TRIED = 14
+LIMIT = 60.0
+
+
+def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
+    """Return the counterexample of a failure, with a program wherever one shows it."""
+    plain = _plain(trial, rule)
+    bench = trial.bench
+    if trial.untouched is None or rule not in _SCENES:
+        return plain
+    fqcn = f"{bench.cls.__module__}:{bench.cls.__qualname__}"
+    shared: Scene = {}
+    try:
+        if bench.arguments:
+            shared["arguments"] = encoded(dict(bench.arguments))
+        if rule in _COMPARING and (hidden := bench.unsteady()):
+            shared["hidden"] = sorted("scores" + "".join(map(_part, place)) for place in hidden)
+        scenes = _SCENES[rule](trial, finding)
+        found = [{"program": {**shared, **scene}} for scene in islice(scenes, TRIED)]
+        case = document(rule, fqcn, plain, "hook/rfc")
+        kept = first_failing(trial.untouched, case, found, limit=LIMIT)
+    except (EOFError, OSError):
+        kept = None  # the hook ends the process that it is in
+    except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
+        traceback.print_exc()
+        kept = None
+    return {**plain, **(kept or {})}
+
+
+#: Rules whose programs compare scores.
+_COMPARING = frozenset(("CH-30", "CH-31", "CH-32", "CH-33", "CH-34", "CH-36"))
+
+
+def _part(part: str) -> str:
+    return "[*]" if part == "*" else f"[{part!r}]"
+
+
+def _plain(trial: Trial, rule: str) -> dict[str, Any]:
+    """Return a failure as data: what replaying it needs."""
+    bench = trial.bench
+    return {
+        "kind": "check",
+        "rule": rule,
+        "seed": bench.seed,
+        "allowed": list(bench.allowed),
+        "blocked": list(bench.blocked),
+        "arguments": dict(bench.arguments),
+        "parameters": [],
+        "invalid": [],
+    }
+
+
+def _texts(trial: Trial, finding: Finding) -> list[str]:
+    """Return texts that a failure may be about: those that it names first."""
+    if finding.case is not None and "text" in finding.case:
+        return [finding.case["text"]]
+    message = finding.message or ""
+    known = dict.fromkeys((*trial.bench.texts, *timing.LONG, *scoring.ODD))
+    return sorted(known, key=lambda text: shortened(text) not in message)
+
+
+def _one(**scene: Any) -> Callable[[Trial, Finding], Iterator[Scene]]:  # noqa: ANN401 - JSON values
+    """Return the scenes of a check that is about no text."""
+
+    def scenes(_trial: Trial, _finding: Finding) -> Iterator[Scene]:
+        yield scene
+
+    return scenes
+
+
+def _of_text(**scene: Any) -> Callable[[Trial, Finding], Iterator[Scene]]:  # noqa: ANN401 - as above
+    """Return the scenes of a check that is about one text."""
+
+    def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
+        for text in _texts(trial, finding):
+            yield {**scene, "text": encoded(text)}
+
+    return scenes
+
+
+def _of_texts(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
+    """Return the scene of a check that is about all ordinary texts."""
+
+    def scenes(trial: Trial, _: Finding) -> Iterator[Scene]:
+        yield {"is": name, "texts": [encoded(text) for text in trial.bench.texts]}
+
+    return scenes
+
+
+def _contexts(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """CH-16: a context of the kind that the message names, or one that has nothing."""
+    bench = trial.bench
+    for text in bench.texts[:2]:
+        for what, changes in scoring.contexts(bench, text):
+            if f"a context with {what} " in (finding.message or ""):
+                plain = {name: encoded(_thawed(value)) for name, value in changes.items()}
+                yield {"is": "scores", "text": encoded(text), "changes": plain}
+    yield from _of_text(**{"is": "scores"})(trial, finding)
+
+
+def _thawed(value: Any) -> Any:  # noqa: ANN401 - a field of a context
+    """Return read-only mappings and named tuples as plain ones."""
+    if hasattr(value, "items"):
+        return {key: _thawed(item) for key, item in value.items()}
+    return tuple(_thawed(item) for item in value) if isinstance(value, tuple) else value
+
+
+def _cancelling(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
+    """Return the scenes of calls that are cancelled, at the wait that the message names."""
+
+    def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
+        found = re.search(r"cancelled at its wait number (\d+)", finding.message or "")
+        for text in _texts(trial, finding)[:2] if found else ():
+            for wait, turns in timing.POINTS:
+                if found and wait == int(found[1]):
+                    yield {"is": name, "text": encoded(text), "wait": wait, "turns": turns}
+
+    return scenes
+
+
+def _left(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """CH-24: after calls that end by themselves, or that are cancelled."""
+    if "cancelled" in (finding.message or ""):
+        yield from _cancelling("left-cut")(trial, finding)
+    else:
+        yield from _of_text(**{"is": "left"})(trial, finding)
+
+
+def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """CH-30 to CH-33: the smallest history that shows it, or a crowd that leaves."""
+    case = finding.case or {}
+    texts = trial.bench.texts
+    if "crowd" in case:
+        yield {"is": "crowd", "text": encoded(texts[0]), "wait": case["crowd"]}
+        return
+    history = case["history"]
+    name = "at-once" if case["overlapping"] else "sequence"
+    calls = [
+        [encoded(texts[each.text]), request_id, each.turns, each.leaves]
+        for each, request_id in zip(history.arrivals, history.ids(), strict=True)
+    ]
+    yield {"is": name, "calls": calls}
+
+
+_SCENES: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
+    "CH-01": _one(**{"is": "made"}),
+    **{
+        rule: _one(**{"is": "attribute", "attribute": name})
+        for name, rule in attributes.RULE_OF.items()
+    },
+    "CH-05": _one(**{"is": "callable"}),
+    "CH-07": _of_texts("constant"),
+    "CH-10": _of_text(**{"is": "json"}),
+    "CH-11": _of_text(**{"is": "decides", "blocks": False}),
+    "CH-12": _of_text(**{"is": "decides", "blocks": True}),
+    "CH-13": _of_text(**{"is": "replacement"}),
+    "CH-14": _of_text(**{"is": "decides", "blocks": False}),
+    "CH-15": _of_text(**{"is": "scores"}),
+    "CH-16": _contexts,
+    "CH-17": _of_text(**{"is": "reads"}),
+    "CH-18": _of_text(**{"is": "steady"}),
+    "CH-20": _of_text(**{"is": "held", "what": "waited"}),
+    "CH-21": _of_text(**{"is": "held", "what": "worked"}),
+    "CH-22": _of_text(**{"is": "in-time"}),
+    "CH-23": _cancelling("ends"),
+    "CH-24": _left,
+    "CH-30": _history,
+    "CH-31": _history,
+    "CH-32": _history,
+    "CH-33": _history,
+    "CH-34": _of_texts("own"),
+    "CH-35": _of_texts("forgets"),
+    "CH-36": _of_texts("other-loop"),
+}

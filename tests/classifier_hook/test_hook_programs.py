@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A failure of a hook comes with a program that shows it, or says that it has none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from programs import ALLOWED, execute, has_one, imported, write
+from support import DEFECTIVE_HOOK, certify, gallery
+
+from conformance.classifier_hook.catalogue import RULES
+from conformance.counterexample import hook_scripts, program
+from conformance.rules import Evidence
+from conformance.settings import Budget
+
+if TYPE_CHECKING:
+    from support import Specimen
+
+    from conformance.worker import Zygote
+
+#: Rules without programs; ``classifier_hook.demonstrations`` says why.
+WITHOUT = {"CH-29"}
+
+#: Hooks whose fault shows by chance: two threads must meet.
+BY_CHANCE = {"scores_in_a_shared_buffer"}
+
+SPECIMENS = [
+    specimen
+    for specimen in gallery(DEFECTIVE_HOOK)
+    if specimen.rule not in WITHOUT
+    and specimen.evidence is Evidence.SIMULATOR
+    and specimen.name not in BY_CHANCE
+]
+
+#: A hook that does everything right, for each class and what it must block.
+CORRECT = """\
+import asyncio
+
+
+class {name}:
+    name = "correct"
+    blocking = {blocking}
+    timeout_ms = 5000
+    on_error = "allow"
+
+    def __init__(self, **arguments):
+        pass
+
+    async def score(self, ctx):
+        await asyncio.sleep(0)
+        found = {{"length": len(ctx.generated_text)}}
+        return {{**found, "block": ctx.generated_text in {blocked!r}}}
+"""
+
+
+def _failing(zygote: Zygote, original: Specimen, folder: Path) -> tuple[Path, Path]:
+    """Certify a copy of a defective hook; return the hook, and the program of its failure."""
+    source, _, qualname = original.target.rpartition(":")
+    plugin = folder / Path(source).name
+    shutil.copy(source, plugin)
+    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}", of=original.generation)
+    rule = str(specimen.rule)
+    result = certify(zygote, specimen, folder, rules={rule}, budget=Budget.QUICK)[rule]
+    assert has_one(result), result.message
+    return plugin, write(specimen, result, folder)
+
+
+def _mended(specimen: Specimen) -> str:
+    blocked = list(specimen.profile.get("blocked", ()))
+    return CORRECT.format(
+        name=specimen.target.rpartition(":")[2], blocking=bool(blocked), blocked=blocked
+    )
+
+
+@pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda specimen: specimen.name)
+def test_a_program_shows_what_was_found(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """It fails for the hook, and with a correct one in its place it says that the fault is gone.
+
+    It imports nothing of this harness, and nothing of vLLM that the hook does not.
+    """
+    plugin, path = _failing(zygote, specimen, tmp_path)
+    source = path.read_text(encoding="utf-8")
+    assert imported(source) <= {plugin.stem}
+    # What a message quotes is not broken.
+    statements = source.split('"""', 2)[2].splitlines()
+    assert max(len(line) for line in statements if "/" not in line) <= 100
+
+    status, said = execute(zygote, path)
+    assert status == 1, said
+    assert "FAILS: " in said
+    assert "expected" in said
+
+    plugin.write_text(_mended(specimen), encoding="utf-8")
+    status, said = execute(zygote, path)
+    assert status == 0, said
+    assert said.splitlines()[-1].startswith("OK: ")
+
+
+def test_every_rule_has_a_program_or_is_named() -> None:
+    """A rule that joins the catalogue needs a program, or a word about why there is none."""
+    assert {specimen.rule for specimen in SPECIMENS} | WITHOUT == {rule.id for rule in RULES}
+
+
+@pytest.mark.parametrize("name", hook_scripts.SCRIPTS)
+def test_every_program_is_python_of_100_columns(name: str) -> None:
+    """Whatever words it is filled with."""
+    text = 'a "text" with $new, {braces} and \\ ' + "x" * 30
+    shown = {
+        "is": name,
+        "text": text,
+        "texts": [text, "word " * 20_000],
+        "calls": [[text, "id-0", 2, 1], [text, "id-1", 0, 0]],
+        "arguments": {"words": ["a", "b"], "url": "http://127.0.0.1/"},
+        "hidden": ["scores['at'][*]"],
+        "attribute": "timeout_ms",
+        "blocks": True,
+        "what": "waited",
+        "changes": {"stop_reason": 7, "extra_fields": {"tags": ["x"]}},
+    }
+    case = {
+        "rule": "CH-16",
+        "generation": "hook/rfc",
+        "target": "hooks:Hook",
+        "plugin": {"module": "hooks", "qualname": "Hook", "root": None},
+        "counterexample": {"program": shown},
+    }
+    source = program(case)
+
+    assert max(map(len, source.splitlines())) <= 100
+    assert imported(source) <= ALLOWED | {"hooks"}
+    compile(source, name, "exec")
+
+
+def test_a_program_needs_nothing_but_python(zygote: Zygote, tmp_path: Path) -> None:
+    """``python program.py`` in an empty folder, in an environment that knows nothing of us."""
+    specimen = next(s for s in SPECIMENS if s.name == "keeps_context_on_self")
+    plugin, path = _failing(zygote, specimen, tmp_path)
+
+    broken = _executed(path, tmp_path)
+    plugin.write_text(_mended(specimen), encoding="utf-8")
+    fixed = _executed(path, tmp_path)
+
+    assert broken.returncode == 1, broken.stderr
+    assert "FAILS: " in broken.stdout
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
+    assert fixed.stdout.splitlines()[-1].startswith("OK: ")
+
+
+def _executed(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    place = folder / "elsewhere"
+    place.mkdir(exist_ok=True)
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH")
+    return subprocess.run(
+        [sys.executable, "-I", str(source)],
+        cwd=place,
+        env={key: os.environ[key] for key in kept if key in os.environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
