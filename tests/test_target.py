@@ -207,3 +207,15 @@ def test_the_source_is_found_without_importing(folder: Path) -> None:
 def test_there_is_no_digest_without_a_file() -> None:
     """A class that was typed into a prompt has no source to take a digest of."""
     assert targets.digest_of(None) is None
+
+
+def test_nothing_is_left_beside_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte code would outlive a change within the same second that keeps the file's size."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "leaves_nothing.py").write_text("ONE = 1\n")
+    (target,) = targets.parse("leaves_nothing.py", tmp_path)
+    targets.load_module(target)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["leaves_nothing.py"]
+    assert not sys.dont_write_bytecode

@@ -138,6 +138,18 @@ def test_a_job_answers(fork: Callable[..., Job], folder: Path) -> None:
     ).read_text() == "was asked one\nwas asked two\nnobody asks any more\n"
 
 
+def test_the_number_of_an_earlier_job_tells_nothing(
+    zygote: Zygote, fork: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process numbers are given out again: how the earlier process ended is forgotten."""
+    largest = int(Path("/proc/sys/kernel/pid_max").read_text())
+    monkeypatch.setattr(zygote, "_ended", dict.fromkeys(range(largest), 0))
+    with pytest.raises(JobDied) as died:
+        fork("exits").ask("anything", limit=PATIENCE)
+
+    assert died.value.exit_status == 7
+
+
 @pytest.mark.parametrize(
     ("deed", "sentence", "status"),
     [

@@ -124,6 +124,8 @@ class Zygote:
             self._note(message)
         if message is None:
             raise ZygoteFailed("the worker process ended; see " + str(self._log))
+        # The number of a process that ended may be given to another one.
+        self._ended.pop(message["forked"], None)
         return Job(message["forked"], Connection(ours.detach()), log, self)
 
     def exit_status(self, pid: int, limit: float = 5.0) -> int | None:

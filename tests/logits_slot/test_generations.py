@@ -11,6 +11,7 @@ from support import ROOT
 from user import certificates
 
 from conformance.cli import main
+from conformance.generations import all_generations
 from conformance.rules import Evidence
 from conformance.runner import Certification, folder_name
 from conformance.settings import Settings
@@ -102,9 +103,9 @@ def test_one_class_named_in_several_ways_is_certified_once(zygote: Zygote) -> No
 @pytest.mark.usefixtures("shared_zygote")
 def test_an_unknown_generation_is_a_mistake(tmp_path: Path) -> None:
     """The sentence says which there are, and which one was probably meant."""
+    known = ", ".join(generation.name for generation in all_generations())
     expected = (
-        "there is no generation 'logits/slots' (there are logits/batch, logits/slot). "
-        "Did you mean 'logits/slot'?"
+        f"there is no generation 'logits/slots' (there are {known}). Did you mean 'logits/slot'?"
     )
     target = f"{DUAL}:{DUAL_CLASS}@logits/slots"
 
