@@ -18,6 +18,7 @@ _FOLDERS = (
     "conformance.logits_slot",
     "conformance.io_processor",
     "conformance.classifier_hook",
+    "conformance.multimodal",
 )
 
 

@@ -151,6 +151,10 @@ def _plugins(target: Target) -> list[Plugin]:
     source = targets.find_source(target)
     try:
         target = targets.resolved(target)
+        for generation in all_generations():
+            suite = importlib.import_module(generation.suite)
+            if hasattr(suite, "resolved"):
+                target = suite.resolved(target)
         source = targets.find_source(target)
         if target.qualname is not None:
             cls = targets.load_class(target)
@@ -188,8 +192,15 @@ def _plugins(target: Target) -> list[Plugin]:
 
 def _likely(target: Target) -> str:
     """Return the generation that answers for what cannot be loaded."""
-    of_io = target.text.startswith(f"entry-point:{targets.IO_PROCESSORS}/")
-    return "io/data" if of_io else all_generations()[0].name
+    group = target.text.removeprefix("entry-point:").partition("/")[0]
+    return _OF_GROUP.get(group, all_generations()[0].name)
+
+
+#: The generation of what an entry point's function names or registers, by the group.
+_OF_GROUP: Mapping[str, str] = {
+    targets.IO_PROCESSORS: "io/data",
+    targets.GENERAL_PLUGINS: "mm/processor",
+}
 
 
 def _check_generation(target: Target) -> None:

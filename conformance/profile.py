@@ -26,8 +26,17 @@ SECTIONS: Mapping[str, Mapping[str, type]] = {
     "logits-processor": {"on": list, "off": list, "invalid": list},
     "io-processor": {"valid": list, "invalid": list, "model": str},
     "classifier-hook": {"allowed": list, "blocked": list},
-    "multimodal": {"model": str},
+    "multimodal": {
+        "model": str,
+        "items": dict,
+        "options": list,
+        "valid": list,
+        "invalid": list,
+    },
 }
+
+#: How messages name the types of values.
+_KINDS: Mapping[type, str] = {list: "a list", dict: "a table", str: "a string"}
 
 TABLE = "vllm-conformance"
 
@@ -151,7 +160,7 @@ def check(origin: str, document: Mapping[str, Any]) -> Mapping[str, Mapping[str,
                     f"it takes {', '.join(keys)}." + nearest(key, keys)
                 )
             if not isinstance(value, keys[key]) and not _is_strategy(value):
-                wanted = "a list" if keys[key] is list else "a string"
+                wanted = _KINDS[keys[key]]
                 raise UsageError(
                     f"profile {origin}: [{section}] {key} must be {wanted}, not {value!r}."
                 )

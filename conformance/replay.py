@@ -69,7 +69,7 @@ _LOADING, _HANGING = "load", "hung"
 
 def _expected(counterexample: dict[str, Any]) -> str:
     """Return the kind of trouble that a counterexample was written for."""
-    if counterexample["kind"] in ("history", "traffic"):
+    if counterexample["kind"] in ("history", "traffic", "prompt"):
         return str(counterexample["trouble"]["kind"])
     if counterexample["kind"] == "check":
         return "check"
@@ -82,6 +82,7 @@ _NEEDED = {
     "check": {"rule", "seed", "parameters", "invalid"},
     "calls": {"rule", "seed", "logits", "calls", "expect", "bare"},
     "traffic": {"rule", "seed", "model", "requests", "moves", "awaited", "trouble"},
+    "prompt": {"rule", "seed", "model", "parts", "options", "backwards", "trouble"},
 }
 
 #: Where a rule holds by now.
@@ -90,6 +91,7 @@ _WHERE = {
     "check": "in its check",
     "calls": "in these calls",
     "traffic": "in this history",
+    "prompt": "for this prompt",
 }
 
 

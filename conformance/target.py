@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 IO_PROCESSORS = "vllm.io_processor_plugins"
 ENTRY_POINT_GROUPS = ("vllm.logits_processors", IO_PROCESSORS)
 
+#: The group of functions that do anything at all, such as registering a model.
+GENERAL_PLUGINS = "vllm.general_plugins"
+
 FORMS = (
     "package.module:Class, path/to/file.py:Class, path/to/file.py, package.module, "
     "entry-point:GROUP/NAME or dist:DISTRIBUTION"
@@ -193,6 +196,9 @@ def load_module(target: Target) -> ModuleType:
     """
     if target.root and target.root not in sys.path:
         sys.path.insert(0, target.root)
+    # Nothing is left beside the plugin.  Byte code would also outlive a change that keeps the
+    # size of the file, within the second that file systems tell apart.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return importlib.import_module(target.module)
     except ModuleNotFoundError as error:
@@ -208,6 +214,8 @@ def load_module(target: Target) -> ModuleType:
         raise LoadFailure(_one_line(target, error)) from error
     except (Exception, SystemExit) as error:
         raise LoadFailure(_one_line(target, error)) from error
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def load_class(target: Target) -> type:

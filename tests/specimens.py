@@ -17,6 +17,8 @@ REFERENCE = ROOT / "reference_plugins" / "logits_batch"
 REFERENCE_SLOT = ROOT / "reference_plugins" / "logits_slot"
 REFERENCE_IO = ROOT / "reference_plugins" / "io_processor"
 REFERENCE_HOOK = ROOT / "reference_plugins" / "classifier_hook" / "hooks"
+REFERENCE_VLM = ROOT / "reference_plugins" / "tiny_vlm"
+REFERENCE_MODALITY = ROOT / "reference_plugins" / "modality"
 
 _PLUGIN = re.compile(r"^class (\w+)\((?:\w+, )*\w*LogitsProcessor\):", re.MULTILINE)
 _IO_PLUGIN = re.compile(r"^class (\w+)\(IOProcessor\b", re.MULTILINE)
@@ -59,6 +61,26 @@ def hook_references() -> list[Specimen]:
         Specimen(f"{REFERENCE_HOOK / 'annotator.py'}:PatternAnnotator", None, {}, of="hook/rfc"),
         Specimen(f"{REFERENCE_HOOK / 'blocker.py'}:PiiBlocker", None, profile, of="hook/rfc"),
     ]
+
+
+def modality_references() -> list[Specimen]:
+    """Return the plugins of the modality library."""
+    plugins = {
+        "images": "ImagePlugin",
+        "video": "VideoPlugin",
+        "audio": "AudioPlugin",
+        "point_clouds": "PointCloudPlugin",
+    }
+    return [
+        Specimen(f"{REFERENCE_MODALITY / file}.py:{name}", None, {}, of="mm/modality")
+        for file, name in plugins.items()
+    ]
+
+
+def processor_references() -> list[Specimen]:
+    """Return the reference model with a multi-modal processor."""
+    profile = _section(REFERENCE_VLM / "model.conformance.toml", "multimodal")
+    return [Specimen(f"{REFERENCE_VLM / 'model.py'}:TinyVlm", None, profile, of="mm/processor")]
 
 
 def _references(folder: Path) -> list[Specimen]:

@@ -29,6 +29,10 @@ DEFECTIVE_IO = tuple(FIXTURES / "defective" / name for name in ("io_data", "io_r
 UNUSUAL_IO = tuple(FIXTURES / "unusual" / name for name in ("io_data", "io_request"))
 DEFECTIVE_HOOK = FIXTURES / "defective" / "hook_rfc"
 UNUSUAL_HOOK = FIXTURES / "unusual" / "hook_rfc"
+DEFECTIVE_MODALITY = FIXTURES / "defective" / "mm_modality"
+UNUSUAL_MODALITY = FIXTURES / "unusual" / "mm_modality"
+DEFECTIVE_PROCESSOR = FIXTURES / "defective" / "mm_processor"
+UNUSUAL_PROCESSOR = FIXTURES / "unusual" / "mm_processor"
 
 #: Generations by the folder of their galleries.
 GENERATIONS = {
@@ -37,10 +41,17 @@ GENERATIONS = {
     "io_data": "io/data",
     "io_request": "io/request",
     "hook_rfc": "hook/rfc",
+    "mm_modality": "mm/modality",
+    "mm_processor": "mm/processor",
 }
 
 #: Sections of profiles by the interface of a generation.
-SECTIONS = {"logits": "logits-processor", "io": "io-processor", "hook": "classifier-hook"}
+SECTIONS = {
+    "logits": "logits-processor",
+    "io": "io-processor",
+    "hook": "classifier-hook",
+    "mm": "multimodal",
+}
 
 
 @attrs.frozen

@@ -38,6 +38,8 @@ def of(counterexample: Mapping[str, Any] | None) -> Steps | None:
     """Return the table of a counterexample, or None where it has no steps."""
     if counterexample is None:
         return None
+    if table := counterexample.get("table"):
+        return Steps(tuple(table["columns"]), tuple(map(tuple, table["rows"])))
     drawn = {"history": _history, "traffic": _traffic, "prompt": _prompt}.get(
         counterexample["kind"]
     )

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny multi-modal models on disk, by name and by the class of vLLM that they are made for."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from conformance.engine import audio_models, checkpoints, models, vision_models
+from conformance.engine.checkpoints import token_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@attrs.frozen
+class Placeholder:
+    """What stands in a prompt for an item of a modality."""
+
+    text: str  #: what a prompt has before it is processed, once for each item
+    token: str  #: the token that is repeated, once for each embedding
+    token_id: int
+
+
+@attrs.frozen
+class TinyModel:
+    """A tiny random model of one of vLLM's multi-modal classes."""
+
+    name: str  #: what a profile calls it
+    model_class: str  #: ``"package.module:Class"``
+    placeholders: Mapping[str, Placeholder]  #: by modality
+    write: Callable[[Path], Path]  #: writes the checkpoint into a folder and returns the folder
+    requires: tuple[str, ...] = ()  #: packages without which vLLM cannot import the class
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """What items the model takes."""
+        return tuple(self.placeholders)
+
+    @property
+    def architecture(self) -> str:
+        """The name of the class."""
+        return self.model_class.partition(":")[2]
+
+    def folder(self, cache_dir: Path | None = None) -> Path:
+        """Return the folder of the model, made if it is not there.
+
+        *cache_dir* is by default where the tiny Llama is.
+        Any number of processes may ask for it at the same time.
+
+        Raises:
+            OSError: if the cache folder cannot be written.
+
+        """
+        parent = models.tiny_llama().parent if cache_dir is None else cache_dir
+        final = parent / f"{self.name}-{_content()}"
+        if final.is_dir():
+            return final
+        parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=parent))
+        try:
+            self.write(draft)
+            try:
+                draft.rename(final)
+            except OSError:
+                # Another process was first, and a folder that is not empty is never replaced.
+                if not final.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return final
+
+
+def _content() -> str:
+    """Return a digest of the recipes: whatever changes in them makes other models."""
+    digest = hashlib.sha256()
+    for module in (models, checkpoints, vision_models, audio_models):
+        assert module.__file__ is not None
+        digest.update(Path(module.__file__).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _placeholder(
+    tokens: tuple[str, ...], token: str, before: str = "", after: str = ""
+) -> Placeholder:
+    return Placeholder(f"{before}{token}{after}", token, token_ids(tokens)[token])
+
+
+_VISION = vision_models.QWEN2_VL_TOKENS
+_AUDIO = audio_models.QWEN2_AUDIO_TOKENS
+
+TINY_LLAVA = TinyModel(
+    "tiny-llava",
+    "vllm.model_executor.models.llava:LlavaForConditionalGeneration",
+    {"image": _placeholder(vision_models.LLAVA_TOKENS, "<image>")},
+    vision_models.llava,
+    ("torchvision",),
+)
+TINY_QWEN2_VL = TinyModel(
+    "tiny-qwen2-vl",
+    "vllm.model_executor.models.qwen2_vl:Qwen2VLForConditionalGeneration",
+    {
+        "image": _placeholder(_VISION, _VISION[3], _VISION[0], _VISION[1]),
+        "video": _placeholder(_VISION, _VISION[4], _VISION[0], _VISION[1]),
+    },
+    vision_models.qwen2_vl,
+    ("torchvision",),
+)
+TINY_QWEN2_AUDIO = TinyModel(
+    "tiny-qwen2-audio",
+    "vllm.model_executor.models.qwen2_audio:Qwen2AudioForConditionalGeneration",
+    {"audio": _placeholder(_AUDIO, _AUDIO[1], _AUDIO[0], _AUDIO[2])},
+    audio_models.qwen2_audio,
+)
+
+#: What a profile may call a model.
+MODELS: Mapping[str, TinyModel] = {
+    model.name: model for model in (TINY_LLAVA, TINY_QWEN2_VL, TINY_QWEN2_AUDIO)
+}
+
+
+def of_class(architecture: str) -> TinyModel | None:
+    """Return the tiny model of a class of vLLM, by the name of the class, if there is one."""
+    return next((m for m in MODELS.values() if m.architecture == architecture), None)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A check of what a plugin reads by itself: nothing of this machine, and nobody behind it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.modality import media
+from conformance.multimodal.modality.stock import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conformance.multimodal.modality.bench import Bench
+    from conformance.multimodal.modality.trial import Trial
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
+
+#: This machine, as a client may write it; what stands first is what a person would write.
+HOSTS = (
+    "127.0.0.1",
+    "localhost",
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "0177.0.0.1",
+    "[::ffff:127.0.0.1]",
+)
+
+#: How a URL reaches a plugin.
+_FORMS = (("", lambda url: url), (" in a mapping", lambda url: {"url": url}))
+
+
+@attrs.define
+class _Server:
+    """A service of this machine that is nobody's business."""
+
+    port: int
+    visits: int = 0
+
+
+@contextmanager
+def _serving(content: bytes) -> Iterator[_Server]:
+    """Serve a file on this machine, whatever is asked for."""
+    answer = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = _Server(listener.getsockname()[1])
+        listener.settimeout(0.2)
+        over = threading.Event()
+
+        def serve() -> None:
+            while not over.is_set():
+                try:
+                    connection, _ = listener.accept()
+                except TimeoutError:
+                    continue
+                server.visits += 1
+                with connection, suppress(OSError):
+                    connection.settimeout(1)
+                    connection.recv(65_536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextmanager
+def _without_proxies() -> Iterator[None]:
+    """Let nobody else be asked in the plugin's place."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.lower() in PROXIES}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+def private(trial: Trial) -> Finding:
+    """A client's URL makes the plugin read no file, and connect to nothing, of this machine."""
+    bench = trial.bench
+    file = next((sample for sample in bench.good if sample.mime), None)
+    content = file.make() if file else media.picture(9, 9)
+    suffix = f".{(file.encoding if file else 'PNG').lower()}"
+    plugin = bench.make()
+    count = 0
+    with _without_proxies(), tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+        path = Path(folder, f"private{suffix}")
+        path.write_bytes(content)
+        for name, url in (("a file:// URL", path.as_uri()), ("the path of a file", str(path))):
+            for how, form in _FORMS:
+                count += 1
+                if _serve(bench, plugin, form(url)).good:
+                    return failed(
+                        f"{name}{how} was read, which names a file of this machine", count
+                    )
+        with _serving(content) as server:
+            for host in HOSTS:
+                for how, form in _FORMS:
+                    count += 1
+                    _serve(bench, plugin, form(f"http://{host}:{server.port}/private{suffix}"))
+                    if server.visits:
+                        return failed(
+                            f"a URL{how} of host {host} made the plugin connect to this machine",
+                            count,
+                        )
+            count += 1
+            _serve(bench, plugin, f"ftp://127.0.0.1:{server.port}/private{suffix}")
+            if server.visits:
+                return failed("an ftp:// URL made the plugin connect to this machine", count)
+    return passed(count, count)
+
+
+def _serve(bench: Bench, plugin: Any, data: Any) -> Any:  # noqa: ANN401
+    return bench.serve(plugin, Sample("a URL", lambda: data))

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plugin class, what it is given, and items that are alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.multimodal.modality import models, promises, stock
+from conformance.multimodal.modality.calls import PluginExited, ask, said
+from conformance.multimodal.modality.media import FORMS
+from conformance.multimodal.modality.runtime import runtime
+from conformance.multimodal.modality.served import Served, finished, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from conformance.multimodal.modality.models import Model
+    from conformance.multimodal.modality.promises import Promises
+    from conformance.multimodal.modality.stock import Sample
+
+#: Tokens that a prompt of the simulator may have.
+LENGTH = 1_000_000
+
+
+class ConstructorRaised(Exception):
+    """Making an instance raised."""
+
+
+class Undecided(Exception):
+    """Nothing is known of the plugin that items could be judged by; the message says why."""
+
+
+@attrs.define(eq=False)
+class Bench:
+    """One class, and what it is given."""
+
+    cls: type[Any]
+    section: Mapping[str, Any]
+    origin: str | None  #: of the profile
+    folders: tuple[Path, ...]  #: where files of the profile may lie
+    seed: int
+    promises: Promises
+    #: How files are handed over: the first form in which the plugin takes one.
+    form: str = "bytes"
+    #: What the plugin takes, and what it does not although no profile promised it.
+    samples: tuple[Sample, ...] = ()
+    declined: dict[str, Served] = attrs.field(factory=dict)
+    _models: tuple[Model, ...] | None = None
+    _sorted: bool = False
+    _why: str = ""
+    _configs: dict[str, Any] = attrs.field(factory=dict)
+    _alone: dict[tuple[Sample, str], Served] = attrs.field(factory=dict)
+
+    @classmethod
+    def open(
+        cls,
+        plugin: type[Any],
+        section: Mapping[str, Any],
+        *,
+        origin: str | None,
+        folders: Sequence[Path],
+        seed: int,
+    ) -> Bench:
+        """Prepare for a class.
+
+        Raises:
+            UsageError: the profile names what is not there, or the library is not installed.
+
+        """
+        runtime("interface")
+        known = tuple(folder for folder in dict.fromkeys(folders) if folder.is_dir())
+        said_of = promises.promised(section, known, origin=origin, seed=seed)
+        bench = cls(plugin, section, origin, known, seed, said_of)
+        if "model" in section:
+            model = promises.named(section["model"], known, origin)
+            bench._models = (models.of_class(model),)
+        return bench
+
+    def document(self) -> dict[str, Any]:
+        """Return the effective profile, for the certificate."""
+        return {"origin": self.origin or "none", **dict(self.section)}
+
+    def saved(self) -> dict[str, Any]:
+        """Return the profile as a case file can hold it, or where it can be had again."""
+        section = {
+            key: self.section[key] for key in ("model", "valid", "invalid") if key in self.section
+        }
+        try:
+            json.dumps(section, allow_nan=False)
+        except (TypeError, ValueError):
+            return {"profile": self.origin}
+        return {"section": section}
+
+    def make(self) -> Any:  # noqa: ANN401 - a plugin
+        """Make an instance.
+
+        Raises:
+            ConstructorRaised: it raised.
+            PluginExited: it raised ``SystemExit``.
+            PluginHung: it did not return.
+
+        """
+        try:
+            with limited(CONSTRUCTOR_LIMIT), in_call("making an instance"):
+                return self.cls()
+        except SystemExit as error:
+            what = f"making an instance raised SystemExit({error.code})"
+            raise PluginExited(what) from None
+        except Exception as error:
+            raise ConstructorRaised(said(error)) from error
+
+    @property
+    def modality(self) -> str:
+        """The modality, as far as the plugin says one."""
+        found = ask("modality", getattr, self.make(), "modality")
+        return found.value if isinstance(found.value, str) else ""
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The models that items are wanted by."""
+        self.sort_out()
+        assert self._models is not None  # or sorting out has raised
+        return self._models
+
+    def config(self, model: Model) -> Any:  # noqa: ANN401 - a ModelConfig
+        """Return the configuration of a model."""
+        if model.name not in self._configs:
+            self._configs[model.name] = self.deployed(model)
+        return self._configs[model.name]
+
+    def deployed(self, model: Model, **options: Any) -> Any:  # noqa: ANN401 - a ModelConfig
+        """Return the configuration of a model as somebody deploys it."""
+        registry = self.registry(self.make(), model)
+        return registry.get_model_config(model.name, max_model_len=LENGTH, **options)
+
+    def registry(self, plugin: Any, model: Model) -> Any:  # noqa: ANN401 - a MultiModalRegistry
+        """Return a registry with a plugin and a model."""
+        registry = runtime("registry").MultiModalRegistry()
+        registry.register_plugin(plugin)
+        registry.register_model(model.name, model)
+        return registry
+
+    def serve(self, plugin: Any, sample: Sample, model: Model | None = None) -> Served:  # noqa: ANN401
+        """Take one item the whole way."""
+        config = self.config(model or self.models[0])
+        found = parsed(plugin, sample.data(self.form))
+        return finished(plugin, found.item, config) if found.good else found
+
+    def alone(self, sample: Sample, model: Model | None = None) -> Served:
+        """Return what a fresh instance makes of a sample when it is given nothing else."""
+        model = model or self.models[0]
+        key = (sample, model.name)  # two samples may have one name
+        if key not in self._alone:
+            self._alone[key] = self.serve(self.make(), sample, model)
+        return self._alone[key]
+
+    @property
+    def good(self) -> tuple[Sample, ...]:
+        """The samples that the plugin takes.
+
+        Raises:
+            Undecided: there are none.
+
+        """
+        self.sort_out()
+        return self.samples
+
+    @property
+    def offered(self) -> tuple[Sample, ...]:
+        """Everything that the plugin may take."""
+        return (*self.promises.valid, *stock.usual(self.modality))
+
+    def encodings(self) -> frozenset[str]:
+        """Return the encodings that the plugin's limits name, in capitals."""
+        limits = ask("limits", getattr, self.make(), "limits").value
+        named = getattr(limits, "encodings", ())
+        if not isinstance(named, (frozenset, set, list, tuple)):
+            return frozenset()
+        return frozenset(str(name).upper() for name in named)
+
+    def sort_out(self) -> None:
+        """Find out which samples the plugin takes, in which form, and which models suit it.
+
+        Raises:
+            Undecided: none, or no model.
+
+        """
+        if not self._sorted:
+            self._sorted = True
+            self._why = self._sort_out() or ""
+        if self._why:
+            raise Undecided(self._why)
+
+    def sorted_out(self) -> bool:
+        """Tell whether there are samples and models."""
+        try:
+            self.sort_out()
+        except Undecided:
+            return False
+        return True
+
+    def _sort_out(self) -> str | None:
+        taken = self._taken()
+        if not taken:
+            return _unknown(self.modality, self.offered, self.declined)
+        if why := self._suited(taken):
+            return why
+        good = []
+        for sample in taken:
+            served = self.alone(sample, models_of(self)[0])
+            if served.good:
+                good.append(sample)
+            else:
+                self.declined[sample.name] = served
+        self.samples = tuple(good)
+        return None if good else _unknown(self.modality, self.offered, self.declined)
+
+    def _taken(self) -> list[Sample]:
+        """Return the samples that are parsed, files in the first form in which one is."""
+        for form in FORMS:
+            self.form = form
+            self.declined.clear()
+            taken, file = [], False
+            for sample in self.offered:
+                found = parsed(self.make(), sample.data(form))
+                if found.good:
+                    taken.append(sample)
+                    file |= bool(sample.mime)
+                else:
+                    self.declined[sample.name] = found
+            # Where nothing that is a file is known, every form is as good as another.
+            if file or not any(sample.mime for sample in self.offered):
+                return taken
+        self.form = "bytes"
+        return [sample for sample in self.offered if parsed(self.make(), sample.data()).good]
+
+    def _suited(self, taken: Sequence[Sample]) -> str | None:
+        """Choose the models; say why there are none, or return None."""
+        if self._models is not None:
+            return None
+        raised = ""
+        chosen = []
+        indifferent = False
+        for model in models.usual(self.modality):
+            config, read = _recorded(self.deployed(model))
+            for sample in taken:
+                plugin = self.make()
+                found = parsed(plugin, sample.data(self.form))
+                served = finished(plugin, found.item, config) if found.good else found
+                if served.good:
+                    # What wants nothing of the recipe cannot be held against its encoder.
+                    indifferent |= not read
+                    chosen += [model] if read else []
+                    break
+                raised = raised or served.trouble()
+        if indifferent:
+            chosen = chosen or [models.of_recipe(self.modality, None)]
+        self._models = tuple(chosen or self._asked_for(taken))
+        if self._models:
+            return None
+        return (
+            f"no model is known that wants this modality{': ' + raised if raised else ''}; name "
+            'one in the profile: [multimodal] model = "models.py:Model"'
+        )
+
+    def _asked_for(self, taken: Sequence[Sample]) -> list[Model]:
+        """Return a model with the recipe that the plugin asks for, made without arguments."""
+        kinds: list[type[Any]] = []
+        base = runtime("interface").ModelConfig
+
+        class Probe(base):  # type: ignore[misc, valid-type] # known when it runs
+            def get_recipe(self, modality: str, kind: type[Any]) -> Any:  # noqa: ANN401, ARG002
+                kinds.append(kind)
+                return kind()
+
+        nothing = models.of_recipe(self.modality, None)
+        config = Probe(nothing.name, nothing.declare(), LENGTH)
+        for sample in taken:
+            plugin = self.make()
+            found = parsed(plugin, sample.data(self.form))
+            if found.good and finished(plugin, found.item, config).good:
+                recipe = kinds[0]() if kinds else None
+                return [models.of_recipe(self.modality, recipe)]
+        return []
+
+
+class _Recorded(dict[str, Any]):
+    """Recipes by modality that remember being read."""
+
+    read: list[str]
+
+    def __getitem__(self, modality: str) -> Any:  # noqa: ANN401 - a recipe
+        self.read.append(modality)
+        return super().__getitem__(modality)
+
+    def get(self, modality: str, default: Any = None) -> Any:  # noqa: ANN401 - a recipe
+        self.read.append(modality)
+        return super().get(modality, default)
+
+
+def _recorded(config: Any) -> tuple[Any, list[str]]:  # noqa: ANN401 - a ModelConfig
+    """Return a configuration with what is read of its recipes."""
+    recipes = _Recorded(config.multimodal.recipes)
+    recipes.read = []
+    multimodal = copy.copy(config.multimodal)
+    object.__setattr__(multimodal, "recipes", recipes)  # it is frozen, and this copy is nobody's
+    return attrs.evolve(config, multimodal=multimodal), recipes.read
+
+
+def models_of(bench: Bench) -> tuple[Model, ...]:
+    """Return the models of a bench that is being sorted out."""
+    return bench._models or ()  # noqa: SLF001 - a friend
+
+
+def _unknown(modality: str, offered: Sequence[Sample], declined: Mapping[str, Served]) -> str:
+    """Say why nothing is known that the plugin takes."""
+    profile = 'give some in the profile: [multimodal] valid = [{ file = "sample" }]'
+    if not offered:
+        return f"no items of modality {modality!r} are known; {profile}"
+    name, served = next(iter(declined.items()), ("", None))
+    said_of = f", such as {name}: {served.trouble()}" if served else ""
+    return f"none of {len(offered)} items was taken{said_of}; {profile}"

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls into a plugin: limited in time, and their errors told apart."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.comparison import first_line
+from conformance.interruption import in_call, limited
+from conformance.multimodal.modality.runtime import runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class PluginExited(Exception):
+    """A call raised ``SystemExit``."""
+
+
+@attrs.frozen(eq=False)
+class Answer:
+    """What came of a call: a value, or what was raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was raised."""
+        return self.error is None
+
+
+def ask(what: str, function: Callable[..., Any], *arguments: Any) -> Answer:  # noqa: ANN401
+    """Call on the main thread, for a limited time.
+
+    Raises:
+        PluginExited: the plugin raised ``SystemExit``.
+        PluginHung: it did not return.
+
+    """
+    with limited():
+        return answered(what, function, *arguments)
+
+
+def answered(what: str, function: Callable[..., Any], *arguments: Any) -> Answer:  # noqa: ANN401
+    """Call on whatever thread, with no limit.
+
+    Raises:
+        PluginExited: the plugin raised ``SystemExit``.
+
+    """
+    try:
+        with in_call(what):
+            return Answer(function(*arguments))
+    except SystemExit as error:
+        raise PluginExited(
+            f"{what} raised SystemExit({error.code}), which ends the server"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - which one it is, the rules judge
+        return Answer(error=error)
+
+
+def refused(error: BaseException | None) -> bool:
+    """Tell whether an error is the client's."""
+    return isinstance(error, runtime("errors").InputError)
+
+
+def missing(error: BaseException | None) -> bool:
+    """Tell whether an error is the deployment's: a library is not installed."""
+    return isinstance(error, runtime("errors").MissingLibraryError)
+
+
+def said(error: BaseException) -> str:
+    """Return an exception as part of a sentence that is the same every time."""
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(error))
+    return f"{type(error).__name__}: {first_line(text)}".removesuffix(": ")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about many items: isolation, and what is left of them."""
+
+from __future__ import annotations
+
+from conformance.multimodal.modality.catalogue.sources import ALONE, PARALLEL, article, library
+from conformance.rules import Level, Rule
+
+SECTION = "Many items"
+
+_ONE = library(
+    "registry.py:MultiModalRegistry", "one instance serves every model and every request"
+)
+
+RULES = (
+    Rule(
+        id="MM-71",
+        title="An item does not depend on those before it",
+        statement=(
+            "Items that are served one after the other, mistakes among them, each come out "
+            "as alone."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(ALONE, _ONE),
+        hint="Look for attributes that a call changes and nobody resets.",
+        resembles=("vllm-project/vllm#51827",),
+    ),
+    Rule(
+        id="MM-72",
+        title="Items of one request do not mix",
+        statement=(
+            "Where all items are parsed before the first is preprocessed, in whatever order, each "
+            "comes out as alone."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            ALONE,
+            library("processor.py:MultiModalProcessor.process", "all items are parsed first"),
+        ),
+        hint="Keep what was parsed in the item that parse_input returns, not in the plugin.",
+    ),
+    Rule(
+        id="MM-73",
+        title="Items on several threads do not mix",
+        statement="Items that are served on several threads at a time each come out as alone.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(PARALLEL, _ONE),
+        hint="Use local variables; a buffer that is shared needs a lock.",
+    ),
+    Rule(
+        id="MM-74",
+        title="Arrays belong to their item",
+        statement="Arrays that were handed over are not changed by later items.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(ALONE,),
+        hint="Return a new array for every item, or a copy of the buffer.",
+    ),
+    Rule(
+        id="MM-75",
+        title="Files and threads are given back",
+        statement=(
+            "After items, taken or refused, no open file, no temporary file and no thread is left."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(_ONE,),
+        hint="Open with a with statement, also where what follows may raise.",
+    ),
+    Rule(
+        id="MM-76",
+        title="Served items are forgotten",
+        statement="After two thousand items, no two alike, the plugin does not grow any more.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(_ONE,),
+        hint="Look for lists and dictionaries that calls add to; a cache may have 1,000 entries.",
+    ),
+    Rule(
+        id="MM-77",
+        title="Items can be sent to another process",
+        statement=(
+            "An item can be pickled, and what is read back gives the same arrays, counts and hash."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(article("1. API Server receives request; 6. ModelRunner.execute_model()"),),
+        hint="Keep bytes and numbers in the item, no open files, locks or functions.",
+    ),
+)

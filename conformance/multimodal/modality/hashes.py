@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the hash under which embeddings are kept for later."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from conformance.comparison import shortened
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.modality import shape
+from conformance.multimodal.modality.stock import kin
+
+if TYPE_CHECKING:
+    from conformance.multimodal.modality.bench import Bench
+    from conformance.multimodal.modality.served import Served
+    from conformance.multimodal.modality.stock import Sample
+    from conformance.multimodal.modality.trial import Trial
+
+#: Parses what it is sent and prints the hash; nothing of the harness is needed for that.
+_PROGRAM = """\
+import importlib, pickle, sys
+path, module, name, data = pickle.load(sys.stdin.buffer)
+sys.path[:0] = path
+cls = importlib.import_module(module)
+for part in name.split("."):
+    cls = getattr(cls, part)
+sys.stdout.write("hash:" + str(cls().parse_input(data).content_hash))
+"""
+
+SECONDS = 60
+
+
+def steady(trial: Trial) -> Finding:
+    """Equal items have one hash, in every instance and every process."""
+    bench = trial.bench
+    plugin = bench.make()
+    for sample in bench.good:
+        first = bench.alone(sample)
+        if not isinstance(first.hash, str) or not first.hash:
+            return failed(f"content_hash of {sample} is {shortened(first.hash)}, not a text")
+        for who, served in (
+            ("the same instance", bench.serve(plugin, sample)),
+            ("the same instance", bench.serve(plugin, sample)),
+        ):
+            if served.good and served.hash != first.hash:
+                return failed(f"{sample}, sent again to {who}, has another content_hash")
+    sample = next((each for each in bench.good if each.mime), bench.good[0])
+    elsewhere = _elsewhere(bench, sample)
+    if elsewhere is not None and elsewhere != bench.alone(sample).hash:
+        return failed(f"{sample} has another content_hash in another process")
+    return passed(len(bench.good), len(bench.good))
+
+
+def _elsewhere(bench: Bench, sample: Sample) -> str | None:
+    """Return the hash of an item in a process with other hashes of texts; None where it fails."""
+    cls = bench.cls
+    try:
+        sent = pickle.dumps((sys.path, cls.__module__, cls.__qualname__, sample.data(bench.form)))
+    except Exception:  # noqa: BLE001 - objects of a profile need not travel
+        return None
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            input=sent,
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            timeout=SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    _, found, value = run.stdout.decode(errors="replace").rpartition("hash:")
+    return value if found and run.returncode == 0 else None
+
+
+def covers(trial: Trial) -> Finding:
+    """Items with one hash give the same arrays and the same numbers."""
+    bench = trial.bench
+    first: dict[str, Sample] = {}
+    count = 0
+    for sample in (*bench.good, *kin(bench.modality)):
+        served = bench.alone(sample)
+        if not served.good:
+            continue
+        count += 1
+        other = first.setdefault(str(served.hash), sample)
+        for model in bench.models:
+            if what := _different(bench.alone(sample, model), bench.alone(other, model)):
+                return failed(
+                    f"{sample} and {other} have one content_hash, and of the former {what}",
+                    count,
+                )
+    return passed(count, count)
+
+
+def _different(got: Served, wanted: Served) -> str | None:
+    return shape.difference(got, wanted) if got.good and wanted.good else None

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what a plugin takes and what it refuses."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.modality import hostile, shape
+from conformance.multimodal.modality.media import FORMS
+from conformance.multimodal.modality.models import as_array
+from conformance.multimodal.modality.search import Found, quietly
+from conformance.multimodal.modality.served import parsed
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conformance.multimodal.modality.bench import Bench
+    from conformance.multimodal.modality.served import Served
+    from conformance.multimodal.modality.stock import Sample
+    from conformance.multimodal.modality.trial import Trial
+
+#: How arrays and files of the same may differ, as a share of the largest number.
+ROUGHLY = 0.02
+
+
+def takes(trial: Trial) -> Finding:
+    """What the profile or the limits promise is taken, and nothing ordinary breaks."""
+    bench = trial.bench
+    known = bench.sorted_out()
+    for name, served in bench.declined.items():
+        sample = next(each for each in bench.offered if each.name == name)
+        if served.missing:
+            continue
+        if served.broken and (known or sample.promised):
+            return failed(f"{name}: {served.trouble()}")
+        if sample.promised:
+            return failed(f"{name}, valid by the profile: {served.trouble()}")
+    count = len(bench.good)  # raises where nothing is known
+    return _unread(bench) or passed(count, count)
+
+
+def _unread(bench: Bench) -> Finding | None:
+    """Say of which encoding that the limits name no file is taken."""
+    plain = [sample for sample in bench.offered if sample.plain]
+    taken = {sample.encoding for sample in bench.good if sample.plain}
+    for encoding in sorted(bench.encodings().intersection(sample.encoding for sample in plain)):
+        names = [sample.name for sample in plain if sample.encoding == encoding]
+        served = bench.declined.get(names[0])
+        if encoding not in taken and served is not None and not served.missing:
+            return failed(
+                f"limits.encodings names {encoding}, and no such file is taken: {names[0]}: "
+                f"{served.trouble()}"
+            )
+    return None
+
+
+def forms(trial: Trial) -> Finding:
+    """A file is the same item in every form in which the plugin takes it."""
+    bench = trial.bench
+    plugin = bench.make()
+    config = bench.config(bench.models[0])
+    hashes = trial.holds("MM-61")
+    files = [sample for sample in bench.good if sample.mime]
+    taken: set[str] = set()
+    count = 0
+    for sample in files:
+        wanted = bench.alone(sample)
+        for form in FORMS:
+            if form == bench.form:
+                continue
+            found = parsed(plugin, sample.data(form))
+            got = trial.finish(plugin, found, config)
+            if got.refused and form not in taken:
+                continue  # a form that this plugin does not know
+            if got.missing or got.broken:
+                continue  # rules of their own are about that
+            taken.add(form)
+            count += 1
+            if what := shape.difference(got, wanted, hashes=hashes):
+                return failed(f"{sample} as {form} is not what it is as {bench.form}: {what}")
+    if not count:
+        return Finding(Verdict.NOT_APPLICABLE, message="files are taken in one form at the most")
+    return passed(count, count)
+
+
+def raw(trial: Trial) -> Finding:
+    """Arrays give what a file gives that holds the same."""
+    bench = trial.bench
+    names = {sample.name: sample for sample in bench.good}
+    count = 0
+    for sample in bench.good:
+        if sample.same_as not in names:
+            continue
+        for model in bench.models:
+            got, wanted = bench.alone(sample, model), bench.alone(names[sample.same_as], model)
+            if not (got.good and wanted.good):
+                continue
+            count += 1
+            if what := _roughly(got, wanted):
+                return failed(
+                    f"{sample} is not what {sample.same_as} of the same content is: {what}"
+                )
+    if not count:
+        return Finding(Verdict.NOT_APPLICABLE, message="only files are taken, or only arrays")
+    return passed(count, count)
+
+
+def _roughly(got: Served, wanted: Served) -> str | None:
+    if got.count != wanted.count:
+        return f"its count was {got.count} instead of {wanted.count}"
+    if what := shape.arrays(got.features, wanted.features):
+        for name in wanted.features:
+            one = as_array(got.features[name])
+            other = as_array(wanted.features[name])
+            # What decoders round differently is no other picture.
+            most = ROUGHLY * max(1.0, float(abs(other).max(initial=0)))
+            if one.shape != other.shape or (abs(one - other) > most).any():
+                return what
+    return None
+
+
+def client_errors(trial: Trial) -> Finding:
+    """Whatever is sent, nothing is raised but the client's error."""
+    bench = trial.bench
+    plugin = bench.make()
+    count = 0
+    for sample in _everything(bench):
+        served = bench.serve(plugin, sample)
+        count += 1
+        if what := _wrong(served):
+            return failed(f"{sample}: {what}", count)
+    files = [sample for sample in bench.good if sample.mime]
+    worst: list[tuple[str, str]] = []
+
+    @quietly(trial, hostile.mutated(files))
+    def body(sample: Sample) -> None:
+        nonlocal count
+        count += 1
+        if what := _wrong(bench.serve(plugin, sample)):
+            worst.append((sample.name, what))
+            raise Found
+
+    with suppress(Found):
+        body()
+    if worst:
+        name, what = worst[-1]
+        return failed(f"{name}: {what}", count)
+    return passed(count, count)
+
+
+def _everything(bench: Bench) -> Iterator[Sample]:
+    yield from bench.promises.invalid
+    yield from hostile.nonsense(bench.modality)
+    yield from hostile.infinite(bench.modality)
+    yield from hostile.cut(bench.good)
+
+
+def _wrong(served: Served) -> str | None:
+    """Say what was raised if it is nobody's fault but the plugin's."""
+    # A plugin that runs out of memory is the subject of a rule of its own.
+    if served.broken and not isinstance(served.error, MemoryError):
+        return served.trouble()
+    return None
+
+
+def nonsense(trial: Trial) -> Finding:
+    """What is no item is refused."""
+    bench = trial.bench
+    return _refused(bench, (*bench.promises.invalid, *hostile.nonsense(bench.modality)))
+
+
+def cut(trial: Trial) -> Finding:
+    """A file without its second half is refused."""
+    bench = trial.bench
+    files = [sample for sample in bench.good if sample.mime]
+    if not files:
+        return Finding(Verdict.NOT_APPLICABLE, message="no files are taken")
+    return _refused(bench, hostile.cut(files))
+
+
+def _refused(bench: Bench, samples: tuple[Sample, ...]) -> Finding:
+    plugin = bench.make()
+    for sample in samples:
+        served = bench.serve(plugin, sample)
+        if served.good:
+            tokens = f"{served.count} token" + "s" * (served.count != 1)
+            return failed(f"{sample} was taken for an item of {tokens}")
+    return passed(len(samples), len(samples))
+
+
+def own_data(trial: Trial) -> Finding:
+    """What a client handed over is as it was."""
+    bench = trial.bench
+    plugin = bench.make()
+    config = bench.config(bench.models[0])
+    for sample in bench.good:
+        data, was = sample.data(bench.form), sample.data(bench.form)
+        trial.finish(plugin, parsed(plugin, data), config)
+        if not _equal(data, was):
+            return failed(f"{sample} was changed in place")
+    for sample in bench.good:
+        if sample.mime:
+            for form in ("mapping with a data URL", "mapping with base64", "bytearray"):
+                data, was = sample.data(form), sample.data(form)
+                trial.finish(plugin, parsed(plugin, data), config)
+                if not _equal(data, was):
+                    return failed(f"{sample} as {form} was changed in place")
+    return passed(len(bench.good), len(bench.good))
+
+
+def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - what clients send
+    if type(one) is not type(other):
+        return False
+    if hasattr(one, "tobytes") and hasattr(one, "size"):  # arrays and pictures
+        return bool(one.tobytes() == other.tobytes()) and one.size == other.size
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - objects of a profile may not like to be compared
+        return True
+
+
+def own_copy(trial: Trial) -> Finding:
+    """An item does not follow an array that its owner goes on to change."""
+    bench = trial.bench
+    config = bench.config(bench.models[0])
+    count = 0
+    for sample in bench.good:
+        data = sample.data(bench.form)
+        arrays = [
+            part for part in (data if isinstance(data, tuple) else (data,)) if _writeable(part)
+        ]
+        if not arrays:
+            continue
+        plugin = bench.make()
+        found = parsed(plugin, data)
+        for array in arrays:
+            array[...] = 0
+        count += 1
+        if what := shape.difference(trial.finish(plugin, found, config), bench.alone(sample)):
+            return failed(f"{sample} was changed by its owner after it was parsed, and {what}")
+    if not count:
+        return Finding(Verdict.NOT_APPLICABLE, message="no arrays are taken")
+    return passed(count, count)
+
+
+def _writeable(value: Any) -> bool:  # noqa: ANN401 - what clients send
+    return hasattr(value, "flags") and bool(value.flags.writeable)

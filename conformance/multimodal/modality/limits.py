@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of how many items a prompt may have, and what one item may be."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import operator
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.modality import models, shape
+from conformance.multimodal.modality.calls import ask, refused, said
+from conformance.multimodal.modality.served import finished, parsed
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from conformance.multimodal.modality.bench import Bench
+    from conformance.multimodal.modality.stock import Sample
+    from conformance.multimodal.modality.trial import Trial
+
+#: What a model declares, and what its deployment allows.
+DECLARED = ((1, None), (5, None), (5, 2), (5, 0), (0, None), (2, 7))
+
+#: Seconds that counting may take; a busy machine holds anybody up now and then.
+MOMENT, TIMES = 0.05, 5
+
+#: Halvings of a limit in search of one that some samples keep.
+HALVINGS = 40
+
+
+def _model(bench: Bench, most: int) -> models.Model:
+    """Return a model that takes so many items; its recipe does not matter here."""
+    base = bench.models[0] if bench.sorted_out() else None
+    recipe = bench.config(base).multimodal.recipes[bench.modality] if base else None
+    return models.Model(f"of-{most}", models.declaring(bench.modality, recipe, most=most), None)
+
+
+def _counted(bench: Bench, plugin: Any) -> Iterator[tuple[str, int, Any]]:  # noqa: ANN401
+    """Yield each configuration in words, how many items it allows, and what the plugin says."""
+    for most, allowed in DECLARED:
+        options = {} if allowed is None else {"limit_mm_per_prompt": {bench.modality: allowed}}
+        config = bench.deployed(_model(bench, most), **options)
+        words = f"a model that takes {most}"
+        words += "" if allowed is None else f", deployed with {allowed}"
+        found = ask("get_max_per_prompt", plugin.get_max_per_prompt, config)
+        value = found.value if found.good else found.error
+        yield words, most if allowed is None else min(most, allowed), value
+
+
+def bounded(trial: Trial) -> Finding:
+    """The number is whole, and not above what the model and its deployment allow."""
+    bench = trial.bench
+    for words, most, value in _counted(bench, bench.make()):
+        if isinstance(value, Exception):
+            return failed(f"get_max_per_prompt raised {said(value)} for {words}")
+        if (number := _whole(value)) is None or number < 0:
+            return failed(f"get_max_per_prompt returned {value!r} for {words}")
+        if number > most:
+            return failed(
+                f"get_max_per_prompt returned {value!r} for {words}: at most {most} may be"
+            )
+    return passed(len(DECLARED), len(DECLARED))
+
+
+def _whole(value: Any) -> int | None:  # noqa: ANN401 - what the plugin returned
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def steady(trial: Trial) -> Finding:
+    """The number does not depend on what was asked or parsed before."""
+    bench = trial.bench
+    plugin = bench.make()
+    before = list(_counted(bench, plugin))
+    if (again := list(_counted(bench, plugin))) != before:
+        return failed(_changed(before, again, "asked again"))
+    for sample in trial.known():
+        bench.serve(plugin, sample)
+    if (after := list(_counted(bench, plugin))) != before:
+        return failed(_changed(before, after, "after items were served"))
+    return passed(len(DECLARED), len(DECLARED))
+
+
+def _changed(
+    before: Sequence[tuple[str, int, Any]], after: Sequence[tuple[str, int, Any]], when: str
+) -> str:
+    words, was, now = next(
+        (words, was, now)
+        for (words, _, was), (_, _, now) in zip(before, after, strict=True)
+        if now != was
+    )
+    return f"get_max_per_prompt returned {was!r} for {words}, and {when}, {now!r}"
+
+
+def quick(trial: Trial) -> Finding:
+    """Asking costs next to nothing."""
+    bench = trial.bench
+    config = bench.deployed(_model(bench, 2))
+    shortest = float("inf")
+    for _ in range(TIMES):
+        plugin = bench.make()
+        started = time.perf_counter()
+        ask("get_max_per_prompt", plugin.get_max_per_prompt, config)
+        shortest = min(shortest, time.perf_counter() - started)
+        if shortest <= MOMENT:
+            return passed(1, 1)
+    return failed(
+        f"get_max_per_prompt took more than {MOMENT * 1000:.0f} ms, before anything is parsed"
+    )
+
+
+def obeyed(trial: Trial) -> Finding:
+    """Where a deployment allows next to nothing, something is refused."""
+    bench = trial.bench
+    plugin = bench.make()
+    tight = _tightened(plugin.limits)
+    if tight is None:
+        return Finding(
+            Verdict.NOT_APPLICABLE, message="limits has no number whose name begins with max"
+        )
+    items = [(sample, _item(bench, plugin, sample)) for sample in bench.good]
+    for sample, item in items:
+        found = ask("validate", plugin.validate, [item], tight)
+        if refused(found.error):
+            return passed(len(items), len(items))
+        if found.error is not None:
+            return failed(f"validate raised {said(found.error)} for {sample} and {tight!r}")
+    return failed(f"validate let {len(items)} items through, each with the limits {tight!r}")
+
+
+def every_item(trial: Trial) -> Finding:
+    """An item beyond the limits is refused wherever it stands."""
+    bench = trial.bench
+    plugin = bench.make()
+    items = {sample.name: _item(bench, plugin, sample) for sample in bench.good}
+    count = 0
+    for limits, allowed, beyond in _dividing(plugin, items):
+        for row in ([allowed, beyond], [beyond, allowed], [allowed, allowed, beyond]):
+            count += 1
+            found = ask("validate", plugin.validate, [items[name] for name in row], limits)
+            if not refused(found.error):
+                what = "let them through" if found.error is None else f"raised {said(found.error)}"
+                return failed(
+                    f"validate refuses {beyond} alone, and of {', '.join(row)} it {what}: "
+                    f"{limits!r}"
+                )
+    if not count:
+        return Finding(
+            Verdict.NOT_APPLICABLE, message="no limit was found that only some of the items keep"
+        )
+    return passed(count, count)
+
+
+def _dividing(plugin: Any, items: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401
+    """Yield limits with an item that keeps them and one that does not, one for each number."""
+    for name, value in _numbers(plugin.limits):
+        for halving in range(1, HALVINGS):
+            smaller = value // 2**halving if isinstance(value, int) else value / 2**halving
+            if not smaller:
+                break
+            limits = _replaced(plugin.limits, {name: smaller})
+            answers = {
+                key: ask("validate", plugin.validate, [item], limits) for key, item in items.items()
+            }
+            kept = [key for key, found in answers.items() if found.good]
+            beyond = [key for key, found in answers.items() if refused(found.error)]
+            if beyond:
+                if kept:
+                    yield limits, kept[0], beyond[0]
+                break
+
+
+def changes_nothing(trial: Trial) -> Finding:
+    """Items, their list, and the limits are as they were."""
+    bench = trial.bench
+    config = bench.config(bench.models[0])
+    for sample in bench.good:
+        plugin, twin = bench.make(), bench.make()
+        item, other = _item(bench, plugin, sample), _item(bench, plugin, sample)
+        row = [item, other]
+        limits = plugin.limits
+        was = repr(limits)
+        found = ask("validate", plugin.validate, row, limits)
+        if refused(found.error):
+            continue  # two of them may be too many
+        if len(row) != 2 or row[0] is not item or row[1] is not other:  # noqa: PLR2004 - as above
+            return failed(f"validate changed the list of items that it was given, two of {sample}")
+        if repr(plugin.limits) != was:
+            return failed(f"validate changed the limits, for {sample}")
+        got = finished(plugin, item, config, validated=False)
+        wanted = finished(twin, _item(bench, twin, sample), config, validated=False)
+        if what := shape.difference(got, wanted):
+            return failed(f"validate changed {sample}: afterwards {what}")
+    return passed(len(bench.good), len(bench.good))
+
+
+def _item(bench: Bench, plugin: Any, sample: Sample) -> Any:  # noqa: ANN401 - what it parses
+    return parsed(plugin, sample.data(bench.form)).item
+
+
+def _tightened(limits: Any) -> Any:  # noqa: ANN401 - limits of any kind
+    """Return limits that hardly anything keeps, or None where nobody can tell how."""
+    # One instead of none: some take 0 for no limit at all.
+    small = {name: 1 if isinstance(value, int) else 1e-9 for name, value in _numbers(limits)}
+    return _replaced(limits, small) if small else None
+
+
+def _numbers(limits: Any) -> list[tuple[str, int | float]]:  # noqa: ANN401 - limits of any kind
+    """Return the numbers that bound something from above, by their names."""
+    return [
+        (name, value)
+        for name, value in _fields(limits).items()
+        if name.startswith("max") and isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+
+
+def _fields(limits: Any) -> dict[str, Any]:  # noqa: ANN401 - limits of any kind
+    if isinstance(limits, Mapping):
+        return {str(key): value for key, value in limits.items()}
+    if attrs.has(type(limits)):
+        return {
+            field.name: getattr(limits, field.name)
+            for field in attrs.fields(type(limits))
+            if field.init
+        }
+    if dataclasses.is_dataclass(limits):
+        return {
+            field.name: getattr(limits, field.name)
+            for field in dataclasses.fields(limits)
+            if field.init
+        }
+    if hasattr(limits, "_asdict"):
+        return dict(limits._asdict())
+    return dict(getattr(limits, "__dict__", {}))
+
+
+def _replaced(limits: Any, numbers: Mapping[str, Any]) -> Any:  # noqa: ANN401 - limits of any kind
+    if isinstance(limits, Mapping):
+        return (
+            type(limits)({**limits, **numbers})
+            if isinstance(limits, dict)
+            else {**limits, **numbers}
+        )
+    if attrs.has(type(limits)):
+        changes = {
+            field.alias: numbers[field.name]
+            for field in attrs.fields(type(limits))
+            if field.name in numbers
+        }
+        return attrs.evolve(limits, **changes)
+    if dataclasses.is_dataclass(limits) and not isinstance(limits, type):
+        return dataclasses.replace(limits, **numbers)
+    if hasattr(limits, "_replace"):
+        return limits._replace(**numbers)
+    changed = copy.copy(limits)
+    vars(changed).update(numbers)
+    return changed

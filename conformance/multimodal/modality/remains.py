@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what is left of items that are over: files, threads, memory."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance.findings import Finding, failed, passed
+from conformance.leaks import growing, size_of
+from conformance.multimodal.modality import hostile, media
+from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.stock import Sample
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.multimodal.modality.bench import Bench
+    from conformance.multimodal.modality.trial import Trial
+
+#: Items after which files and threads are counted, and how many of these may be the plugin's own.
+ROUND, OWN = 60, 8
+
+#: With any budget: a cache that has an end must have come to it.
+ITEMS, MEASURED = 2_500, 500
+
+#: Seconds of processor time, and of any, for all of them.
+WORKED, WAITED = 20.0, 60.0
+
+FEWEST = 5  #: measurements
+
+
+def closed(trial: Trial) -> Finding:
+    """Neither files nor threads are left of items, taken or refused."""
+    bench = trial.bench
+    plugin = bench.make()
+    samples = (*bench.good, *hostile.cut(bench.good), *hostile.nonsense(bench.modality)[-4:])
+    before_dir = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+        tempfile.tempdir = folder
+        try:
+            for sample in samples:  # what libraries open once is theirs
+                bench.serve(plugin, sample)
+            gc.collect()
+            before = _open(), threading.active_count(), len(list(Path(folder).iterdir()))
+            for number in range(ROUND):
+                bench.serve(plugin, samples[number % len(samples)])
+            gc.collect()
+            after = _open(), threading.active_count(), len(list(Path(folder).iterdir()))
+        finally:
+            tempfile.tempdir = before_dir
+    for what, was, now in zip(
+        ("open files", "threads", "temporary files"), before, after, strict=True
+    ):
+        if now - was > OWN:
+            return failed(f"after {ROUND} items more there are {now - was} {what} more", ROUND)
+    return passed(ROUND, ROUND)
+
+
+def _open() -> int:
+    """Return how many files this process has open; 0 where nobody can tell."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def forgotten(trial: Trial) -> Finding:
+    """After thousands of items, no two alike, the plugin does not grow any more."""
+    bench = trial.bench
+    plugin = bench.make()
+    config = bench.config(bench.models[0])
+    make = _small(bench, plugin, config)
+    if make is None:
+        return Finding(
+            Verdict.NOT_APPLICABLE, message="nothing is known of which there are thousands"
+        )
+    sizes = []
+    worked, waited = time.process_time() + WORKED, time.monotonic() + WAITED
+    count = 0
+    while count < ITEMS and time.process_time() < worked and time.monotonic() < waited:
+        found = parsed(plugin, make(count).data(bench.form))
+        if found.good:
+            finished(plugin, found.item, config)
+        del found
+        count += 1
+        if count % MEASURED == 0:
+            gc.collect()
+            sizes.append(size_of(plugin))
+    if len(sizes) < FEWEST:
+        why = f"{ITEMS} items did not fit into the time there is"
+        return Finding(Verdict.NOT_VERIFIED, count, message=why)
+    if what := growing(sizes, MEASURED):
+        return failed(f"after {count} items {_vague(what)}", count)
+    return passed(count, count)
+
+
+def _vague(what: str) -> str:
+    """Return a sentence about growth without the numbers, which differ between machines."""
+    return "the plugin still grows with every item" if "grows" in what else what
+
+
+def _small(bench: Bench, plugin: Any, config: Any) -> Callable[[int], Sample] | None:  # noqa: ANN401
+    """Return a function that makes small items, no two alike, of a kind that the plugin takes."""
+
+    def png(number: int) -> bytes:
+        pixels = media.pixels(16, 16)
+        pixels[0, 0] = number >> 16, number >> 8 & 255, number & 255
+        from PIL import Image
+
+        return media.encoded(Image.fromarray(pixels), "PNG", compress_level=1)
+
+    def wav(number: int) -> bytes:
+        waveform = media.tone(400)
+        waveform[0] = number
+        return media.wav(waveform)
+
+    def pixels(number: int) -> Any:  # noqa: ANN401 - an array
+        frame = media.pixels(16, 16)
+        frame[0, 0] = number >> 16, number >> 8 & 255, number & 255
+        return frame
+
+    def cloud(number: int) -> Any:  # noqa: ANN401 - an array
+        points = media.points(12)
+        points[0, 0] = number
+        return points
+
+    made: dict[str, tuple[Callable[[int], Sample], ...]] = {
+        "image": (
+            lambda n: Sample("PNG", lambda: png(n), "PNG", "image/png"),
+            lambda n: Sample("pixels", lambda: pixels(n)),
+        ),
+        "audio": (
+            lambda n: Sample("WAV", lambda: wav(n), "WAV", "audio/wav"),
+            lambda n: Sample(
+                "waveform", lambda: (media.floats(media.tone(400)) + n / 1e5, media.RATE)
+            ),
+        ),
+        "video": (lambda n: Sample("frames", lambda: pixels(n)[None]),),
+        "point_cloud": (
+            lambda n: Sample("PLY", lambda: media.ply(cloud(n)), "PLY", "application/octet-stream"),
+            lambda n: Sample("points", lambda: cloud(n)),
+        ),
+    }
+    for make in made.get(bench.modality, ()):
+        found = parsed(plugin, make(0).data(bench.form))
+        if found.good and finished(plugin, found.item, config).good:
+            return make
+    good = bench.good
+    # Of others there are only the profile's, which come again.
+    return (lambda n: good[n % len(good)]) if bench.modality not in made else None

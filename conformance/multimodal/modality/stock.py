@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of the modalities that the harness knows, and what differs from them by a hair."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+from hypothesis import strategies as st
+from PIL import Image
+
+from conformance.multimodal.modality import media
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hypothesis.strategies import SearchStrategy
+
+#: The largest side, and the most samples, frames and points, of what is drawn.
+SIDE, SAMPLES, FRAMES, POINTS = 240, 24_000, 24, 600
+
+KNOWN = ("image", "video", "audio", "point_cloud")
+
+
+@attrs.frozen(eq=False)
+class Sample:
+    """One thing that a client may send."""
+
+    name: str
+    make: Callable[[], Any]
+    encoding: str = ""  #: of a file, whose content ``make`` returns; empty for anything else
+    mime: str = ""
+    plain: bool = False  #: whether a plugin that reads the encoding has to take it
+    promised: bool = False  #: whether the profile says that it is valid
+    same_as: str = ""  #: the name of the file that holds the same, for arrays
+
+    def data(self, form: str = "bytes") -> Any:  # noqa: ANN401 - what clients send
+        """Return it new, a file in one of the forms of :data:`media.FORMS`."""
+        made = self.make()
+        if self.encoding and isinstance(made, bytes):
+            return media.FORMS[form](made, self.mime)
+        return made
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def usual(modality: str) -> tuple[Sample, ...]:
+    """Return samples of a modality that no plugin of it should find strange."""
+    make = {"image": _images, "audio": _sounds, "video": _films, "point_cloud": _clouds}
+    return make[modality]() if modality in make else ()
+
+
+def _file(
+    modality: str,
+    name: str,
+    encoding: str,
+    make: Callable[[], bytes],
+    *,
+    plain: bool = False,
+) -> Sample:
+    kept: list[bytes] = []
+
+    def content() -> bytes:
+        if not kept:
+            kept.append(make())
+        return kept[0]
+
+    return Sample(name, content, encoding, media.MIME[modality], plain=plain)
+
+
+def _raw(name: str, value: Any, same_as: str = "") -> Sample:  # noqa: ANN401 - arrays and others
+    return Sample(name, partial(copy.deepcopy, value), same_as=same_as)
+
+
+def _images() -> tuple[Sample, ...]:
+    sizes = (
+        ("PNG", 40, 60),
+        ("PNG", 150, 30),
+        ("JPEG", 90, 120),
+        ("PNG", 61, 33),
+        ("WEBP", 56, 56),
+    )
+    files = [
+        _file(
+            "image",
+            f"{encoding} of {width} x {height}",
+            encoding,
+            partial(media.picture, height, width, encoding, seed),
+            plain=True,
+        )
+        for seed, (encoding, height, width) in enumerate((*sizes, ("BMP", 20, 50), ("GIF", 28, 28)))
+    ]
+    modes = [
+        _file("image", f"PNG of mode {mode}", "PNG", partial(_in_mode, mode))
+        for mode in ("L", "RGBA", "P")
+    ]
+    same = media.pixels(40, 60, 0)
+    return (
+        *files,
+        *modes,
+        _file("image", "PNG of one colour", "PNG", _black),
+        _file("image", "JPEG on its side", "JPEG", partial(media.turned, 6)),
+        _raw("pixels [40, 60, 3]", same, same_as="PNG of 60 x 40"),
+        _raw("pixels [150, 30, 3]", media.pixels(150, 30, 1), same_as="PNG of 30 x 150"),
+        _raw("picture of Pillow, 60 x 40", Image.fromarray(same), same_as="PNG of 60 x 40"),
+    )
+
+
+def _in_mode(mode: str) -> bytes:
+    return media.encoded(Image.fromarray(media.pixels(32, 48, 7)).convert(mode), "PNG")
+
+
+def _black() -> bytes:
+    return media.encoded(Image.new("RGB", (30, 30)), "PNG")
+
+
+def _sounds() -> tuple[Sample, ...]:
+    lengths = ((4_000, media.RATE), (9_001, media.RATE), (1_600, 8_000), (24_000, media.RATE))
+    tones = [media.tone(count, seed) for seed, (count, _) in enumerate(lengths)]
+    files = [
+        _file(
+            "audio",
+            f"WAV of {count} samples at {rate} Hz",
+            "WAV",
+            partial(media.wav, waveform, rate),
+            plain=True,
+        )
+        for waveform, (count, rate) in zip(tones, lengths, strict=True)
+    ]
+    raw = [
+        _raw(
+            f"waveform [{count}] at {rate} Hz",
+            (media.floats(waveform), rate),
+            same_as=f"WAV of {count} samples at {rate} Hz",
+        )
+        for waveform, (count, rate) in zip(tones[:3], lengths, strict=False)
+    ]
+    silence = _file("audio", "WAV of silence", "WAV", partial(media.wav, np.zeros(2_000, np.int16)))
+    return (*files, silence, *raw)
+
+
+def _films() -> tuple[Sample, ...]:
+    kinds = (("GIF", 5, 24, 32), ("GIF", 12, 40, 24), ("WEBP", 3, 30, 40), ("GIF", 9, 24, 32))
+    files = [
+        _file(
+            "video",
+            f"{encoding} of {count} frames, {width} x {height}",
+            encoding,
+            partial(media.film, count, height, width, encoding, seed),
+            plain=True,
+        )
+        for seed, (encoding, count, height, width) in enumerate(kinds)
+    ]
+    return (
+        *files,
+        _raw("frames [4, 24, 32, 3]", media.frames(4, seed=1)),
+        _raw("frames [10, 40, 28, 3]", media.frames(10, 40, 28, seed=2)),
+    )
+
+
+def _clouds() -> tuple[Sample, ...]:
+    counts = (40, 333, 64)
+    clouds = [media.points(count, seed) for seed, count in enumerate(counts)]
+    files = [
+        _file("point_cloud", f"PLY of {count} points", "PLY", partial(media.ply, cloud), plain=True)
+        for cloud, count in zip(clouds, counts, strict=True)
+    ]
+    return (
+        *files,
+        _file(
+            "point_cloud",
+            "PLY of 20 points as text",
+            "PLY",
+            partial(media.ply, media.points(20, 5), text=True),
+        ),
+        _raw("points [40, 3]", clouds[0], same_as="PLY of 40 points"),
+        _raw("points [7, 3]", media.points(7, 9)),
+    )
+
+
+def drawn(modality: str, encodings: Sequence[str]) -> SearchStrategy[Sample] | None:
+    """Return samples of any size, files in some encodings and arrays; None where none are known."""
+    seeds = st.integers(0, 99)
+    if modality == "image":
+        sides = st.integers(1, SIDE)
+        return st.builds(_image, st.sampled_from([*encodings, ""]), sides, sides, seeds)
+    if modality == "audio":
+        rates = st.sampled_from([8_000, media.RATE, 22_050, 44_100])
+        return st.builds(_sound, st.integers(1, SAMPLES), rates, seeds)
+    if modality == "video":
+        sides = st.integers(8, SIDE // 4)
+        return st.builds(_video, st.integers(1, FRAMES), sides, sides, seeds)
+    if modality == "point_cloud":
+        return st.builds(_cloud, st.integers(1, POINTS), st.booleans(), seeds)
+    return None
+
+
+def _image(encoding: str, height: int, width: int, seed: int) -> Sample:
+    if not encoding:
+        return Sample(f"pixels [{height}, {width}, 3]", partial(media.pixels, height, width, seed))
+    name = f"{encoding} of {width} x {height}"
+    return _file("image", name, encoding, partial(media.picture, height, width, encoding, seed))
+
+
+def _sound(samples: int, rate: int, seed: int) -> Sample:
+    name = f"WAV of {samples} samples at {rate} Hz"
+    return _file("audio", name, "WAV", lambda: media.wav(media.tone(samples, seed), rate))
+
+
+def _video(count: int, height: int, width: int, seed: int) -> Sample:
+    name = f"GIF of {count} frames, {width} x {height}"
+    return _file("video", name, "GIF", partial(media.film, count, height, width, "GIF", seed))
+
+
+def _cloud(count: int, text: bool, seed: int) -> Sample:  # noqa: FBT001 - drawn
+    name = f"PLY of {count} points" + " as text" * text
+    return _file(
+        "point_cloud", name, "PLY", lambda: media.ply(media.points(count, seed), text=text)
+    )
+
+
+def changed(array: Any, *place: int) -> Any:  # noqa: ANN401 - arrays
+    """Return a copy of an array with one value changed."""
+    copied = np.array(array)
+    copied[place] = 255 - copied[place] if copied.dtype == np.uint8 else copied[place] / 2 + 0.1
+    return copied
+
+
+def kin(modality: str) -> tuple[Sample, ...]:
+    """Return samples that differ in as little as can be, so that a hash may miss it."""
+    if modality == "image":
+        image = media.pixels(30, 60, 3)
+        last = changed(image, 29, 59, 2)
+        return (
+            _raw("pixels [30, 60, 3]", image),
+            _raw("the same bytes as pixels [60, 30, 3]", image.reshape(60, 30, 3)),
+            _raw("the same pixels, one of them changed", last),
+            _raw("the same pixels, upside down", image[::-1].copy()),
+            _raw("the same pixels, red for blue", image[:, :, ::-1].copy()),
+            _file("image", "PNG of these pixels", "PNG", lambda: _png(image)),
+            _file("image", "PNG with one pixel changed", "PNG", lambda: _png(last)),
+            _file("image", "PNG with a palette", "PNG", partial(media.palette, 255)),
+            _file("image", "PNG with another palette", "PNG", partial(media.palette, 90)),
+            _file("image", "JPEG, upright", "JPEG", partial(media.turned, 1)),
+            _file("image", "JPEG, turned by its EXIF", "JPEG", partial(media.turned, 6)),
+        )
+    if modality == "audio":
+        sound = media.tone(3_000, 3)
+        other = changed(media.floats(sound), 2_999)
+        return (
+            _raw("waveform [3000] at 16000 Hz", (media.floats(sound), 16_000)),
+            _raw("the same waveform at 8000 Hz", (media.floats(sound), 8_000)),
+            _raw("the same waveform, its last sample changed", (other, 16_000)),
+            _raw("the same waveform backwards", (media.floats(sound)[::-1].copy(), 16_000)),
+            _file("audio", "WAV at 16000 Hz", "WAV", lambda: media.wav(sound, 16_000)),
+            _file("audio", "the same WAV at 8000 Hz", "WAV", lambda: media.wav(sound, 8_000)),
+        )
+    if modality == "video":
+        film = media.frames(4, 24, 32, 3)
+        return (
+            _raw("frames [4, 24, 32, 3]", film),
+            _raw("the same frames backwards", film[::-1].copy()),
+            _raw("the same bytes as frames [4, 32, 24, 3]", film.reshape(4, 32, 24, 3)),
+            _raw("the same frames, the last one changed", changed(film, 3, 23, 31, 2)),
+            _raw("the same frames without the last", film[:3].copy()),
+            _file("video", "GIF of 4 frames", "GIF", partial(media.film, 4, seed=3)),
+            _file("video", "GIF of 4 other frames", "GIF", partial(media.film, 4, seed=4)),
+        )
+    if modality == "point_cloud":
+        cloud = media.points(30, 3)
+        return (
+            _raw("points [30, 3]", cloud),
+            _raw("the same points, one of them changed", changed(cloud, 29, 2)),
+            _raw("the same points without the last", cloud[:29].copy()),
+            _raw("the same points, axes exchanged", cloud[:, ::-1].copy()),
+            _file("point_cloud", "PLY of 30 points", "PLY", partial(media.ply, cloud)),
+        )
+    return ()
+
+
+def _png(values: Any) -> bytes:  # noqa: ANN401 - pixels
+    return media.encoded(Image.fromarray(values), "PNG")

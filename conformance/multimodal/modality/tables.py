@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The smallest history as a table, for terminals and pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return a table as data: the names of its columns, the first of which holds numbers."""
+    return {"columns": list(columns), "rows": [list(row) for row in rows]}

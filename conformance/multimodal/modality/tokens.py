@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of token counts: the estimate, the placeholders, and the rows of the encoder."""
+
+from __future__ import annotations
+
+import operator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from conformance.comparison import shortened
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.modality import models, shape, tables
+from conformance.multimodal.modality.calls import ask, refused, said
+from conformance.multimodal.modality.runtime import runtime
+from conformance.multimodal.modality.search import Found, quietly
+from conformance.multimodal.modality.stock import drawn
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from conformance.multimodal.modality.bench import Bench
+    from conformance.multimodal.modality.calls import Answer
+    from conformance.multimodal.modality.models import Model
+    from conformance.multimodal.modality.stock import Sample
+    from conformance.multimodal.modality.trial import Trial
+
+#: Items of a prompt.
+ITEMS = 4
+
+#: How many columns of rows are merged into a prompt; counts are what matters.
+WIDTH = 2
+
+#: Tokens of text around items.
+TEXT = (1, 2, 3)
+
+
+def whole(trial: Trial) -> Finding:
+    """Both numbers are whole, one or more, and the same when they are asked for again."""
+    bench = trial.bench
+    for sample in bench.good:
+        for model in bench.models:
+            served = bench.alone(sample, model)
+            if not served.good:
+                continue
+            plugin, config = bench.make(), bench.config(model)
+            for name, value, argument in (
+                ("estimate_tokens", served.estimate, served.item),
+                ("count_tokens", served.count, served.features),
+            ):
+                if not _number(value):
+                    return failed(f"{name} returned {shortened(value)} for {sample}")
+                found = ask(name, getattr(plugin, name), argument, config)
+                if not found.good:
+                    assert found.error is not None
+                    return failed(f"{name}, asked again about {sample}, raised {said(found.error)}")
+                if found.value != value:
+                    return failed(
+                        f"{name} returned {value} for {sample}, and asked again {found.value}"
+                    )
+    return passed(len(bench.good), len(bench.good))
+
+
+def _number(value: Any) -> bool:  # noqa: ANN401 - what the plugin returned
+    if isinstance(value, bool):
+        return False
+    try:
+        return operator.index(value) > 0
+    except TypeError:
+        return False
+
+
+def _any(bench: Bench) -> SearchStrategy[tuple[Sample, Model]]:
+    encodings = sorted({sample.encoding for sample in bench.good if sample.plain})
+    mine = st.sampled_from(bench.good)
+    others = drawn(bench.modality, encodings)
+    return st.tuples(mine if others is None else others | mine, st.sampled_from(bench.models))
+
+
+def never_below(trial: Trial) -> Finding:
+    """Items of any size take no more tokens than was estimated."""
+    bench = trial.bench
+    worst: list[tuple[Sample, Model, int, int]] = []
+    count = acted = 0
+
+    @quietly(trial, _any(bench))
+    def body(example: tuple[Sample, Model]) -> None:
+        nonlocal count, acted
+        sample, model = example
+        count += 1
+        served = bench.serve(bench.make(), sample, model)
+        if not (served.good and _number(served.estimate) and _number(served.count)):
+            return
+        acted += 1
+        if served.count > served.estimate:
+            worst.append((sample, model, served.estimate, served.count))
+            raise Found
+
+    with suppress(Found):
+        body()
+    if worst:
+        sample, model, estimate, actual = worst[-1]
+        return failed(
+            f"{sample} takes {actual} tokens, and estimate_tokens said {estimate} (model "
+            f"{model.name})",
+            count,
+            case=tables.table(
+                ("item", "what", "estimated", "actual"),
+                [("0", str(sample), str(estimate), str(actual))],
+            ),
+        )
+    return passed(count, acted)
+
+
+def exact(trial: Trial) -> Finding:
+    """Where every item takes the same number, the estimate is that number."""
+    bench = trial.bench
+    fixed = 0
+    for model in bench.models:
+        every = [bench.alone(sample, model) for sample in bench.good]
+        served = [each for each in every if each.good]
+        counts = {each.count for each in served}
+        # Arrays of different sizes, or their sameness says nothing about the model.
+        if len(counts) != 1 or len(served) < 2:  # noqa: PLR2004 - two to compare
+            continue
+        fixed += len(served)
+        for sample, each in zip(bench.good, every, strict=True):
+            if each.good and each.estimate != each.count:
+                return failed(
+                    f"every item takes {each.count} tokens, and the estimate for {sample} was "
+                    f"{each.estimate} (model {model.name})"
+                )
+    if not fixed:
+        return Finding(Verdict.NOT_APPLICABLE, message="items take different numbers of tokens")
+    return passed(fixed, fixed)
+
+
+def _prompt(count: int) -> tuple[int, ...]:
+    """Return a prompt with text around each of so many items."""
+    tokens: list[int] = [TEXT[0]]
+    for _ in range(count):
+        tokens += [models.PLACEHOLDER, *TEXT[1:]]
+    return tuple(tokens)
+
+
+def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # noqa: ANN401
+    """Return the pipeline with a plugin and a model, and how many items a prompt may have."""
+    registry = bench.registry(plugin, model)
+    config = registry.get_model_config(model.name, max_model_len=10**6)
+    processor = runtime("processor").MultiModalProcessor(registry, config)
+    return processor, min(ITEMS, plugin.get_max_per_prompt(config))
+
+
+def _request(bench: Bench, model: Model, samples: tuple[Sample, ...]) -> Any:  # noqa: ANN401
+    processing = runtime("processor")
+    token = bench.config(model).multimodal.placeholder_tokens[bench.modality]
+    tokens = tuple(token if each == models.PLACEHOLDER else each for each in _prompt(len(samples)))
+    return processing.Request(
+        tokens,
+        tuple(processing.Attachment(bench.modality, sample.data(bench.form)) for sample in samples),
+    )
+
+
+def _prompts(bench: Bench, model: Model) -> SearchStrategy[tuple[Sample, ...]] | None:
+    _, most = _processor(bench, bench.make(), model)
+    good = [sample for sample in bench.good if bench.alone(sample, model).good]
+    if most < 1 or not good:
+        return None
+    return st.lists(st.sampled_from(good), min_size=1, max_size=most).map(tuple)
+
+
+def rows(trial: Trial) -> Finding:
+    """Each item's placeholders are as many as the rows that the encoder makes of it."""
+    bench = trial.bench
+    placing = runtime("placeholders")
+    count = 0
+    for model in bench.models:
+        prompts = _prompts(bench, model)
+        if model.encode is None or prompts is None or _unreadable(bench, model):
+            continue
+        encode = model.encode
+        worst: list[tuple[tuple[Sample, ...], str, list[tuple[int, int]]]] = []
+
+        @quietly(trial, prompts)
+        def body(samples: tuple[Sample, ...]) -> None:
+            nonlocal count
+            processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
+            found = ask("the pipeline", processor.process, _request(bench, model, samples))  # noqa: B023
+            if not found.good:
+                return
+            count += 1
+            inputs = found.value
+            made = []
+            lengths = []
+            for item, place in zip(inputs.items, inputs.placeholders, strict=True):
+                embeddings = encode(item.features)  # noqa: B023
+                lengths.append((place.length, len(embeddings)))
+                made.append(np.ones((len(embeddings), WIDTH), dtype=np.float32))
+            given = [
+                placing.ItemEmbeddings(item.modality, item.index, each)
+                for item, each in zip(inputs.items, made, strict=True)
+            ]
+            text = np.zeros((len(inputs.token_ids), WIDTH), dtype=np.float32)
+            try:
+                placing.replace(text, inputs.placeholders, given)
+            except placing.PlaceholderMismatch as error:
+                worst.append((samples, str(error), lengths))  # noqa: B023
+                raise Found from error
+
+        with suppress(Found):
+            body()
+        if worst:
+            samples, said_of, lengths = worst[-1]
+            table = [
+                (str(index), str(sample), str(length), str(actual))
+                for index, (sample, (length, actual)) in enumerate(
+                    zip(samples, lengths, strict=True)
+                )
+            ]
+            return failed(
+                f"{said_of} (model {model.name}, {len(samples)} items)"
+                if samples[1:]
+                else f"{said_of} (model {model.name})",
+                max(count, 1),
+                case=tables.table(("item", "what", "placeholders", "rows"), table),
+            )
+    if not count:
+        return Finding(
+            Verdict.NOT_APPLICABLE,
+            message="no model is known that encodes these arrays; a profile's model may have "
+            "get_multimodal_embeddings",
+        )
+    return passed(count, count)
+
+
+def _unreadable(bench: Bench, model: Model) -> bool:
+    """Tell whether a model's encoder does not know the arrays of this plugin."""
+    assert model.encode is not None
+    for sample in bench.good:
+        served = bench.alone(sample, model)
+        if served.good:
+            return not ask("the encoder", model.encode, served.features).good
+    return True
+
+
+def pipeline(trial: Trial) -> Finding:
+    """In the pipeline items come out in order, each as it does alone, up to the limit."""
+    bench = trial.bench
+    worst: list[tuple[tuple[Sample, ...], str]] = []
+    count = 0
+    for model in bench.models:
+        prompts = _prompts(bench, model)
+        if prompts is None:
+            continue
+        if why := _beyond(bench, model):
+            return failed(why)
+
+        @quietly(trial, prompts)
+        def body(samples: tuple[Sample, ...]) -> None:
+            nonlocal count
+            processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
+            found = ask("the pipeline", processor.process, _request(bench, model, samples))  # noqa: B023
+            count += 1
+            if what := _out_of_order(bench, model, samples, found):  # noqa: B023
+                worst.append((samples, what))
+                raise Found
+
+        with suppress(Found):
+            body()
+        if worst:
+            samples, what = worst[-1]
+            return failed(
+                f"of a prompt with {', '.join(map(str, samples))}, {what} (model {model.name})",
+                count,
+                case=tables.table(
+                    ("item", "what"),
+                    [(str(index), str(each)) for index, each in enumerate(samples)],
+                ),
+            )
+    if not count:
+        return Finding(Verdict.NOT_APPLICABLE, message="a prompt may have no item of this plugin")
+    return passed(count, count)
+
+
+def _out_of_order(
+    bench: Bench, model: Model, samples: tuple[Sample, ...], found: Answer
+) -> str | None:
+    if refused(found.error):
+        single = all(bench.alone(sample, model).good for sample in samples)
+        return f"the pipeline refused: {said(found.error)}" if single and found.error else None
+    if found.error is not None:
+        return f"the pipeline raised {said(found.error)}"
+    inputs = found.value
+    end = 0
+    for index, (sample, item, place) in enumerate(
+        zip(samples, inputs.items, inputs.placeholders, strict=True)
+    ):
+        alone = bench.alone(sample, model)
+        if place.offset < end or place.length != alone.count:
+            return f"item {index} has {place.length} placeholders, and alone {alone.count}"
+        end = place.end
+        if what := shape.arrays(item.features, alone.features):
+            return f"item {index} is not what it is alone: {what}"
+    return None
+
+
+def _beyond(bench: Bench, model: Model) -> str | None:
+    """Say how one item more than may be was not refused before anything was parsed."""
+    plugin = bench.make()
+    watched = _Watched(plugin)
+    registry = bench.registry(watched, model)
+    config = registry.get_model_config(model.name, max_model_len=10**6)
+    most = plugin.get_max_per_prompt(config)
+    samples = (bench.good[0],) * (most + 1)
+    processor = runtime("processor").MultiModalProcessor(registry, config)
+    found = ask("the pipeline", processor.process, _request(bench, model, samples))
+    if not refused(found.error):
+        return f"{most + 1} items were not refused where {most} may be"
+    if watched.parsed:
+        return (
+            f"{most + 1} items were refused where {most} may be, but parse_input was called first"
+        )
+    return None
+
+
+class _Watched:
+    """A plugin whose calls of ``parse_input`` are counted."""
+
+    def __init__(self, plugin: Any) -> None:  # noqa: ANN401 - a plugin
+        self._plugin = plugin
+        self.parsed = 0
+
+    def parse_input(self, data: object) -> Any:  # noqa: ANN401 - an item
+        self.parsed += 1
+        return self._plugin.parse_input(data)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the plugin
+        return getattr(self._plugin, name)

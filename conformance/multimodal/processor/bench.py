@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model class with what it is tried on: prompts that it processes, and items that are alone."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+from vllm.exceptions import VLLMClientError
+
+from conformance.comparison import first_line
+from conformance.multimodal.processor.host import Host, Processed
+from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.stock import Stock, offered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from conformance.multimodal.processor.stock import Item
+
+#: Tokens that stand for text.
+WORDS = 40
+
+#: Tokens of text that a part of a prompt may have, so that no two parts share one.
+STRIDE = 3
+
+#: Rows may differ by this share of the largest number in them: torch adds up in another order in
+#: another batch.
+RELATIVE = 1e-3
+
+
+#: What vLLM answers with HTTP 400; up to 0.22 all of them were ``ValueError``.
+_REFUSALS = (ValueError, VLLMClientError)
+
+
+class CannotBuild(Exception):
+    """vLLM cannot make a processor, or a model, of the class."""
+
+
+@attrs.frozen(eq=False)
+class Answer:
+    """What came of a call: a value, or what was raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    @property
+    def good(self) -> bool:
+        """Tell whether nothing was raised."""
+        return self.error is None
+
+    @property
+    def refused(self) -> bool:
+        """Tell whether the plugin or vLLM refused it on purpose."""
+        return isinstance(self.error, _REFUSALS)
+
+    @property
+    def of_client(self) -> bool:
+        """Tell whether vLLM answers the client with an error of its own, not of the server."""
+        if self.error is None:
+            return False
+        found = create_error_response(self.error).error
+        return int(found.code) < HTTPStatus.INTERNAL_SERVER_ERROR
+
+    def describe(self) -> str:
+        """Say what was raised."""
+        return f"raised {type(self.error).__name__}: {first_line(str(self.error))}"
+
+
+def answer(call: Callable[[], Any]) -> Answer:
+    """Call and return what came of it."""
+    try:
+        return Answer(call())
+    except Exception as error:  # noqa: BLE001 - an answer like any other
+        return Answer(error=error)
+
+
+@attrs.define(eq=False)
+class Bench:
+    """A model class, its host, and what it processes."""
+
+    host: Host
+    stock: Stock
+    checkpoint: str  #: as the profile names it, or the tiny model that was found by the class
+    origin: str | None  #: of the profile
+    seed: int
+    limits: Mapping[str, int] = attrs.field(factory=dict)  #: items of a modality in a prompt
+    supported: Mapping[str, int | None] = attrs.field(factory=dict)
+    #: Items that are not taken, with what was said of them.
+    refused: dict[Item, str] = attrs.field(factory=dict)
+    failing: dict[Item, str] = attrs.field(factory=dict)
+    #: Why there is no processor, and why its modalities are unknown.
+    broken: str | None = None
+    undeclared: str | None = None
+    _words: tuple[int, ...] | None = None
+    _processed: dict[Prompt, Answer] = attrs.field(factory=dict)
+    _rows: dict[tuple[Item, int], Answer] = attrs.field(factory=dict)
+    _encoded: dict[Prompt, Answer] = attrs.field(factory=dict)
+    _placeholders: dict[tuple[str, int], str | None] = attrs.field(factory=dict)
+
+    @classmethod
+    def open(
+        cls,
+        model: type[Any],
+        folder: Path,
+        name: str,
+        section: Mapping[str, Any],
+        *,
+        origin: str | None,
+        seed: int,
+    ) -> Bench:
+        """Prepare for a model class.
+
+        Raises:
+            CannotBuild: vLLM refuses the class, or its checkpoint.
+            UsageError: the profile's items or options are none.
+
+        """
+        named = tuple(section.get("items", {}))
+        try:
+            host = Host.open(model, folder, named)
+        except Exception as error:
+            raise CannotBuild(f"{type(error).__name__}: {first_line(str(error))}") from error
+        # That the profile is well-formed is to be known before anything is judged.
+        offered(section, (), origin)
+        return cls(host, Stock({}), name, origin, seed)
+
+    def prepare(self, section: Mapping[str, Any]) -> None:
+        """Ask the processor what it supports, and find out which items are taken.
+
+        Raises:
+            PluginHung: it did not return.
+
+        """
+        made = answer(self.host.processor)
+        if not made.good:
+            self.broken = f"making the processor {made.describe()}"
+            return
+        info = made.value.info
+        found = answer(lambda: (dict(info.supported_mm_limits), dict(info.allowed_mm_limits)))
+        if not found.good:
+            self.undeclared = f"get_supported_mm_limits {found.describe()}"
+            return
+        self.supported, self.limits = found.value
+        stock = offered(section, tuple(map(str, self.supported)), self.origin)
+        # What the model does not support, it is not asked for.
+        self.stock = attrs.evolve(stock, items={name: stock.items[name] for name in self.supported})
+        self._sort_out()
+
+    def _sort_out(self) -> None:
+        """Keep the items apart that are not taken."""
+        taken: dict[str, tuple[Item, ...]] = {}
+        for modality, items in self.stock.items.items():
+            good = []
+            for item in items if self.limits.get(modality) else ():
+                found = self.processed(alone(item))
+                if found.good:
+                    good.append(item)
+                elif found.refused:
+                    self.refused[item] = found.describe()
+                else:
+                    self.failing[item] = found.describe()
+            if good:
+                taken[modality] = tuple(good)
+        self.stock = attrs.evolve(self.stock, items=taken)
+
+    def processor(self) -> Any:  # noqa: ANN401 - the plugin's processor
+        """Make a processor.
+
+        Raises:
+            CannotBuild: the plugin raised.
+
+        """
+        made = answer(self.host.processor)
+        if not made.good:
+            raise CannotBuild(f"making the processor {made.describe()}") from made.error
+        return made.value
+
+    def words(self) -> tuple[int, ...]:
+        """Return tokens that stand for themselves, to tell texts from placeholders."""
+        if self._words is None:
+            tokenizer = self.host.tokenizer()
+            special = set(tokenizer.all_special_ids) | set(self._placeholder_tokens())
+            plain = (
+                token
+                for text, token in sorted(tokenizer.get_vocab().items(), key=lambda one: one[1])
+                if token not in special
+                and text.isascii()
+                and text.isalpha()
+                and tokenizer.encode(text, add_special_tokens=False) == [token]
+            )
+            self._words = tuple(token for token, _ in zip(plain, range(WORDS), strict=False))
+        return self._words
+
+    def _placeholder_tokens(self) -> list[int]:
+        found: list[int] = []
+        for modality in self.supported:
+            text = self.placeholder(modality, 1)
+            if text:
+                found += self.host.tokenizer().encode(text, add_special_tokens=False)
+        return found
+
+    def placeholder(self, modality: str, number: int) -> str | None:
+        """Return the text that stands for an item; None where nothing says what it is."""
+        key = (modality, number)
+        if key not in self._placeholders:
+            self._placeholders[key] = self._placeholder(modality, number)
+        return self._placeholders[key]
+
+    def _placeholder(self, modality: str, number: int) -> str | None:
+        # The text that the model is profiled with has what an item needs, if it needs anything.
+        dummy = answer(lambda: self.processor().dummy_inputs.get_dummy_text({modality: 1}))
+        profiled = dummy.value if dummy.good and isinstance(dummy.value, str) else None
+        said = self.in_chats(modality, number)
+        if said is None or profiled is None or profiled == said:
+            return profiled if said is None else said
+        return (
+            said if self._works(modality, said) or not self._works(modality, profiled) else profiled
+        )
+
+    def in_chats(self, modality: str, number: int) -> str | None:
+        """Return the text that vLLM puts into chats for an item; None where there is none."""
+        found = answer(lambda: self.host.cls.get_placeholder_str(modality, number))
+        return found.value if found.good and isinstance(found.value, str) else None
+
+    def _works(self, modality: str, text: str) -> bool:
+        """Tell whether any item is processed with this text for it."""
+        tokens = self.host.tokenizer().encode(text, add_special_tokens=False)
+        items = self.stock.items.get(modality, ())
+        return any(
+            answer(
+                lambda item=item: self.host.process(  # type: ignore[misc]
+                    self.processor(), list(tokens), {modality: [item.make()]}, {}
+                )
+            ).good
+            for item in items[:2]
+        )
+
+    def text(self, place: int, count: int) -> list[int]:
+        """Return the tokens of a text at some place of a prompt."""
+        words = self.words()
+        return [words[(place * STRIDE + index) % len(words)] for index in range(count)]
+
+    def tokens(self, prompt: Prompt) -> list[int]:
+        """Return a prompt as tokens, before it is processed."""
+        tokenizer = self.host.tokenizer()
+        found: list[int] = []
+        places = iter(prompt.places())
+        for place, part in enumerate(prompt.parts):
+            if isinstance(part, int):
+                found += self.text(place, part)
+            else:
+                modality, index = next(places)
+                text = self.placeholder(modality, index + 1) or ""
+                found += tokenizer.encode(text, add_special_tokens=False)
+        return found
+
+    def process(
+        self,
+        prompt: Prompt,
+        processor: Any = None,  # noqa: ANN401 - the plugin's processor
+        cache: Any = None,  # noqa: ANN401 - one of vLLM's
+    ) -> Answer:
+        """Process a prompt, with a new processor if none is given."""
+        processor = self.processor() if processor is None else processor
+        options = dict(self.stock.options[prompt.options])
+        return answer(
+            lambda: self.host.process(processor, self.tokens(prompt), prompt.data(), options, cache)
+        )
+
+    def processed(self, prompt: Prompt) -> Answer:
+        """Return what a new processor makes of a prompt, asked once."""
+        if prompt not in self._processed:
+            self._processed[prompt] = self.process(prompt)
+        return self._processed[prompt]
+
+    def alone(self, item: Item, options: int = 0) -> Answer:
+        """Return what a new processor makes of an item alone."""
+        return self.processed(alone(item, options))
+
+    def rows(self, item: Item, options: int = 0) -> Answer:
+        """Return the rows of an item that is encoded alone."""
+        key = (item, options)
+        if key not in self._rows:
+            found = self.alone(item, options)
+            self._rows[key] = found if not found.good else self.encoded(found.value, item)
+        return self._rows[key]
+
+    def encoded(self, processed: Processed, item: Item) -> Answer:
+        """Encode an item that was processed alone."""
+        one = [(item.modality, processed.data[item.modality][0])]
+        return answer(lambda: self.host.encode(one)[0])
+
+    def encode(self, prompt: Prompt) -> Answer:
+        """Return the rows of a prompt's items, encoded together; in the order of the prompt."""
+        if prompt not in self._encoded:
+            found = self.processed(prompt)
+            if found.good:
+                data = found.value.data
+                items = [(name, data[name][index]) for name, index in prompt.places()]
+                found = answer(lambda: self.host.encode(items))
+            self._encoded[prompt] = found
+        return self._encoded[prompt]
+
+    def usable(self, prompt: Prompt) -> bool:
+        """Tell whether each item of a prompt is taken alone, with the prompt's options."""
+        return all(self.alone(item, prompt.options).good for item in prompt.items)
+
+    def counts(self, prompt: Prompt) -> list[int]:
+        """Return the number of tokens for embeddings of each item of a processed prompt."""
+        ranges = self.processed(prompt).value.ranges
+        return [ranges[name][index].count for name, index in prompt.places()]
+
+    def document(self) -> dict[str, Any]:
+        """Return the effective profile, for the certificate."""
+        return {
+            "origin": self.origin or "none",
+            "model": self.checkpoint,
+            "items": {
+                name: [one.text for one in items] for name, items in self.stock.items.items()
+            },
+            "options": [dict(one) for one in self.stock.options[1:]],
+        }
+
+
+def same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors are the same but for how torch adds up."""
+    if one.shape != other.shape:
+        return False
+    if torch.equal(one, other):
+        return True
+    scale = max(float(one.abs().max()), float(other.abs().max()), 1e-6) if one.numel() else 1.0
+    return bool(torch.allclose(one, other, rtol=0.0, atol=RELATIVE * scale, equal_nan=True))
+
+
+def same_data(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever processors return
+    """Tell whether what a processor made of an item is the same as another time."""
+    if one is other:
+        return True
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return (
+            same_rows(one.float(), other.float()) if one.is_floating_point() else one.equal(other)
+        )
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_data(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_data, one, other))
+    return bool(one == other)
+
+
+def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`
+    """Return the plain data of an item."""
+    found: dict[str, Any] = item.get_data()
+    return found
+
+
+def named(index: int) -> str:
+    """Return the letter of an item."""
+    return chr(ord("A") + index)
+
+
+def letters(prompt: Prompt) -> Sequence[str]:
+    """Return the letters of a prompt's items."""
+    return [named(index) for index in range(len(prompt.items))]

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what vLLM reserves memory by: dummy inputs, and the most tokens of an item."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor.bench import answer
+from conformance.multimodal.processor.prompts import alone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from conformance.multimodal.processor.bench import Answer, Bench
+    from conformance.multimodal.processor.trial import Trial
+
+
+def _occasions(bench: Bench) -> Iterator[dict[str, int]]:
+    """Yield how many items vLLM may ask dummy inputs for."""
+    modalities = [name for name in bench.stock.items if bench.limits[name]]
+    for modality in modalities:
+        yield {modality: 1}
+        yield {modality: bench.limits[modality]}
+    # One of each is asked for where there is no estimate; the warm-up asks too, and may fail.
+    info = bench.processor().info
+    counts = dict.fromkeys(modalities, 1)
+    estimate = answer(lambda: info.get_mm_max_tokens_per_item(bench.host.max_model_len, counts))
+    if modalities[1:] and estimate.good and estimate.value is None:
+        yield counts
+
+
+def dummies(trial: Trial) -> Finding:
+    """Dummy inputs hold the items that are asked for, and are processed."""
+    bench = trial.bench
+    count = 0
+    for counts in _occasions(bench):
+        count += 1
+        found = answer(lambda counts=counts: bench.host.dummy(bench.processor(), counts))  # type: ignore[misc]
+        told = ", ".join(f"{number} {name}" for name, number in counts.items())
+        if not found.good:
+            return failed(f"asked for {told}, get_dummy_mm_inputs {found.describe()}", count)
+        have = {name: len(ranges) for name, ranges in found.value.ranges.items() if ranges}
+        if have != counts:
+            got = ", ".join(f"{number} {name}" for name, number in have.items()) or "nothing"
+            return failed(f"asked for {told}, get_dummy_mm_inputs gives {got}", count)
+    return passed(count, count)
+
+
+def most(bench: Bench) -> Answer:
+    """Return the most tokens of an item of each modality, as vLLM asks for them."""
+    from vllm.multimodal.encoder_budget import get_mm_max_toks_per_item
+
+    counts = {name: 1 for name in bench.stock.items if bench.limits[name]}
+    return answer(
+        lambda: dict(get_mm_max_toks_per_item(bench.processor(), mm_counts=counts, cache=None))
+    )
+
+
+def never_exceeded(trial: Trial) -> Finding:
+    """No item that is taken has more embeddings than were reserved for one."""
+    bench = trial.bench
+    found = most(bench)
+    if not found.good:
+        return failed(f"get_mm_max_tokens_per_item {found.describe()}")
+    estimates: Mapping[str, int] = found.value
+    count = 0
+    for item in (*bench.stock.everything, *trial.odd(), *trial.large()):
+        got = bench.alone(item)
+        if not got.good or item.modality not in estimates:
+            continue
+        count += 1
+        tokens = bench.counts(alone(item))[0]
+        # A prompt that is longer than the model takes is refused as a whole.
+        if estimates[item.modality] < tokens < bench.host.max_model_len:
+            return failed(
+                f"{item.modality} {item.text!r} has {tokens} embeddings, and vLLM reserves memory "
+                f"for {estimates[item.modality]} in an item",
+                count,
+            )
+    return passed(count, count)
+
+
+def agrees(trial: Trial) -> Finding:
+    """The most tokens of an item are those of the dummy item."""
+    bench = trial.bench
+    found = most(bench)
+    if not found.good:
+        return failed(f"get_mm_max_tokens_per_item {found.describe()}")
+    count = 0
+    for modality, estimate in found.value.items():
+        made = answer(
+            lambda modality=modality: bench.host.dummy(bench.processor(), {modality: 1})  # type: ignore[misc]
+        )
+        if not made.good or not made.value.ranges.get(modality):
+            continue
+        count += 1
+        dummy = made.value.ranges[modality][0].count
+        if dummy != estimate:
+            return failed(
+                f"get_mm_max_tokens_per_item says {estimate} for {modality}, and the dummy item "
+                f"has {dummy}",
+                count,
+            )
+    return passed(count, count)
+
+
+def encoded(trial: Trial) -> Finding:
+    """The dummy item gets as many rows as it has placeholders."""
+    bench = trial.bench
+    count = 0
+    for modality in bench.stock.items:
+        made = answer(
+            lambda modality=modality: bench.host.dummy(bench.processor(), {modality: 1})  # type: ignore[misc]
+        )
+        if not made.good:
+            continue
+        one = made.value
+        rows = answer(
+            lambda one=one, name=modality: bench.host.encode([(name, one.data[name][0])])[0]  # type: ignore[misc]
+        )
+        count += 1
+        if not rows.good:
+            return failed(f"encoding the dummy item of {modality} {rows.describe()}", count)
+        if len(rows.value) != one.ranges[modality][0].count:
+            return failed(
+                f"the dummy item of {modality} has {one.ranges[modality][0].count} placeholders "
+                f"and {len(rows.value)} rows",
+                count,
+            )
+    return passed(count, count)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about the rows that ``embed_multimodal`` makes."""
+
+from __future__ import annotations
+
+from conformance.multimodal.processor.catalogue.sources import (
+    ALL,
+    COUNTS,
+    EMBED,
+    GATHER,
+    MERGE,
+    OFFLINE,
+    vllm,
+)
+from conformance.rules import Level, Rule
+
+SECTION = "Embeddings"
+
+_CACHE = vllm(
+    "v1/worker/gpu_model_runner.py:_execute_mm_encoder",
+    "items of several requests are encoded in one batch, and cached by their hash",
+)
+
+RULES = (
+    Rule(
+        id="MM-20",
+        title="Every item gets one tensor of rows",
+        statement=(
+            "embed_multimodal returns a list or tuple with a tensor of two dimensions for each "
+            "item, or one tensor of three dimensions."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        evidence=OFFLINE,
+        sources=(
+            vllm(
+                "v1/worker/utils.py:sanity_check_mm_encoder_outputs",
+                "a list/tuple of 2D tensors, or a single 3D tensor, one for each input item",
+            ),
+        ),
+        hint="Split flattened rows by the sizes of the items; do not return None.",
+    ),
+    Rule(
+        id="MM-25",
+        title="Rows come in the order of the items",
+        statement="The n-th result belongs to the n-th item of the batch.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(EMBED,),
+        hint="Whoever sorts or groups items by size has to put the results back.",
+    ),
+    Rule(
+        id="MM-21",
+        title="No rows are missing",
+        statement="An item gets no fewer rows of embeddings than it has placeholders.",
+        level=Level.MUST,
+        section=SECTION,
+        evidence=ALL,
+        sources=(MERGE, COUNTS),
+        hint=(
+            "Compute the number of placeholders from the processed data, as the model does: the "
+            "engine dies of this with 'Attempted to assign N multimodal tokens to M placeholders'."
+        ),
+        resembles=(
+            "vllm-project/vllm#11704",
+            "vllm-project/vllm#15144",
+            "vllm-project/vllm#15764",
+            "vllm-project/vllm#18572",
+            "vllm-project/vllm-ascend#1045",
+        ),
+    ),
+    Rule(
+        id="MM-22",
+        title="No rows are left over",
+        statement="An item gets no more rows of embeddings than it has placeholders.",
+        level=Level.MUST,
+        section=SECTION,
+        evidence=OFFLINE,
+        sources=(GATHER, COUNTS),
+        hint="vLLM cuts off what is too much, so the model does not see the end of the item.",
+        resembles=("vllm-project/vllm#15144",),
+    ),
+    Rule(
+        id="MM-23",
+        title="No single row stands for several placeholders",
+        statement="An item with several placeholders gets more than one row of embeddings.",
+        level=Level.MUST,
+        section=SECTION,
+        evidence=OFFLINE,
+        sources=(MERGE, COUNTS),
+        hint="vLLM copies one row to all placeholders: look for a pooled output.",
+    ),
+    Rule(
+        id="MM-24",
+        title="Rows can be used as embeddings",
+        statement="Rows are floating-point, finite and as wide as the embeddings of the model.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "config/model.py:ModelConfig.get_inputs_embeds_size",
+                "the size of the embeddings that rows are written over",
+            ),
+        ),
+        hint="Look at the projector's output size, and at divisions by zero for small items.",
+    ),
+    Rule(
+        id="MM-27",
+        title="The same items get the same rows",
+        statement="Encoding the same items again gives the same rows.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(_CACHE,),
+        hint="Look for dropout, random numbers and state that encoding changes.",
+    ),
+    Rule(
+        id="MM-26",
+        title="Rows of an item do not depend on the others",
+        statement="An item gets the same rows in a batch with others as alone.",
+        level=Level.MUST,
+        section=SECTION,
+        evidence=ALL,
+        sources=(_CACHE,),
+        hint="Look at padding without a mask, and at means over the batch.",
+    ),
+    Rule(
+        id="MM-28",
+        title="Rows are put in the places of the placeholders",
+        statement=(
+            "embed_input_ids writes the rows over the positions of is_multimodal, in their order, "
+            "and leaves the embeddings of text as they are."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "model_executor/models/interfaces.py:SupportsMultiModal.embed_input_ids",
+                "Apply token embeddings to input_ids; scatter multimodal_embeddings according to "
+                "the mask is_multimodal",
+                "0.11",
+            ),
+        ),
+        hint="Inherit embed_input_ids, or merge by the mask that it is given.",
+    ),
+)

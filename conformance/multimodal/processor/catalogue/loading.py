@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about being found, made and asked."""
+
+from __future__ import annotations
+
+from conformance.multimodal.processor.catalogue.sources import ALL, processing, vllm
+from conformance.rules import Level, Rule
+
+SECTION = "Loading"
+
+RULES = (
+    Rule(
+        id="MM-01",
+        title="vLLM can make the processor",
+        statement=(
+            "MULTIMODAL_REGISTRY makes the processor, its processing info and its dummy inputs "
+            "builder for a configuration of the model."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        evidence=ALL,
+        sources=(
+            vllm(
+                "multimodal/registry.py:_ProcessorFactories.build_processor",
+                "info(ctx), dummy_inputs(info), processor(info, dummy_inputs_builder)",
+                "0.31",
+            ),
+        ),
+        hint="The constructor takes (info, dummy_inputs); up to 0.30 it took a cache as well.",
+        resembles=("microsoft/VibeVoice#396",),
+    ),
+    Rule(
+        id="MM-02",
+        title="vLLM can make the model",
+        statement=(
+            "The class says supports_multimodal, defines embed_multimodal, embed_input_ids and "
+            "get_placeholder_str, and vLLM makes a model of it."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "model_executor/models/interfaces.py:SupportsMultiModal",
+                "The interface required for all multi-modal models",
+                "0.11",
+            ),
+        ),
+        hint="Derive from SupportsMultiModal and take (vllm_config, prefix) by keyword.",
+    ),
+    Rule(
+        id="MM-03",
+        title="Modalities and their limits are declared",
+        statement=(
+            "get_supported_mm_limits names at least one modality, each with None or the number of "
+            "items that a prompt may have."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            processing(
+                "context.py:BaseProcessingInfo.get_supported_mm_limits",
+                "A value of None means unlimited number of items",
+            ),
+        ),
+        hint="Return a dictionary such as {'image': None, 'audio': 1}.",
+    ),
+    Rule(
+        id="MM-11",
+        title="Every modality that is declared is served",
+        statement="A prompt with one item of a modality that is declared is processed.",
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            processing(
+                "processor.py:BaseMultiModalProcessor._validate_mm_updates",
+                "Expected there to be N prompt updates corresponding to N items",
+            ),
+        ),
+        hint=(
+            "Every modality needs a parser, fields in _get_mm_fields_config, an update in "
+            "_get_prompt_updates and a dummy item."
+        ),
+        resembles=("vllm-project/vllm#15338",),
+    ),
+)
+
+SURVIVES = Rule(
+    id="MM-09",
+    title="The plugin never ends or hangs its process",
+    statement="Every call into the processor and the model returns, or raises an exception.",
+    level=Level.MUST,
+    section=SECTION,
+    evidence=ALL,
+    sources=(
+        vllm(
+            "renderers/base.py:BaseRenderer._process_multimodal",
+            "processors run in the front end, one after the other, for all requests",
+        ),
+    ),
+    hint="Look for loops without an end, and for sys.exit.",
+)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of ``POST /v1/chat/completions``: the OpenAI client, with items in its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import shlex
+import wave
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import openai
+from PIL import Image
+
+from conformance.comparison import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: A request to a tiny model that is not answered after this long hangs.
+LIMIT = 60.0
+
+#: Tokens of an answer.
+OUTPUT = 6
+
+
+class NotSendable(Exception):
+    """An item has no form in which a chat could carry it."""
+
+
+@attrs.frozen
+class Answer:
+    """What came back."""
+
+    status: int  #: 0 where the connection ended
+    prompt: tuple[int, ...] = ()  #: tokens, as the server counts them
+    tokens: tuple[int, ...] = ()
+    error: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Tell whether it is an answer."""
+        return self.status == 200  # noqa: PLR2004 - OK
+
+    def describe(self) -> str:
+        """Say what came back instead of an answer."""
+        status = f"HTTP {self.status}" if self.status else "no answer"
+        return f"{status} ({self.error})" if self.error else status
+
+
+@attrs.frozen
+class Client:
+    """Where a server is, and how it calls its model."""
+
+    url: str
+    model: str
+
+    def body(self, content: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of a request."""
+        more: dict[str, Any] = {"mm_processor_kwargs": dict(options)} if options else {}
+        return {
+            "model": self.model,
+            "messages": [{"role": "user", "content": list(content)}],
+            "temperature": 0,
+            "max_tokens": OUTPUT,
+            "ignore_eos": True,
+            "return_token_ids": True,
+            **more,
+        }
+
+
+def part(modality: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - data of any modality
+    """Return the part of a message that carries an item.
+
+    Raises:
+        NotSendable: there is none for data like this.
+
+    """
+    if modality == "image" and isinstance(value, Image.Image):
+        return {"type": "image_url", "image_url": {"url": _url("image/png", _png(value))}}
+    if modality == "audio" and isinstance(value, tuple):
+        samples, rate = value
+        sound = {"data": _base64(_wav(samples, rate)), "format": "wav"}
+        return {"type": "input_audio", "input_audio": sound}
+    if modality == "video" and isinstance(value, np.ndarray):
+        frames = ",".join(_base64(_jpeg(frame)) for frame in value)
+        return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
+    raise NotSendable(f"no part of a chat carries {modality} as {type(value).__name__}")
+
+
+def ask(client: Client, content: Sequence[Any], options: Mapping[str, Any]) -> Answer:
+    """Ask with the OpenAI client."""
+    return asyncio.run(crowd(client, [(content, options)]))[0]
+
+
+async def crowd(
+    client: Client, asked: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
+) -> list[Answer]:
+    """Ask everything at the same time."""
+    async with openai.AsyncOpenAI(
+        base_url=f"{client.url}/v1", api_key="none", max_retries=0, timeout=LIMIT
+    ) as sdk:
+
+        async def one(content: Sequence[Any], options: Mapping[str, Any]) -> Answer:
+            try:
+                body = await sdk.post(
+                    "/chat/completions", cast_to=object, body=client.body(content, options)
+                )
+            except openai.APIStatusError as error:
+                return Answer(error.status_code, error=first_line(_message(error.body)))
+            except openai.APIError as error:
+                return Answer(0, error=f"{type(error).__name__}: {error}")
+            assert isinstance(body, dict)
+            (choice,) = body["choices"]
+            prompt = body.get("prompt_token_ids") or (0,) * body["usage"]["prompt_tokens"]
+            return Answer(200, tuple(prompt), tuple(choice.get("token_ids") or ()))
+
+        return list(await asyncio.gather(*(one(*question) for question in asked)))
+
+
+def curl(
+    client: Client, content: Sequence[Any], options: Mapping[str, Any], folder: str | Path
+) -> str:
+    """Return the command that asks the same; its body, too long to show, goes into a folder."""
+    path = Path(folder) / "request.json"
+    path.write_text(json.dumps(client.body(content, options)) + "\n", encoding="utf-8")
+    return (
+        f"curl {client.url}/v1/chat/completions -H 'Content-Type: application/json' "
+        f"-d @{shlex.quote(str(path))}"
+    )
+
+
+def _message(body: object) -> str:
+    """Return what the server says; the client hands over what is under "error" alone."""
+    return str(body.get("message", body)) if isinstance(body, dict) else str(body)
+
+
+def _url(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{_base64(data)}"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _png(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _jpeg(frame: Any) -> bytes:  # noqa: ANN401 - an array of height, width, colours
+    stream = io.BytesIO()
+    Image.fromarray(frame).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def _wav(samples: Any, rate: int) -> bytes:  # noqa: ANN401 - an array of samples
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        loudest = np.iinfo(np.int16).max
+        file.writeframes((np.clip(samples, -1.0, 1.0) * loudest).astype("<i2").tobytes())
+    return stream.getvalue()

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the rows that ``embed_multimodal`` makes, and of their way into the prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from conformance.findings import Finding, failed
+from conformance.multimodal.processor.bench import answer, named, same_rows
+from conformance.multimodal.processor.host import by_place, mask_of, ranges_of
+from conformance.multimodal.processor.search import Trouble
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from conformance.multimodal.processor.bench import Bench
+    from conformance.multimodal.processor.host import Range
+    from conformance.multimodal.processor.prompts import Prompt
+    from conformance.multimodal.processor.trial import Trial
+
+
+def interface(trial: Trial) -> Finding:
+    """The class says that it is multi-modal, and vLLM can make a model of it."""
+    from vllm.model_executor.models.interfaces import supports_multimodal
+
+    bench = trial.bench
+    cls = bench.host.cls
+    if not supports_multimodal(cls):
+        return failed(f"{cls.__name__} does not say supports_multimodal = True")
+    for name in ("embed_multimodal", "embed_input_ids", "get_placeholder_str"):
+        if not callable(getattr(cls, name, None)):
+            return failed(f"{cls.__name__} has no {name}")
+    made = answer(bench.host.model)
+    if not made.good:
+        return failed(f"making the model {made.describe()}")
+    return Finding(Verdict.PASS, 1, 1)
+
+
+def _ready(bench: Bench, prompt: Prompt) -> bool:
+    return bench.usable(prompt) and bench.processed(prompt).good
+
+
+def one_each(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Every item gets one tensor of two dimensions, as vLLM's own check demands."""
+    if not _ready(bench, prompt):
+        return None
+    found = bench.encode(prompt)
+    return None if found.good else Trouble(f"encoding the items {found.describe()}")
+
+
+def missing(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """No item gets fewer rows than it has placeholders."""
+    return _counted(bench, prompt, lambda rows, wanted: rows < wanted and rows != 1)
+
+
+def surplus(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """No item gets more rows than it has placeholders."""
+    return _counted(bench, prompt, lambda rows, wanted: rows > wanted)
+
+
+def single(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """No single row stands in for several."""
+    return _counted(bench, prompt, lambda rows, wanted: rows == 1 < wanted)
+
+
+_WHAT = {
+    "missing": "vLLM cannot place them: the engine ends",
+    "surplus": "vLLM cuts off the rest without a word",
+    "single": "vLLM copies it to all of them without a word",
+}
+
+
+def _counted(bench: Bench, prompt: Prompt, wrong: Callable[[int, int], bool]) -> Trouble | None:
+    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+        return None
+    counts = bench.counts(prompt)
+    for index, (rows, wanted) in enumerate(zip(bench.encode(prompt).value, counts, strict=True)):
+        if wrong(len(rows), wanted):
+            name = "surplus" if len(rows) > wanted else "single" if len(rows) == 1 else "missing"
+            return Trouble(
+                f"item {named(index)} ({prompt.items[index].text}) has {wanted} placeholders and "
+                f"{len(rows)} row{'' if len(rows) == 1 else 's'} of embeddings: {_WHAT[name]}",
+                index,
+                str(wanted),
+                str(len(rows)),
+            )
+    return None
+
+
+def usable(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Rows are floating-point numbers, finite, and as wide as the model's embeddings."""
+    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+        return None
+    width = bench.host.config.model_config.get_inputs_embeds_size()
+    for index, rows in enumerate(bench.encode(prompt).value):
+        name = f"the rows of item {named(index)}"
+        if not rows.is_floating_point():
+            return Trouble(f"{name} are of type {rows.dtype}", index, "floating", str(rows.dtype))
+        # A model may hand itself more than its width, if it takes it apart again.
+        if rows.shape[1] != width and (rows.shape[1] % width or not _own_placing(bench)):
+            return Trouble(
+                f"{name} are {rows.shape[1]} wide", index, str(width), str(rows.shape[1])
+            )
+        if not torch.isfinite(rows).all():
+            return Trouble(f"{name} are not all finite", index)
+    return None
+
+
+def _own_placing(bench: Bench) -> bool:
+    from vllm.model_executor.models.interfaces import SupportsMultiModal
+
+    return bench.host.cls.embed_input_ids is not SupportsMultiModal.embed_input_ids
+
+
+def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Results come in the order of the items."""
+    differing = _differing(bench, prompt)
+    for index, rows in differing:
+        for other, item in enumerate(prompt.items):
+            if item != prompt.items[index] and same_rows(
+                rows, bench.rows(item, prompt.options).value
+            ):
+                return Trouble(
+                    f"item {named(index)} gets the rows of item {named(other)}",
+                    index,
+                    named(index),
+                    named(other),
+                )
+    return None
+
+
+def independent(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """An item gets the same rows in a batch with others as alone."""
+    for index, rows in _differing(bench, prompt):
+        wanted = bench.rows(prompt.items[index], prompt.options).value
+        if rows.shape != wanted.shape:
+            return Trouble(
+                f"item {named(index)} has {len(rows)} rows in a batch with the others and "
+                f"{len(wanted)} alone",
+                index,
+                str(len(wanted)),
+                str(len(rows)),
+            )
+        worst = float((rows - wanted).abs().max())
+        return Trouble(
+            f"the rows of item {named(index)} in a batch with the others differ from those alone "
+            f"by {worst:.3g}",
+            index,
+        )
+    return None
+
+
+def _differing(bench: Bench, prompt: Prompt) -> list[tuple[int, torch.Tensor]]:
+    """Return the items whose rows are not those that they get alone."""
+    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+        return []
+    found = []
+    for index, (rows, item) in enumerate(
+        zip(bench.encode(prompt).value, prompt.items, strict=True)
+    ):
+        wanted = bench.rows(item, prompt.options)
+        if wanted.good and not same_rows(rows, wanted.value):
+            found.append((index, rows))
+    return found
+
+
+def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """The same items get the same rows again."""
+    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+        return None
+    data = bench.processed(prompt).value.data
+    again = answer(
+        lambda: bench.host.encode([(name, data[name][index]) for name, index in prompt.places()])
+    )
+    if not again.good:
+        return Trouble(f"encoding the same items again {again.describe()}")
+    for index, (one, other) in enumerate(zip(bench.encode(prompt).value, again.value, strict=True)):
+        if not same_rows(one, other):
+            return Trouble(f"item {named(index)} gets other rows the second time", index)
+    return None
+
+
+def placed(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """``embed_input_ids`` puts the rows in their places, and leaves the text as it is."""
+    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+        return None
+    tokens, rows = bench.processed(prompt).value.tokens, bench.encode(prompt).value
+    if [len(one) for one in rows] != bench.counts(prompt):
+        return None
+    ranges = ranges_of(prompt, bench.processed(prompt).value)
+    mask = mask_of(len(tokens), ranges)
+    given = [one.clone() for one in by_place(rows, ranges)]
+    text = answer(lambda: bench.host.embed(tokens, None, mask))
+    whole = answer(lambda: bench.host.embed(tokens, given, mask))
+    if not text.good or not whole.good:
+        said = (whole if text.good else text).describe()
+        return Trouble(f"embed_input_ids {'with' if text.good else 'without'} rows {said}")
+    outside = ~torch.tensor(mask)
+    if whole.value.shape != text.value.shape or not same_rows(
+        whole.value[outside], text.value[outside]
+    ):
+        return Trouble("embed_input_ids changes the embeddings of text")
+    return _misplaced(ranges, rows, whole.value)
+
+
+def _misplaced(
+    ranges: Sequence[Range], rows: Sequence[torch.Tensor], whole: torch.Tensor
+) -> Trouble | None:
+    for index, one in enumerate(ranges):
+        there = whole[list(one.embedded())]
+        # A model that makes wider rows takes them apart itself.
+        if rows[index].shape[1] == there.shape[1] and not same_rows(there, rows[index]):
+            return Trouble(
+                f"embed_input_ids does not put the rows of item {named(index)} at "
+                f"{one.offset} to {one.end - 1}",
+                index,
+            )
+    return None

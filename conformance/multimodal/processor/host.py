@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What surrounds a processor in vLLM, made by vLLM's own code without an engine.
+
+The model is registered under the name that its checkpoint gives it, its processor is made by the
+registry, and prompts go through it as the renderer hands them over.  The model gets random
+weights, and items are grouped, encoded and placed as the model runner does it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from vllm.config import set_current_vllm_config
+from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
+from vllm.distributed.parallel_state import model_parallel_is_initialized
+from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.model_loader.utils import (
+    initialize_model,
+    process_weights_after_loading,
+)
+from vllm.model_executor.models.registry import ModelRegistry
+from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.multimodal.cache import (
+    LruKeyReplicatedReceiverCache,
+    LruKeyReplicatedSenderCache,
+    MultiModalProcessorOnlyCache,
+)
+from vllm.multimodal.cache.base import MultiModalCache
+from vllm.multimodal.processing import ProcessorInputs, TimingContext
+from vllm.multimodal.utils import group_and_batch_mm_kwargs
+from vllm.plugins import load_general_plugins
+from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.worker.utils import sanity_check_mm_encoder_outputs
+
+from conformance.engine.model_classes import inspect_models_here
+from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torch import nn
+    from vllm.config import VllmConfig
+
+    from conformance.multimodal.processor.prompts import Prompt
+
+#: Items of each modality that the operator allows in a prompt.
+LIMIT = 4
+
+#: Modalities that vLLM knows; a profile's own are added.
+MODALITIES = ("image", "video", "audio")
+
+#: Weights are drawn evenly from so much around zero, which keeps rows of different items apart.
+WEIGHT = 0.3
+
+_GIB = 1 << 30
+
+
+class Exited(BaseException):
+    """The plugin wanted to end the process; a ``BaseException`` like what it raised."""
+
+
+@attrs.frozen
+class Range:
+    """Where an item's placeholder is in a prompt."""
+
+    offset: int
+    length: int
+    mask: tuple[bool, ...] | None  #: which of its tokens get embeddings; None for all of them
+    count: int  #: of tokens that get embeddings, as vLLM counts them
+
+    @property
+    def end(self) -> int:
+        """The first position behind it."""
+        return self.offset + self.length
+
+    def embedded(self) -> tuple[int, ...]:
+        """Return the positions that get embeddings."""
+        taken = range(self.length) if self.mask is None else _true(self.mask)
+        return tuple(self.offset + index for index in taken)
+
+
+def _true(mask: Sequence[bool]) -> Iterator[int]:
+    return (index for index, value in enumerate(mask) if value)
+
+
+@attrs.frozen(eq=False)
+class Processed:
+    """What a processor made of a prompt; lists have an entry for each item of a modality."""
+
+    tokens: tuple[int, ...]
+    ranges: Mapping[str, tuple[Range, ...]]
+    hashes: Mapping[str, tuple[str, ...]]
+    data: Mapping[str, tuple[Any, ...]]  #: ``MultiModalKwargsItem``, or None for one sent before
+
+
+@attrs.define(eq=False)
+class Host:
+    """A model class on one checkpoint."""
+
+    cls: type[Any]
+    config: VllmConfig
+    _model: nn.Module | None = None
+
+    @classmethod
+    def open(cls, model: type[Any], checkpoint: Path, modalities: Sequence[str] = ()) -> Host:
+        """Prepare for a model class.
+
+        Args:
+            model: the class with the processor.
+            checkpoint: a folder with a configuration, and what the processor reads.
+            modalities: those that vLLM has no names for.
+
+        Raises:
+            Exception: vLLM cannot read the checkpoint, or refuses the class.
+
+        """
+        inspect_models_here()
+        # Once, and before the class: a plugin that is installed may register another by its name.
+        load_general_plugins()
+        document = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+        for name in document.get("architectures") or [model.__name__]:
+            ModelRegistry.register_model(name, model)
+        limits: Any = dict.fromkeys((*MODALITIES, *modalities), LIMIT)
+        config = EngineArgs(
+            model=str(checkpoint),
+            enforce_eager=True,
+            dtype="float32",
+            limit_mm_per_prompt=limits,
+        ).create_engine_config()
+        return cls(model, config)
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens that a prompt may have."""
+        return int(self.config.model_config.max_model_len)
+
+    @property
+    def folder(self) -> Path:
+        """The checkpoint."""
+        return Path(self.config.model_config.model)
+
+    @property
+    def encoder_decoder(self) -> bool:
+        """Tell whether items go into a prompt of the encoder's own, beside the text."""
+        return bool(self.config.model_config.is_encoder_decoder)
+
+    def processor(self) -> Any:  # noqa: ANN401 - the plugin's processor
+        """Make a processor as the renderer does.
+
+        Raises:
+            Exception: the plugin raised.
+            PluginHung: it did not return.
+
+        """
+        with limited(CONSTRUCTOR_LIMIT), calling("the processor's constructor"):
+            return MULTIMODAL_REGISTRY.create_processor(self.config.model_config)
+
+    def process(
+        self,
+        processor: Any,  # noqa: ANN401 - the plugin's processor
+        prompt: list[int],
+        data: Mapping[str, Any],
+        options: Mapping[str, Any],
+        cache: Any = None,  # noqa: ANN401 - one of vLLM's
+    ) -> Processed:
+        """Hand a prompt to a processor as the renderer does.
+
+        Raises:
+            Exception: the plugin raised, or vLLM refuses what it returned.
+            PluginHung: it did not return.
+
+        """
+        with limited(), calling("the processor"):
+            items = processor.info.parse_mm_data(data)
+            inputs = ProcessorInputs(prompt, items, hf_processor_mm_kwargs=options, cache=cache)
+            return read(processor.apply(inputs, TimingContext(enabled=False)))
+
+    def call(
+        self,
+        processor: Any,  # noqa: ANN401 - the plugin's processor
+        prompt: str | list[int],
+        data: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> Processed:
+        """Call a processor with a text or with tokens.
+
+        Raises:
+            Exception: the plugin raised, or vLLM refuses what it returned.
+
+        """
+        with limited(), calling("the processor"):
+            items = processor.info.parse_mm_data(data)
+            return read(processor(prompt, items, hf_processor_mm_kwargs=options))
+
+    def dummy(self, processor: Any, counts: Mapping[str, int]) -> Processed:  # noqa: ANN401
+        """Return what vLLM profiles a model with.
+
+        Raises:
+            Exception: the plugin raised, or vLLM refuses what it returned.
+
+        """
+        with limited(), calling("the dummy inputs"):
+            return read(processor.get_dummy_mm_inputs(counts))
+
+    def tokenizer(self) -> Any:  # noqa: ANN401 - a tokenizer
+        """Return the tokenizer of the checkpoint."""
+        from vllm.tokenizers import cached_tokenizer_from_config
+
+        return cached_tokenizer_from_config(self.config.model_config)
+
+    def model(self) -> nn.Module:
+        """Return the model, with random weights.
+
+        Raises:
+            Exception: the plugin raised.
+
+        """
+        if self._model is None:
+            with (
+                limited(CONSTRUCTOR_LIMIT),
+                set_current_vllm_config(self.config),
+                calling("the model's constructor"),
+            ):
+                _become_only_rank(self.config.device_config.device)
+                self._model = _random_model(self.config)
+        return self._model
+
+    @property
+    def encodes(self) -> bool:
+        """Tell whether there is a model already."""
+        return self._model is not None
+
+    def encode(self, items: Sequence[tuple[str, Any]]) -> list[torch.Tensor]:
+        """Return the rows of items, as the model runner has them made.
+
+        Args:
+            items: modality and ``MultiModalKwargsItem`` of each.
+
+        Returns:
+            Of each item a tensor of shape (rows, hidden size).
+
+        Raises:
+            Exception: the plugin raised, or vLLM refuses what it returned.
+
+        """
+        model: Any = self.model()
+        # Stable, by modality: `_batch_mm_inputs_from_scheduler`.
+        order = sorted(range(len(items)), key=lambda index: items[index][0])
+        outputs: list[torch.Tensor] = []
+        device = self.config.device_config.device
+        groups = group_and_batch_mm_kwargs([items[index] for index in order], device=device)
+        with limited(), torch.inference_mode(), set_current_vllm_config(self.config):
+            for _, count, batch in groups:
+                with calling("embed_multimodal"):
+                    rows = model.embed_multimodal(**batch)
+                sanity_check_mm_encoder_outputs(rows, expected_num_items=count)
+                outputs += [one.cpu() for one in rows]
+        found: list[Any] = [None] * len(items)
+        for index, rows in zip(order, outputs, strict=True):
+            found[index] = rows
+        return found
+
+    def embed(
+        self, tokens: Sequence[int], rows: list[torch.Tensor] | None, mask: Sequence[bool]
+    ) -> torch.Tensor:
+        """Return the embeddings of a prompt, of shape (tokens, hidden size).
+
+        Raises:
+            Exception: the plugin raised, or vLLM refuses to place the rows.
+
+        """
+        model: Any = self.model()
+        device = self.config.device_config.device
+        ids = torch.tensor(tokens, device=device)
+        with limited(), torch.inference_mode(), set_current_vllm_config(self.config):
+            with calling("embed_input_ids"):
+                found = model.embed_input_ids(
+                    ids,
+                    None if rows is None else [one.to(device) for one in rows],
+                    is_multimodal=torch.tensor(mask, device=device),
+                )
+            return torch.as_tensor(found).cpu()
+
+    def cache(self, capacity: int) -> Any:  # noqa: ANN401 - one of vLLM's
+        """Return the cache of a front end that shares no memory with its engine."""
+        with self._capacity(capacity):
+            return MultiModalProcessorOnlyCache(self.config.model_config)
+
+    def paired_caches(self, capacity: int) -> tuple[Any, Any]:
+        """Return the caches of a front end and of its engine, which go hand in hand."""
+        with self._capacity(capacity):
+            config = self.config.model_config
+            return LruKeyReplicatedSenderCache(config), LruKeyReplicatedReceiverCache(config)
+
+    def _capacity(self, capacity: int) -> _Capacity:
+        return _Capacity(self.config.model_config.get_multimodal_config(), capacity / _GIB)
+
+
+@attrs.define
+class _Capacity:
+    """Gives caches that are made within the block another size."""
+
+    _config: Any
+    _size: float
+    _usual: float = 0.0
+
+    def __enter__(self) -> None:
+        self._usual = self._config.mm_processor_cache_gb
+        self._config.mm_processor_cache_gb = self._size
+
+    def __exit__(self, *_: object) -> None:
+        self._config.mm_processor_cache_gb = self._usual
+
+
+@attrs.define
+class calling:  # noqa: N801 - reads as a verb, like `in_call`
+    """Says what of the plugin is being called, and lets it end no process."""
+
+    _what: str
+    _within: Any = None
+
+    def __enter__(self) -> None:
+        self._within = in_call(self._what)
+        self._within.__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._within.__exit__(kind, error, trace)
+        if isinstance(error, SystemExit):
+            raise Exited(f"{self._what} ended the process: SystemExit({error.code})") from error
+
+
+def read(result: Any) -> Processed:  # noqa: ANN401 - vLLM's typed dictionary
+    """Read what ``apply`` returned."""
+    found = result["encoder_prompt"] if result["type"] == "enc_dec" else result
+    return Processed(
+        tokens=tuple(found["prompt_token_ids"]),
+        ranges={
+            modality: tuple(_range(one) for one in ranges)
+            for modality, ranges in found["mm_placeholders"].items()
+        },
+        hashes={modality: tuple(names) for modality, names in found["mm_hashes"].items()},
+        data={modality: tuple(items) for modality, items in found["mm_kwargs"].items()},
+    )
+
+
+def ranges_of(prompt: Prompt, processed: Processed) -> list[Range]:
+    """Return the range of each item in the order of the prompt."""
+    return [processed.ranges[name][index] for name, index in prompt.places()]
+
+
+def mask_of(length: int, ranges: Iterable[Range]) -> list[bool]:
+    """Return which positions of a prompt get embeddings of items."""
+    mask = [False] * length
+    for one in ranges:
+        for position in one.embedded():
+            mask[position] = True
+    return mask
+
+
+def by_place(rows: Sequence[torch.Tensor], ranges: Sequence[Range]) -> list[torch.Tensor]:
+    """Return the rows of items in the order in which the model runner gathers them."""
+    order = sorted(range(len(ranges)), key=lambda index: ranges[index].offset)
+    return [rows[index] for index in order]
+
+
+def _range(one: Any) -> Range:  # noqa: ANN401 - vLLM's `PlaceholderRange`
+    mask = None if one.is_embed is None else tuple(map(bool, one.is_embed.flatten().tolist()))
+    return Range(one.offset, one.length, mask, one.get_num_embeds())
+
+
+def size_of(item: Any) -> int:  # noqa: ANN401 - `MultiModalKwargsItem`
+    """Return how much of a cache an item takes, in bytes."""
+    return int(MultiModalCache.get_item_size(item))
+
+
+def _random_model(config: VllmConfig) -> nn.Module:
+    """Make the model as vLLM's loaders do, with weights large enough to tell items apart."""
+    device, model_config = config.device_config.device, config.model_config
+    generator = torch.Generator().manual_seed(1)
+    with set_default_torch_dtype(model_config.dtype), torch.device(device):
+        model = initialize_model(config)
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                drawn = torch.rand(parameter.shape, generator=generator, device="cpu")
+                parameter.data.copy_((drawn * 2 * WEIGHT - WEIGHT).to(parameter.dtype))
+        process_weights_after_loading(model, model_config, torch.device(device))
+    return model.eval()
+
+
+def _become_only_rank(device: torch.device) -> None:
+    """Set up tensor parallelism with this process alone, once."""
+    if model_parallel_is_initialized():
+        return
+    with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+        init_distributed_environment(
+            world_size=1,
+            rank=0,
+            distributed_init_method=f"file://{Path(folder, 'rendezvous')}",
+            local_rank=0,
+            backend="gloo" if device.type == "cpu" else "nccl",
+        )
+        ensure_model_parallel_initialized(1, 1)

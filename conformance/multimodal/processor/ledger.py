@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was seen of a processor in a live engine or server, and the verdicts that follow from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import attrs
+
+from conformance.verdict import RuleResult, Verdict, must_wait
+
+if TYPE_CHECKING:
+    from conformance.rules import Evidence
+
+
+@attrs.define
+class Ledger:
+    """Troubles and sightings, by rule."""
+
+    evidence: Evidence
+    troubles: dict[str, str] = attrs.field(factory=dict)
+    seen: Counter[str] = attrs.field(factory=Counter)
+    #: Why a rule does not apply.
+    beside: dict[str, str] = attrs.field(factory=dict)
+    #: Why nothing more can be seen; rules that were seen before keep their verdict.
+    blocked: str | None = None
+    fault: str | None = None  #: the harness's own
+
+    def fail(self, rule: str, message: str) -> None:
+        """Note that a rule is broken; the first message stands."""
+        self.troubles.setdefault(rule, message)
+        if self.blocked is None:
+            self.blocked = must_wait([rule], message)
+
+    def saw(self, rule: str, count: int = 1) -> None:
+        """Note that a rule was seen to hold."""
+        self.seen[rule] += count
+
+    def result(self, rule: str, seconds: float) -> RuleResult:
+        """Judge one rule by what is noted."""
+        count = self.seen[rule]
+        if rule in self.troubles:
+            message = f"{self.evidence}: {self.troubles[rule]}"
+            return self._result(rule, Verdict.FAIL, max(count, 1), seconds, message)
+        if rule in self.beside:
+            return self._result(rule, Verdict.NOT_APPLICABLE, 0, seconds, self.beside[rule])
+        if self.fault is not None:
+            return self._result(rule, Verdict.ERROR, count, seconds, self.fault)
+        if count:
+            return self._result(rule, Verdict.PASS, count, seconds, None)
+        why = self.blocked or f"nothing in this run showed it ({self.evidence})"
+        return self._result(rule, Verdict.NOT_VERIFIED, 0, seconds, why)
+
+    def _result(
+        self, rule: str, verdict: Verdict, count: int, seconds: float, message: str | None
+    ) -> RuleResult:
+        return RuleResult(rule, verdict, self.evidence, count, count, seconds, message)

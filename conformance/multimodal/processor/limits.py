@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what a processor supports, and of what it refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor.bench import answer
+from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.stock import USUAL, item
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conformance.multimodal.processor.bench import Answer, Bench
+    from conformance.multimodal.processor.trial import Trial
+
+_OF_SERVER = "and vLLM calls that the server's error"
+
+#: Methods in which a processor works on data.
+_WORK = ("_apply_hf_processor_main", "_call_hf_processor")
+
+
+def loads(trial: Trial) -> Finding:
+    """vLLM makes the processor that is registered for the class."""
+    bench = trial.bench
+    from vllm.multimodal.processing import (
+        BaseDummyInputsBuilder,
+        BaseMultiModalProcessor,
+        BaseProcessingInfo,
+    )
+
+    processor = bench.processor()
+    for value, base in (
+        (processor, BaseMultiModalProcessor),
+        (processor.info, BaseProcessingInfo),
+        (processor.dummy_inputs, BaseDummyInputsBuilder),
+    ):
+        if not isinstance(value, base):
+            return failed(f"{type(value).__name__} is no {base.__name__}")
+    return Finding(Verdict.PASS, 1, 1)
+
+
+def declared(trial: Trial) -> Finding:
+    """Modalities and their limits are declared as vLLM reads them."""
+    bench = trial.bench
+    if bench.undeclared:
+        return failed(bench.undeclared)
+    if not bench.supported:
+        return failed("get_supported_mm_limits names no modality")
+    for modality, limit in bench.supported.items():
+        if not isinstance(modality, str):
+            return failed(f"get_supported_mm_limits has the modality {modality!r}")
+        if limit is not None and (type(limit) is not int or limit < 0):
+            return failed(f"get_supported_mm_limits has {limit!r} for {modality}")
+    return Finding(Verdict.PASS, 1, 1)
+
+
+def served(trial: Trial) -> Finding:
+    """Items of every modality that is declared are processed."""
+    bench = trial.bench
+    wanted = [modality for modality in bench.supported if bench.limits.get(modality)]
+    unknown = []
+    for modality in wanted:
+        if bench.stock.items.get(modality):
+            continue
+        said = next((w for i, w in bench.failing.items() if i.modality == modality), None)
+        if said is not None:
+            return failed(f"get_supported_mm_limits names {modality}, and a prompt with one {said}")
+        said = next((w for i, w in bench.refused.items() if i.modality == modality), None)
+        unknown.append(f"{modality} ({said})" if said else modality)
+    if unknown:
+        why = f"no item is known of {', '.join(unknown)}: give some in [multimodal] items"
+        return Finding(Verdict.NOT_VERIFIED, message=why)
+    return passed(len(wanted), len(wanted))
+
+
+def odd(trial: Trial) -> Finding:
+    """Items of unusual sizes are processed, or refused as the client's error."""
+    bench = trial.bench
+    for one, said in bench.failing.items():
+        return failed(f"{one.modality} {one.text!r} {said}, {_OF_SERVER}")
+    items = trial.odd_items()
+    if not items:
+        why = "nobody knows what an unusual item of its modalities is"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    for count, one in enumerate(items, 1):
+        found = bench.alone(one)
+        if not found.good and not found.of_client:
+            return failed(f"{one.modality} {one.text!r} {found.describe()}, {_OF_SERVER}", count)
+    return passed(len(items), len(items))
+
+
+def too_many(trial: Trial) -> Finding:
+    """More items than are allowed are the client's error."""
+    return _exceeded(trial, late=False)
+
+
+def early(trial: Trial) -> Finding:
+    """What is too much is refused before any work is done on it."""
+    return _exceeded(trial, late=True)
+
+
+def _exceeded(trial: Trial, *, late: bool) -> Finding:
+    bench = trial.bench
+    count = 0
+    for modality, items in bench.stock.items.items():
+        limit = bench.limits[modality]
+        prompt = Prompt((2, *(items[n % len(items)] for n in range(limit + 1)), 1))
+        found, worked = _watched(bench, bench.tokens(prompt), prompt.data())
+        count += 1
+        what = f"{limit + 1} items of {modality}, of which {limit} are allowed,"
+        if late:
+            if not found.good and worked:
+                return failed(f"{what} are refused after {worked} has been called", count)
+        elif found.good:
+            return failed(f"{what} are processed", count)
+        elif not found.of_client:
+            return failed(f"{what}: it {found.describe()}, {_OF_SERVER}", count)
+    return passed(count, count)
+
+
+@attrs.frozen
+class _Watched:
+    """Notes that a method is called."""
+
+    name: str
+    method: Any
+    called: list[str]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it is
+        self.called.append(self.name)
+        return self.method(*args, **kwargs)
+
+
+def _watched(bench: Bench, tokens: list[int], data: dict[str, Any]) -> tuple[Answer, str | None]:
+    """Process a prompt; return what came of it, and which method worked on its data."""
+    processor = bench.processor()
+    called: list[str] = []
+    for name in _WORK:
+        setattr(processor, name, _Watched(name, getattr(processor, name), called))
+    found = answer(lambda: bench.host.process(processor, tokens, data, {}))
+    return found, called[0] if called else None
+
+
+def unsupported(trial: Trial) -> Finding:
+    """Modalities that are not declared are refused as the client's error."""
+    bench = trial.bench
+    count = 0
+    for modality in (*USUAL, "hologram"):
+        if modality in bench.supported:
+            continue
+        values = USUAL.get(modality)
+        data: Any = item(modality, values[0], None).make() if values else "a hologram"
+        if modality == "audio":
+            # With a sampling rate vLLM's own parser fails, before it looks what is supported.
+            data = data[0]
+        found, worked = _watched(bench, bench.text(0, 3), {modality: [data]})
+        count += 1
+        if found.good:
+            return failed(f"{modality} is not supported, and an item of it is processed", count)
+        if not found.of_client:
+            said = found.describe()
+            return failed(f"an item of {modality}: it {said}, {_OF_SERVER}", count)
+        if worked:
+            return failed(f"an item of {modality} is refused after {worked} has been called", count)
+    return passed(count, count)

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``offline``: the model in a real ``vllm.LLM`` engine.
+
+Where the engine puts items, and how many, must be what the simulator says of the same prompt;
+what its model makes of an item among others must be what it makes of the item alone.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+import vllm
+from vllm.model_executor.models.registry import ModelRegistry
+from vllm.multimodal.utils import group_and_batch_mm_kwargs
+
+from conformance.comparison import first_line
+from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
+from conformance.multimodal.processor import live
+from conformance.multimodal.processor.bench import Answer, named, same_rows
+from conformance.multimodal.processor.ledger import Ledger
+from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.stock import USUAL, item
+from conformance.rules import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from conformance.engine.multimodal_engine import Response
+    from conformance.multimodal.processor.live import Subject
+    from conformance.multimodal.processor.stock import Item
+    from conformance.verdict import RuleResult
+
+
+@attrs.define
+class Trial:
+    """The trial of one class in an offline engine."""
+
+    subject: Subject
+    ledger: Ledger = attrs.field(init=False)
+    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
+    seconds: float = attrs.field(init=False, default=0.0)
+    _done: bool = attrs.field(init=False, default=False)
+    _engine: MultiModalEngine = attrs.field(init=False)
+    _prompts: list[Prompt] = attrs.field(init=False, factory=list)
+    #: What each prompt is answered when nobody else asks.
+    _first: dict[Prompt, Response] = attrs.field(init=False, factory=dict)
+    _rows: dict[tuple[Item, int], torch.Tensor] = attrs.field(init=False, factory=dict)
+
+    @classmethod
+    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
+        """Open the trial; the engine starts when the first rule is asked for."""
+        return cls(live.Subject(*arguments))
+
+    def __attrs_post_init__(self) -> None:
+        """Find out what the class is tried with."""
+        self.ledger = Ledger(Evidence.OFFLINE)
+        live.prepare(self.subject, self.ledger)
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule by what happened in the engine."""
+        if not self._done and self.ledger.blocked is None:
+            started = time.perf_counter()
+            self._run()
+            self.seconds = time.perf_counter() - started
+        self._done = True
+        seconds, self.seconds = self.seconds, 0.0
+        return self.ledger.result(rule, seconds)
+
+    def context(self) -> dict[str, Any]:
+        """Return what a certificate says about this trial."""
+        host = f"LLM.generate of vLLM {vllm.__version__}"
+        return live.context(self.subject, Evidence.OFFLINE, host)
+
+    def _run(self) -> None:
+        subject = self.subject
+        self._prompts = live.workload(subject)
+        self.progress("starting an offline engine")
+        for name in subject.architectures:
+            ModelRegistry.register_model(name, subject.cls)
+        try:
+            self._engine = MultiModalEngine.start(
+                subject.checkpoint,
+                limits=subject.bench.limits,
+                max_model_len=subject.max_model_len,
+                weights=subject.weights,
+                device=subject.device,
+            )
+        except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
+            why = f"{type(error).__name__}: {first_line(str(error))}"
+            self.ledger.fail(live.LOADS, f"an engine does not start: {why}")
+            return
+        self.ledger.saw(live.LOADS)
+        self.progress(f"asking an offline engine for {len(self._prompts)} prompts")
+        for judge in (self._alone, self._text, self._again, self._together, self._refusals):
+            judge()
+            if self.ledger.blocked is not None or self.ledger.fault is not None:
+                return
+        self.ledger.saw(live.SURVIVES)
+
+    def _alone(self) -> None:
+        """Each prompt is answered by itself, and placed as in the simulator."""
+        for prompt in self._prompts:
+            if len(prompt.items) > 1:
+                self._engine.forget()  # they are to be encoded together
+            found = self._ask([prompt])
+            if found is None:
+                return
+            self._first[prompt] = found[0]
+            if why := self._differs(prompt, found[0]):
+                self.ledger.fault = f"for {live.shown(prompt)} {why}"
+                return
+            self.ledger.saw(live.PROCESSES)
+
+    def _differs(self, prompt: Prompt, got: Response) -> str | None:
+        """Say in what the engine's prompt differs from the simulator's."""
+        wanted = self.subject.bench.processed(prompt).value
+        if got.prompt != wanted.tokens:
+            return f"the engine got {len(got.prompt)} tokens and the simulator {len(wanted.tokens)}"
+        ranges = [wanted.ranges[name][index] for name, index in prompt.places()]
+        live_ranges = [(one.offset, one.length, one.count) for one in got.places]
+        simulated = [(one.offset, one.length, one.count) for one in ranges]
+        if live_ranges != simulated:
+            return f"the engine has items at {live_ranges} and the simulator at {simulated}"
+        return None
+
+    def _text(self) -> None:
+        """A prompt is the same as text and as tokens; text without items is answered, too."""
+        tokenizer = self.subject.bench.host.tokenizer()
+        for prompt in self._prompts:
+            tokens = self.subject.bench.tokens(prompt)
+            text = tokenizer.decode(tokens)
+            if tokenizer.encode(text, add_special_tokens=False) != tokens:
+                continue
+            both = [text, tuple(tokenizer.encode(text))]  # some tokenizers add a first token
+            found = self._run_requests(
+                [Request(one, prompt.data(), self._options(prompt)) for one in both]
+            )
+            if isinstance(found, Exception):
+                self._blame([prompt, prompt], found)
+                return
+            told, wanted = found
+            if (told.prompt, told.places) != (wanted.prompt, wanted.places):
+                self.ledger.fail(
+                    live.AS_TOKENS,
+                    f"{live.shown(prompt)} as a text has {len(told.prompt)} tokens in the "
+                    f"engine, and {len(wanted.prompt)} as tokens",
+                )
+                return
+            self.ledger.saw(live.AS_TOKENS)
+        if not self.ledger.seen[live.AS_TOKENS]:
+            self.ledger.beside[live.AS_TOKENS] = "no prompt of the harness has a text of its own"
+        words = tuple(self.subject.bench.text(0, 5))
+        found = self._run_requests([Request(words)])
+        if isinstance(found, Exception):
+            self._blame([], found)
+        elif found[0].prompt != words:
+            self.ledger.fail(live.TEXT_ALONE, "a text without items is changed in the engine")
+        else:
+            self.ledger.saw(live.TEXT_ALONE)
+
+    def _again(self) -> None:
+        """Prompts whose items are in the caches are answered as the first time."""
+        for prompt in reversed(self._prompts):
+            found = self._ask([prompt])
+            if found is None:
+                return
+            if why := _other(found[0], self._first[prompt]):
+                self.ledger.fail(live.CACHED, f"asked again, {live.shown(prompt)} {why}")
+                return
+            self.ledger.saw(live.CACHED)
+
+    def _together(self) -> None:
+        """All prompts at the same time are answered as each by itself."""
+        self._engine.forget()
+        found = self._ask(self._prompts)
+        if found is None:
+            return
+        for prompt, got in zip(self._prompts, found, strict=True):
+            if why := _other(got, self._first[prompt]):
+                self.ledger.fail(
+                    live.INDEPENDENT,
+                    f"among {len(found)} requests at once {live.shown(prompt)} {why}",
+                )
+                return
+            self.ledger.saw(live.INDEPENDENT)
+
+    def _refusals(self) -> None:
+        """What is not allowed is refused as the client's error, and harms nobody."""
+        subject = self.subject
+        asked = [
+            (live.TOO_MANY, f"{len(prompt.items)} items of {modality}", prompt.data(), prompt)
+            for modality, prompt in live.too_many(subject)
+        ]
+        for modality, texts in USUAL.items():
+            if modality not in subject.bench.supported:
+                made = item(modality, texts[0], None).make()
+                # With its rate a sound would be resampled first, which some models cannot.
+                data = {modality: [made[0] if modality == "audio" else made]}
+                asked.append((live.UNSUPPORTED, f"an item of {modality}", data, Prompt((2,))))
+        if not any(rule == live.UNSUPPORTED for rule, *_ in asked):
+            self.ledger.beside[live.UNSUPPORTED] = live.ALL_SUPPORTED
+        for rule, what, data, prompt in asked:
+            tokens = tuple(subject.bench.tokens(prompt))
+            found = self._run_requests([Request(tokens, data)])
+            if isinstance(found, EngineFailed):
+                self.ledger.fail(live.SURVIVES, f"with {what} the engine ended: {found}")
+            elif not isinstance(found, Exception):
+                self.ledger.fail(rule, f"{what} were answered by the engine")
+            elif not Answer(error=found).of_client:
+                self.ledger.fail(rule, f"{what}: LLM.generate {Answer(error=found).describe()}")
+            else:
+                self.ledger.saw(rule)
+                continue
+            return
+        if self._prompts:
+            prompt = self._prompts[0]
+            again = self._ask([prompt])
+            if again is not None and (why := _other(again[0], self._first[prompt])):
+                self.ledger.fail(live.SURVIVES, f"after refusals {live.shown(prompt)} {why}")
+
+    def _options(self, prompt: Prompt) -> dict[str, Any]:
+        return dict(self.subject.bench.stock.options[prompt.options])
+
+    def _ask(self, prompts: Sequence[Prompt]) -> list[Response] | None:
+        """Run prompts at the same time, and judge the rows of their items; None for trouble."""
+        bench = self.subject.bench
+        found = self._run_requests(
+            [
+                Request(tuple(bench.tokens(prompt)), prompt.data(), self._options(prompt))
+                for prompt in prompts
+            ]
+        )
+        if isinstance(found, Exception):
+            self._blame(prompts, found)
+            return None
+        for prompt, got in zip(prompts, found, strict=True):
+            self._judge_rows(prompt, got)
+        self._engine.encoded.clear()
+        return None if self.ledger.blocked is not None else found
+
+    def _run_requests(self, requests: Sequence[Request]) -> list[Response] | Exception:
+        try:
+            return self._engine.run(requests)
+        except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
+            return error
+
+    def _blame(self, prompts: Sequence[Prompt], error: Exception) -> None:
+        """Find the rule that an engine's or a processor's exception is about."""
+        why = f"{type(error).__name__}: {first_line(str(error))}"
+        what = live.shown(prompts[0]) if len(prompts) == 1 else f"{len(prompts)} prompts at once"
+        if isinstance(error, TimeoutError):
+            self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} does not end")
+        elif not isinstance(error, EngineFailed):
+            self.ledger.fail(live.PROCESSES, f"LLM.generate of {what} raised {why}")
+        elif error.encoding:
+            self.ledger.fail(
+                live.ONE_EACH, f"the engine ended while it encoded the items of {what}: {error}"
+            )
+        else:
+            for prompt, places in zip(prompts, error.places, strict=False):
+                if self._miscounted(prompt, places, f"the engine ended: {first_line(str(error))}"):
+                    return
+            self.ledger.fail(live.SURVIVES, f"the engine ended at {what}: {error}")
+
+    def _judge_rows(self, prompt: Prompt, got: Response) -> None:
+        """Judge what the engine's model made of the items of a prompt."""
+        if self._miscounted(prompt, got.places) or not got.places:
+            return
+        encoded = dict(self._engine.encoded)
+        for index, (one, place) in enumerate(zip(prompt.items, got.places, strict=True)):
+            rows = encoded.get(place.identifier)
+            if rows is None:  # it was in the encoder's cache
+                continue
+            for rule in (live.ONE_EACH, *live.COUNTS):
+                self.ledger.saw(rule)
+            if not same_rows(rows, self._alone_rows(one, prompt.options)):
+                self.ledger.fail(
+                    live.INDEPENDENT,
+                    f"in the engine item {named(index)} of {live.shown(prompt)}, "
+                    f"{one.modality} {one.text}, has other rows than alone",
+                )
+                return
+
+    def _miscounted(self, prompt: Prompt, places: Sequence[Any], then: str = "") -> bool:
+        """Note an item that has not as many rows as placeholders, and say whether there is one."""
+        encoded = dict(self._engine.encoded)
+        known = [
+            (len(encoded[place.identifier]), place.count)
+            for place in places
+            if place.identifier in encoded
+        ]
+        found = live.miscounted(known)
+        if found is None:
+            return False
+        rule, position = found
+        index = [n for n, place in enumerate(places) if place.identifier in encoded][position]
+        rows, wanted = known[position]
+        one = prompt.items[index]
+        self.ledger.fail(
+            rule,
+            f"in the engine item {named(index)} of {live.shown(prompt)}, {one.modality} "
+            f"{one.text}, has {live.counted(rows, wanted)}: {then or live.COUNTS[rule]}",
+        )
+        return True
+
+    def _alone_rows(self, one: Item, options: int) -> torch.Tensor:
+        """Return what the engine's model makes of an item that the simulator processed alone."""
+        key = (one, options)
+        if key not in self._rows:
+            processed = self.subject.bench.processed(alone(one, options)).value
+            runner = self._engine.runner
+            (group,) = group_and_batch_mm_kwargs(
+                [(one.modality, processed.data[one.modality][0])], device=runner.device
+            )
+            with torch.inference_mode():
+                self._rows[key] = runner.model.embed_multimodal(**group[2])[0].cpu()
+        return self._rows[key]
+
+
+def _other(got: Response, wanted: Response) -> str | None:
+    """Say in what a response differs from the one to the same request by itself."""
+    if got.prompt != wanted.prompt:
+        return f"becomes {len(got.prompt)} tokens instead of {len(wanted.prompt)}"
+    places = [(one.offset, one.length, one.count) for one in got.places]
+    first = [(one.offset, one.length, one.count) for one in wanted.places]
+    if places != first:
+        return f"has items at {places} instead of {first}"
+    sure = min(got.decided, wanted.decided)
+    if got.tokens[:sure] != wanted.tokens[:sure]:
+        return f"is answered {got.tokens} instead of {wanted.tokens}"
+    return None

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of placeholders: how many, where, for what, and what becomes of the text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conformance.comparison import shortened
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor.bench import answer, named
+from conformance.multimodal.processor.host import by_place, mask_of, ranges_of
+from conformance.multimodal.processor.prompts import alone
+from conformance.multimodal.processor.search import Trouble
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conformance.multimodal.processor.bench import Bench
+    from conformance.multimodal.processor.host import Processed, Range
+    from conformance.multimodal.processor.prompts import Prompt
+    from conformance.multimodal.processor.trial import Trial
+
+
+def processes(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Items that are taken alone are taken together, and each gets a range."""
+    if not bench.usable(prompt):
+        return None
+    found = bench.processed(prompt)
+    if not found.good:
+        # A processor may refuse to have several modalities in one prompt.
+        if found.refused and len(prompt.modalities) > 1:
+            return None
+        return Trouble(f"the prompt {found.describe()}; each of its items is processed alone")
+    for modality in prompt.modalities:
+        wanted = len(prompt.of(modality))
+        for what, have in (
+            ("ranges", found.value.ranges),
+            ("hashes", found.value.hashes),
+            ("entries in mm_kwargs", found.value.data),
+        ):
+            if (count := len(have.get(modality, ()))) != wanted:
+                return Trouble(
+                    f"{wanted} items of {modality} got {count} {what}",
+                    expected=str(wanted),
+                    actual=str(count),
+                )
+    return None
+
+
+def _ranges(bench: Bench, prompt: Prompt) -> list[Range] | None:
+    """Return the range of each item in the order of the prompt; None where there are none."""
+    if not bench.usable(prompt) or not bench.processed(prompt).good:
+        return None
+    return ranges_of(prompt, bench.processed(prompt).value)
+
+
+def within(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Ranges lie within the prompt, have masks of their length, and share no position."""
+    ranges = _ranges(bench, prompt)
+    if ranges is None:
+        return None
+    length = len(bench.processed(prompt).value.tokens)
+    taken: dict[int, int] = {}
+    for index, one in enumerate(ranges):
+        if not 0 <= one.offset < one.end <= length:
+            return Trouble(
+                f"item {named(index)} is at {one.offset} to {one.end - 1} of a prompt that has "
+                f"{length} tokens",
+                index,
+            )
+        if one.mask is not None and len(one.mask) != one.length:
+            return Trouble(
+                f"the mask is_embed of item {named(index)} has {len(one.mask)} entries for "
+                f"{one.length} tokens",
+                index,
+            )
+        for position in one.embedded():
+            if position in taken:
+                return Trouble(
+                    f"items {named(taken[position])} and {named(index)} both have embeddings at "
+                    f"{position}",
+                    index,
+                )
+            taken[position] = index
+    return None
+
+
+def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Ranges come in the order of the items, each with what its own item needs."""
+    ranges = _ranges(bench, prompt)
+    if ranges is None:
+        return None
+    for modality in prompt.modalities if inserted(bench, prompt) else (None,):
+        before: Range | None = None
+        for index, (one, item) in enumerate(zip(ranges, prompt.items, strict=True)):
+            if modality not in (None, item.modality):
+                continue
+            if before is not None and one.offset < before.offset:
+                return Trouble(
+                    f"item {named(index)} is at {one.offset}, before an item that precedes it at "
+                    f"{before.offset}",
+                    index,
+                )
+            before = one
+    counts = [one.count for one in ranges]
+    wanted = _counts_alone(bench, prompt)
+    if counts != wanted and sorted(counts) == sorted(wanted):
+        index = next(
+            i for i, pair in enumerate(zip(counts, wanted, strict=True)) if len({*pair}) > 1
+        )
+        return Trouble(
+            f"item {named(index)} has {counts[index]} placeholders, which another item needs; it "
+            f"needs {wanted[index]}",
+            index,
+            str(wanted[index]),
+            str(counts[index]),
+        )
+    return None
+
+
+def _counts_alone(bench: Bench, prompt: Prompt) -> list[int]:
+    return [bench.counts(alone(item, prompt.options))[0] for item in prompt.items]
+
+
+def inserted(bench: Bench, prompt: Prompt) -> bool:
+    """Tell whether any item has no text in the prompt: the processor chooses where it goes."""
+    return not all(bench.placeholder(item.modality, 1) for item in prompt.items)
+
+
+def same_count(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """An item has as many placeholders among others as alone."""
+    ranges = _ranges(bench, prompt)
+    if ranges is None:
+        return None
+    for index, (one, wanted) in enumerate(zip(ranges, _counts_alone(bench, prompt), strict=True)):
+        if one.count != wanted:
+            return Trouble(
+                f"item {named(index)} has {one.count} placeholders here and {wanted} alone",
+                index,
+                str(wanted),
+                str(one.count),
+            )
+    return None
+
+
+def text_kept(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Texts are where they were among the items, and outside of all ranges."""
+    ranges = _ranges(bench, prompt)
+    if ranges is None:
+        return None
+    return _text_kept(bench, prompt, bench.processed(prompt).value, ranges)
+
+
+def _text_kept(
+    bench: Bench, prompt: Prompt, processed: Processed, ranges: Sequence[Range]
+) -> Trouble | None:
+    tokens = processed.tokens
+    covered = {position for one in ranges for position in range(one.offset, one.end)}
+    if inserted(bench, prompt):
+        outside = [token for place, token in enumerate(tokens) if place not in covered]
+        texts = [
+            token
+            for place, part in enumerate(prompt.parts)
+            if isinstance(part, int)
+            for token in bench.text(place, part)
+        ]
+        rest = iter(outside)
+        lost = next((token for token in texts if token not in rest), None)
+        return None if lost is None else Trouble(f"token {lost} of the text is lost")
+    position = 0
+    following = iter([*ranges, None])
+    upcoming = next(following)
+    for place, part in enumerate(prompt.parts):
+        if not isinstance(part, int):
+            assert upcoming is not None
+            position, upcoming = upcoming.end, next(following)
+            continue
+        text = bench.text(place, part)
+        gap = tokens[position : upcoming.offset if upcoming is not None else len(tokens)]
+        if not _holds(bench, list(gap), text):
+            where = f"{position} to {position + len(gap) - 1}"
+            return Trouble(
+                f"the text {text} of the prompt is not at {where} between its items, where there "
+                f"is {shortened(list(gap), 60)}"
+            )
+    return None
+
+
+def _holds(bench: Bench, tokens: list[int], text: list[int]) -> bool:
+    last = len(tokens) - len(text)
+    if any(tokens[start : start + len(text)] == text for start in range(last + 1)):
+        return True
+    # vLLM itself encodes a prompt anew where no target is found among its tokens.
+    decode = bench.host.tokenizer().decode
+    return str(decode(text)).strip() in str(decode(tokens))
+
+
+def surplus(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """A placeholder too many in the prompt is the client's text."""
+    ranges = _ranges(bench, prompt)
+    if ranges is None or inserted(bench, prompt):
+        return None
+    modality = prompt.items[-1].modality
+    text = bench.placeholder(modality, len(prompt.of(modality)) + 1) or ""
+    extra = bench.host.tokenizer().encode(text, add_special_tokens=False)
+    options = dict(bench.stock.options[prompt.options])
+    found = answer(
+        lambda: bench.host.process(
+            bench.processor(), [*bench.tokens(prompt), *extra], prompt.data(), options
+        )
+    )
+    what = f"with one more {text!r} at the end the prompt"
+    if not found.good:
+        return None if found.refused else Trouble(f"{what} {found.describe()}")
+    now = ranges_of(prompt, found.value)
+    count = sum(len(of_one) for of_one in found.value.ranges.values())
+    if count != len(ranges) or now != ranges:
+        return Trouble(f"{what} has other ranges: {_told(now)} instead of {_told(ranges)}")
+    if _placed(bench, prompt, bench.processed(prompt).value, what):
+        return None  # rows that are not placed at all: a rule of its own
+    return _placed(bench, prompt, found.value, what)
+
+
+def _placed(bench: Bench, prompt: Prompt, processed: Processed, what: str) -> Trouble | None:
+    """Say what comes of placing the rows, where there are as many as there should be."""
+    rows = bench.encode(prompt)
+    if not rows.good or [len(one) for one in rows.value] != bench.counts(prompt):
+        return None
+    ranges = ranges_of(prompt, processed)
+    mask = mask_of(len(processed.tokens), ranges)
+    placed = answer(lambda: bench.host.embed(processed.tokens, by_place(rows.value, ranges), mask))
+    return None if placed.good else Trouble(f"{what} is not embedded: it {placed.describe()}")
+
+
+def _told(ranges: Sequence[Range]) -> str:
+    return ", ".join(f"{one.offset} to {one.end - 1}" for one in ranges)
+
+
+def in_text(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """A prompt that is written as chats are has the same placeholders."""
+    ranges = _ranges(bench, prompt)
+    if ranges is None:
+        return None
+    text = _text(bench, prompt)
+    options = dict(bench.stock.options[prompt.options])
+    processor = bench.processor()
+    encode = bench.host.tokenizer().encode
+    found = answer(
+        lambda: bench.host.process(
+            processor,
+            encode(text, **processor.info.default_tok_params.get_encode_kwargs()),
+            prompt.data(),
+            options,
+        )
+    )
+    if not found.good:
+        return Trouble(f"the text {shortened(text)} {found.describe()}")
+    now = ranges_of(prompt, found.value)
+    for index, (one, wanted) in enumerate(zip(now, ranges, strict=True)):
+        if one.count != wanted.count:
+            return Trouble(
+                f"in the text {shortened(text)} item {named(index)} has {one.count} placeholders",
+                index,
+                str(wanted.count),
+                str(one.count),
+            )
+    return None
+
+
+def _text(bench: Bench, prompt: Prompt) -> str:
+    """Return a prompt as a text, as chats are put together."""
+    decode = bench.host.tokenizer().decode
+    places = iter(prompt.places())
+    found = []
+    for place, part in enumerate(prompt.parts):
+        if isinstance(part, int):
+            found.append(str(decode(bench.text(place, part))))
+        else:
+            modality, index = next(places)
+            found.append(bench.in_chats(modality, index + 1) or "")
+    return " ".join(found)
+
+
+def as_tokens(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """The processor makes the same of a text as of its tokens."""
+    if not bench.usable(prompt) or not bench.processed(prompt).good:
+        return None
+    text, options = _text(bench, prompt), dict(bench.stock.options[prompt.options])
+    one, other = bench.processor(), bench.processor()
+    encode = bench.host.tokenizer().encode
+    kwargs = one.info.default_tok_params.get_encode_kwargs()
+    tokens = answer(
+        lambda: bench.host.process(other, encode(text, **kwargs), prompt.data(), options)
+    )
+    texts = answer(lambda: bench.host.call(one, text, prompt.data(), options))
+    if tokens.good != texts.good:
+        bad, good = ("text", "tokens") if tokens.good else ("tokens", "text")
+        said = (texts if tokens.good else tokens).describe()
+        return Trouble(f"{shortened(text)} as {bad} {said}; as {good} it is processed")
+    if tokens.good and tokens.value.tokens != texts.value.tokens:
+        return Trouble(
+            f"{shortened(text)} becomes {len(texts.value.tokens)} tokens, and as tokens "
+            f"{len(tokens.value.tokens)}",
+            expected=str(len(tokens.value.tokens)),
+            actual=str(len(texts.value.tokens)),
+        )
+    if tokens.good and tokens.value.ranges != texts.value.ranges:
+        return Trouble(f"{shortened(text)} has other ranges than its tokens")
+    return None
+
+
+def empty(trial: Trial) -> Finding:
+    """A prompt whose lists of items are empty stays text."""
+    bench = trial.bench
+    count = 0
+    for modality in bench.stock.items:
+        text = bench.text(0, 3)
+        prompt = list(text)
+        found = answer(
+            lambda prompt=prompt, modality=modality: bench.host.process(  # type: ignore[misc]
+                bench.processor(), prompt, {modality: []}, {}
+            )
+        )
+        if not found.good:
+            return failed(f"a prompt with an empty list of {modality} {found.describe()}", count)
+        count += 1
+        if any(found.value.ranges.values()):
+            return failed(f"a prompt with an empty list of {modality} got placeholders", count)
+        if not _holds(bench, list(found.value.tokens), text):
+            return failed(f"the text beside an empty list of {modality} is changed", count)
+    return passed(count, count)
+
+
+def written(trial: Trial) -> Finding:
+    """``get_placeholder_str`` gives a text for every item that needs one."""
+    bench = trial.bench
+    count = 0
+    for modality in bench.stock.items:
+        for number in range(1, bench.limits[modality] + 1):
+            found = answer(
+                lambda name=modality, n=number: bench.host.cls.get_placeholder_str(name, n)  # type: ignore[misc]
+            )
+            if not found.good:
+                return failed(
+                    f"get_placeholder_str({modality!r}, {number}) {found.describe()}", count + 1
+                )
+            if not isinstance(found.value, str | None):
+                return failed(
+                    f"get_placeholder_str({modality!r}, {number}) is {found.value!r}", count + 1
+                )
+            if found.value is None and bench.placeholder(modality, number):
+                bare = _without_text(bench, modality)
+                if bare:
+                    return failed(
+                        f"get_placeholder_str({modality!r}, {number}) is None, and a prompt "
+                        f"without a placeholder {bare}",
+                        count + 1,
+                    )
+            count += 1
+    return trial.look(in_text) if count else Finding(Verdict.NOT_VERIFIED)
+
+
+def _without_text(bench: Bench, modality: str) -> str | None:
+    """Say what comes of a prompt that has no text for its item; None if it is processed."""
+    item = bench.stock.items[modality][0]
+    found = answer(
+        lambda: bench.host.process(
+            bench.processor(), bench.text(0, 3), {modality: [item.make()]}, {}
+        )
+    )
+    return None if found.good else found.describe()

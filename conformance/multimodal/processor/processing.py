@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what a processor makes of items: each time, among others, from a cache."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import torch
+from PIL import Image
+from vllm.multimodal.cache.base import MultiModalCacheMissError
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+from conformance.multimodal.processor.bench import answer, named, of_item, same_data
+from conformance.multimodal.processor.host import size_of
+from conformance.multimodal.processor.placeholders import inserted
+from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.search import Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conformance.multimodal.processor.bench import Answer, Bench
+    from conformance.multimodal.processor.host import Processed
+    from conformance.multimodal.processor.stock import Item
+
+
+#: Items that are processed between two prompts, to fill a cache; bytes that it has to spare.
+OTHERS = 3
+SPARE = 1024
+
+#: How often a client asks again whose items the engine has no longer.
+TIMES = 3
+
+
+def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """Another processor makes the same of the same prompt."""
+    found = bench.processed(prompt)
+    if not found.good:
+        return None
+    return _different(prompt, bench.process(prompt), found.value, "the second time")
+
+
+def in_a_row(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """A processor makes of a prompt what it makes of it as its first one."""
+    found = bench.processed(prompt)
+    if not found.good:
+        return None
+    processor = bench.processor()
+    for item in bench.stock.everything:
+        bench.process(alone(item), processor)
+    again = bench.process(prompt, processor)
+    return _different(prompt, again, found.value, "after prompts with other items")
+
+
+def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Trouble | None:
+    """Say in what two results for a prompt differ, apart from hashes."""
+    if not got.good:
+        return Trouble(f"{when} the prompt {got.describe()}")
+    now: Processed = got.value
+    for index, (name, place) in enumerate(prompt.places()):
+        one, other = now.ranges[name][place], wanted.ranges[name][place]
+        if one.count != other.count:
+            return Trouble(
+                f"{when} item {named(index)} has {one.count} placeholders instead of {other.count}",
+                index,
+                str(other.count),
+                str(one.count),
+            )
+    if now.tokens != wanted.tokens or now.ranges != wanted.ranges:
+        return Trouble(f"{when} the prompt has other tokens or ranges")
+    for index, (name, place) in enumerate(prompt.places()):
+        key = _differing_key(now.data[name][place], wanted.data[name][place])
+        if key is not None:
+            return Trouble(f"{when} {key} of item {named(index)} is another", index)
+    return None
+
+
+def _differing_key(one: Any, other: Any) -> str | None:  # noqa: ANN401 - `MultiModalKwargsItem`
+    """Return a field in which two items differ."""
+    left, right = of_item(one), of_item(other)
+    return next(
+        (
+            key
+            for key in {**left, **right}
+            if key not in left or key not in right or not same_data(left[key], right[key])
+        ),
+        None,
+    )
+
+
+def same_data_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """What is made of an item does not depend on the others."""
+    found = bench.processed(prompt)
+    if not found.good or not bench.usable(prompt):
+        return None
+    for index, (name, place) in enumerate(prompt.places()):
+        item = prompt.items[index]
+        wanted = bench.alone(item, prompt.options).value.data[name][0]
+        got = found.value.data[name][place]
+        if key := _differing_key(got, wanted):
+            left, right = of_item(got).get(key), of_item(wanted).get(key)
+            return Trouble(
+                f"{key} of item {named(index)} is {_told(left)} here and {_told(right)} alone",
+                index,
+                _told(right),
+                _told(left),
+            )
+    return None
+
+
+def _told(value: Any) -> str:  # noqa: ANN401 - whatever processors return
+    if isinstance(value, torch.Tensor):
+        return f"of shape {tuple(value.shape)}"
+    return f"of type {type(value).__name__}"
+
+
+def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """What a client hands over is as it was afterwards."""
+    processor = bench.processor()
+    tokens, data = bench.tokens(prompt), prompt.data()
+    options = copy.deepcopy(dict(bench.stock.options[prompt.options]))
+    given, kept = list(tokens), {name: list(items) for name, items in data.items()}
+    found = answer(lambda: bench.host.process(processor, tokens, data, options))
+    if not found.good:
+        return None
+    if tokens != given:
+        return Trouble("the list of the prompt's tokens is changed")
+    if options != bench.stock.options[prompt.options]:
+        return Trouble("mm_processor_kwargs is changed")
+    for index, ((name, place), item) in enumerate(zip(prompt.places(), prompt.items, strict=True)):
+        if len(data.get(name, ())) != len(kept[name]):
+            return Trouble(f"the list of {name} is changed")
+        if not _same_thing(data[name][place], item.make()):
+            return Trouble(f"the data of item {named(index)} are changed", index)
+    return None
+
+
+def _same_thing(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever vLLM takes
+    """Tell whether two data of items are the same."""
+    if isinstance(one, Image.Image) and isinstance(other, Image.Image):
+        return (one.mode, one.size, one.tobytes()) == (other.mode, other.size, other.tobytes())
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(one.dtype == other.dtype and np.array_equal(one, other))
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return bool(one.dtype == other.dtype and torch.equal(one, other))
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same_thing, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same_thing(one[key], other[key]) for key in one)
+    # Anything else that cannot be compared is not said to have changed.
+    compared = answer(lambda: bool(one == other))
+    return not compared.good or compared.value is True
+
+
+def cached(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """With a cache that is too small for all items, prompts get what they get without one."""
+    found = bench.processed(prompt)
+    if not found.good or not bench.usable(prompt):
+        return None
+    rows = _in_turn(bench, prompt)
+    if not all(bench.processed(one).good for one in rows):
+        return None
+    # Where others change an item's data, no cache can give the same: a rule of its own.
+    whole = not any(same_data_alone(bench, one) for one in rows)
+    capacity = _capacity(bench, prompt)
+    processor, cache = bench.processor(), bench.host.cache(capacity)
+    for number, one in enumerate(rows):
+        got = bench.process(one, processor, cache)
+        if trouble := _cached(bench, one, got, _when(number, ""), whole=whole):
+            return trouble
+    processor, caches = bench.processor(), bench.host.paired_caches(capacity)
+    for number, one in enumerate(rows):
+        got = _sent(bench, one, processor, caches)
+        if trouble := _cached(bench, one, got, _when(number, " of the engine"), whole=whole):
+            return trouble
+    return None
+
+
+def _when(number: int, of: str) -> str:
+    return f"from the cache{of}, as prompt number {number + 1} in a row,"
+
+
+def _in_turn(bench: Bench, prompt: Prompt) -> Sequence[Prompt]:
+    """Return prompts to process one after the other: some items are cached, some are gone."""
+    backwards = Prompt(prompt.parts[::-1], prompt.options, prompt.backwards)
+    others = [item for item in bench.stock.everything if item not in prompt.items]
+    between = [alone(item, prompt.options) for item in others[:OTHERS]]
+    return (
+        alone(prompt.items[0], prompt.options),
+        prompt,
+        prompt,
+        *between[:1],
+        prompt,
+        *between,
+        backwards,
+        prompt,
+    )
+
+
+def _capacity(bench: Bench, prompt: Prompt) -> int:
+    """Return a size of a cache that the items of a prompt fit into, and few others.
+
+    With less vLLM itself fails: what a prompt has in the cache is thrown out by its other items.
+    """
+    together = bench.processed(prompt).value.data
+    sizes: dict[Item, int] = {}
+    for item, (name, place) in zip(prompt.items, prompt.places(), strict=True):
+        by_itself = bench.alone(item, prompt.options).value.data[name][0]
+        size = max(size_of(by_itself), size_of(together[name][place]))
+        sizes[item] = max(size, sizes.get(item, 0))
+    return sum(sizes.values()) + SPARE
+
+
+def _sent(
+    bench: Bench,
+    prompt: Prompt,
+    processor: Any,  # noqa: ANN401 - the plugin's processor
+    caches: tuple[Any, Any],
+    times: int = TIMES,
+) -> Answer:
+    """Process a prompt, and return what the engine has of it."""
+    sender, receiver = caches
+    sent = bench.process(prompt, processor, sender)
+    if not sent.good:
+        return sent
+    got = answer(lambda: _received(prompt, sent.value, receiver))
+    if times and isinstance(got.error, MultiModalCacheMissError):
+        # Front end and engine may throw out different items; then vLLM has the client ask again.
+        for name in got.error.mm_hashes:
+            sender.invalidate(name)
+        return _sent(bench, prompt, processor, caches, times - 1)
+    return got
+
+
+def _received(prompt: Prompt, sent: Processed, receiver: Any) -> Processed:  # noqa: ANN401
+    """Return what the engine has once its cache has filled in what was sent before."""
+    features = [
+        MultiModalFeatureSpec(
+            data=sent.data[name][place],
+            modality=name,
+            identifier=sent.hashes[name][place],
+            mm_position=PlaceholderRange(
+                sent.ranges[name][place].offset, sent.ranges[name][place].length
+            ),
+            mm_hash=sent.hashes[name][place],
+        )
+        for name, place in prompt.places()
+    ]
+    filled = receiver.get_and_update_features(features)
+    data: dict[str, list[Any]] = {name: [] for name in sent.data}
+    for feature in filled:
+        data[feature.modality].append(feature.data)
+    return attrs.evolve(sent, data={name: tuple(items) for name, items in data.items()})
+
+
+def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool) -> Trouble | None:
+    wanted: Processed = bench.processed(prompt).value
+    if not got.good:
+        return Trouble(f"{when} the prompt {got.describe()}")
+    now: Processed = got.value
+    for index, (name, place) in enumerate(prompt.places()):
+        one, other = now.ranges[name][place], wanted.ranges[name][place]
+        if one.count != other.count:
+            return Trouble(
+                f"{when} item {named(index)} has {one.count} placeholders instead of {other.count}",
+                index,
+                str(other.count),
+                str(one.count),
+            )
+    # Which of several modalities comes first in the same place, vLLM says otherwise with a cache.
+    ordered = not (inserted(bench, prompt) and prompt.modalities[1:])
+    if ordered and (now.tokens != wanted.tokens or now.ranges != wanted.ranges):
+        return Trouble(f"{when} the prompt has other tokens or ranges")
+    for index, (name, place) in enumerate(prompt.places()):
+        by_itself = bench.alone(prompt.items[index], prompt.options).value.data[name][0]
+        if now.data[name][place] is None:
+            return Trouble(f"{when} nobody has the data of item {named(index)}", index)
+        if whole and (key := _differing_key(now.data[name][place], by_itself)):
+            return Trouble(f"{when} {key} of item {named(index)} is another", index)
+    return None

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures of case files, judged again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.interruption import PluginHung
+from conformance.multimodal.processor import embeddings
+from conformance.multimodal.processor.bench import Bench, CannotBuild
+from conformance.multimodal.processor.checkpoint import folder_of, remove
+from conformance.multimodal.processor.host import Exited
+from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.stock import Item, Stock, item
+from conformance.multimodal.processor.trial import CHECKS, JUDGES, Trial
+from conformance.settings import Budget, UsageError
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: What a replay tells: the kinds of trouble there are now, and a message.
+Told = tuple[list[str], str]
+
+
+#: What may keep a case from being judged at all, and the kind of trouble that it is.
+_ENDS: Mapping[type[BaseException], str] = {
+    CannotBuild: "loading",
+    PluginHung: "hung",
+    Exited: "exited",
+}
+
+
+@attrs.frozen
+class Saved:
+    """What a case file holds."""
+
+    rule: str
+    seed: int
+    model: str
+    checkpoint: Path
+    section: Mapping[str, Any]
+    stock: Stock
+    prompt: Prompt | None  #: None where a check is made again as a whole
+
+
+def again(cls: type, counterexample: Mapping[str, Any]) -> Told:
+    """Judge a counterexample again."""
+    if counterexample.get("objects"):
+        return ["unreadable"], "its items are Python objects, which no file can hold"
+    try:
+        saved = _read(counterexample)
+    except (LookupError, TypeError, ValueError) as error:
+        return ["unreadable"], f"{type(error).__name__}: {error}"
+    except UsageError as error:
+        return ["unreadable"], str(error).rstrip(".")
+    try:
+        bench = Bench.open(
+            cls, saved.checkpoint, saved.model, saved.section, origin="replay", seed=saved.seed
+        )
+        return _checked(bench, saved) if saved.prompt is None else _judged(bench, saved)
+    except tuple(_ENDS) as error:
+        return [_ENDS[type(error)]], str(error)
+    finally:
+        remove(saved.checkpoint)
+
+
+def _read(found: Mapping[str, Any]) -> Saved:
+    """Read what ``cases.written`` wrote.
+
+    Raises:
+        LookupError, TypeError, ValueError, UsageError: it is nothing of the kind.
+
+    """
+    rule, single = str(found["rule"]), found["kind"] == "prompt"
+    if rule not in (JUDGES if single else CHECKS):
+        raise ValueError(f"no check is for the rule {rule}")
+    prompt = _prompt(found) if single else None
+    stock = Stock({})
+    if prompt is not None:
+        items = {name: prompt.of(name) for name in prompt.modalities}
+        stock = Stock(items, ({}, found["options"]) if prompt.options else ({},))
+    section = {} if single else {key: found[key] for key in ("items", "options")}
+    model = str(found["model"])
+    return Saved(rule, int(found["seed"]), model, folder_of(model), section, stock, prompt)
+
+
+def _prompt(found: Mapping[str, Any]) -> Prompt:
+    parts: list[int | Item] = []
+    for part in found["parts"]:
+        if type(part) is int and part > 0:
+            parts.append(part)
+            continue
+        modality, text = part
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} describes no item")
+        parts.append(item(modality, text, "of the case"))
+    options = found["options"]
+    if not isinstance(options, dict):
+        raise TypeError(f"{options!r} are no options")
+    prompt = Prompt(tuple(parts), 1 if options else 0, bool(found["backwards"]))
+    if not prompt.items:
+        raise ValueError("the prompt has no item")
+    return prompt
+
+
+def _checked(bench: Bench, saved: Saved) -> Told:
+    result = Trial(bench, saved.section, Budget.STANDARD).check(saved.rule)
+    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
+        return [], ""
+    # Where another fault stands in the way, nothing was shown to be mended.
+    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
+    return [kind], result.message or ""
+
+
+def _judged(bench: Bench, saved: Saved) -> Told:
+    assert saved.prompt is not None
+    bench.prepare({})
+    if bench.broken or bench.undeclared:
+        return ["loading"], bench.broken or bench.undeclared or ""
+    bench.stock = saved.stock
+    judge, _ = JUDGES[saved.rule]
+    if trouble := judge(bench, saved.prompt):
+        return ["prompt"], trouble.message
+    why = _in_the_way(bench, saved.prompt, judge)
+    return (["error"], why) if why else ([], "")
+
+
+def _in_the_way(bench: Bench, prompt: Prompt, judge: Any) -> str | None:  # noqa: ANN401
+    """Say what keeps a prompt from being judged: then nothing was shown to be mended."""
+    for one in prompt.items:
+        found = bench.alone(one, prompt.options)
+        if not found.good:
+            return f"an item of the prompt, alone, {found.describe()}"
+    found = bench.processed(prompt)
+    if not found.good:
+        return f"the prompt {found.describe()}"
+    if judge.__module__ == embeddings.__name__ and not (rows := bench.encode(prompt)).good:
+        return f"encoding the items {rows.describe()}"
+    return None

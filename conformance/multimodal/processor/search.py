@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking for the smallest prompt that breaks a rule."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import attrs
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor.prompts import ANY, smaller, strategy
+from conformance.settings import Budget
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.multimodal.processor.bench import Bench
+    from conformance.multimodal.processor.prompts import Prompt, Shape
+
+EXAMPLES = {Budget.QUICK: 8, Budget.STANDARD: 20, Budget.DEEP: 100}
+
+#: Seconds after which a rule has prompts enough, if there were those of the quick budget.
+SECONDS = {Budget.QUICK: 1.0, Budget.STANDARD: 3.0, Budget.DEEP: 60.0}
+
+#: Seconds for making a prompt small that breaks a rule.
+SHRINKING = 15.0
+
+
+@attrs.frozen
+class Trouble:
+    """How a prompt breaks a rule."""
+
+    message: str
+    item: int | None = None  #: which item, in the order of the prompt
+    expected: str = ""
+    actual: str = ""
+
+
+@attrs.frozen
+class Broken:
+    """A prompt, and how it breaks a rule."""
+
+    prompt: Prompt
+    trouble: Trouble
+
+
+class _Found(Exception):
+    """The prompt shows something."""
+
+
+def search(
+    bench: Bench,
+    budget: Budget,
+    judge: Callable[[Bench, Prompt], Trouble | None],
+    shape: Shape = ANY,
+) -> Finding:
+    """Judge prompts of a shape, and make the first that breaks the rule small."""
+    count = 0
+    best: Broken | None = None
+    most = max(1, round(EXAMPLES[budget] * shape.share))
+    least = EXAMPLES[Budget.QUICK] * shape.share
+    until = time.monotonic() + SECONDS[budget]
+    if not bench.stock.items:
+        return Finding(Verdict.NOT_VERIFIED, message="no item is known that the processor takes")
+    if (
+        shape.least > 1
+        and sum(bench.limits.get(name, 0) for name in bench.stock.items) < shape.least
+    ):
+        why = "the processor takes one item in a prompt, and no more"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+
+    def body(prompt: Prompt) -> None:
+        nonlocal best, count
+        if best is not None or (count >= least and time.monotonic() > until):
+            return
+        count += 1
+        if trouble := judge(bench, prompt):
+            best = Broken(prompt, trouble)
+            raise _Found
+
+    run = hypothesis.settings(
+        max_examples=most,
+        database=None,
+        phases=(Phase.generate,),
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )(hypothesis.given(strategy(bench.stock, bench.limits, shape))(body))
+    with suppress(_Found):
+        try:
+            hypothesis.seed(bench.seed)(run)()
+        except hypothesis.errors.HypothesisException:
+            if best is None:
+                raise
+    if best is None:
+        return passed(count, count)
+    best = _smallest(bench, judge, best, shape)
+    return failed(best.trouble.message, count, case={"broken": best})
+
+
+def _smallest(
+    bench: Bench, judge: Callable[[Bench, Prompt], Trouble | None], broken: Broken, shape: Shape
+) -> Broken:
+    """Make a prompt smaller for as long as it breaks the rule.
+
+    Hypothesis would too, in many times as many examples, each of which may be a model's work.
+    """
+    until = time.monotonic() + SHRINKING
+    tried: set[Prompt] = {broken.prompt}
+    again = True
+    while again and time.monotonic() < until:
+        again = False
+        for prompt in smaller(broken.prompt, bench.stock):
+            if prompt in tried or len(prompt.items) < shape.least:
+                continue
+            tried.add(prompt)
+            if trouble := judge(bench, prompt):
+                broken, again = Broken(prompt, trouble), True
+                break
+            if time.monotonic() > until:
+                break
+    return broken

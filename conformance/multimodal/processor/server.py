@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``server``: the model behind ``POST /v1/chat/completions`` of a live ``vllm serve``.
+
+A server of our own computes one request at a time, so that answers among many must equal answers
+to single requests. With ``--server-url`` a running server is used instead, which must serve the
+model; what it computes together it may round otherwise, so less is asked of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import vllm
+
+from conformance.engine.server import ExternalServer, Server, ServerFailed, external
+from conformance.multimodal.processor import clients, live
+from conformance.multimodal.processor.bench import named
+from conformance.multimodal.processor.clients import Client, NotSendable, curl
+from conformance.multimodal.processor.host import LIMIT, MODALITIES
+from conformance.multimodal.processor.ledger import Ledger
+from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.stock import USUAL, item
+from conformance.rules import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from conformance.multimodal.processor.clients import Answer
+    from conformance.multimodal.processor.live import Subject
+    from conformance.verdict import RuleResult
+
+    Content = Sequence[Mapping[str, Any]]
+
+START_LIMIT = 240.0
+
+#: A server whose engine was killed notices within some seconds.
+DEATH_SECONDS = 10.0
+
+ARGUMENTS = (
+    "--max-num-seqs=1",
+    "--max-num-batched-tokens=64",
+    "--enable-chunked-prefill",
+    "--no-enable-prefix-caching",
+)
+
+
+def _distrusts() -> bool:
+    """Tell whether servers refuse requests with ``mm_processor_kwargs`` unless told otherwise."""
+    try:
+        from vllm.renderers.online_renderer import OnlineRenderer
+    except ImportError:  # of a release that takes them from everybody
+        return False
+    return "trust_request_mm_kwargs" in inspect.signature(OnlineRenderer).parameters
+
+
+@attrs.define
+class Trial:
+    """The trial of one class in a live server, which starts when the trial is opened."""
+
+    subject: Subject
+    ledger: Ledger = attrs.field(init=False)
+    server: Server | ExternalServer | None = attrs.field(init=False, default=None)
+    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
+    seconds: float = attrs.field(init=False, default=0.0)
+    _done: bool = attrs.field(init=False, default=False)
+    _renderer: Any = attrs.field(init=False, default=None)
+    #: Prompts that chats can carry, with their contents and what each is answered by itself.
+    _asked: dict[Prompt, tuple[Content, Answer]] = attrs.field(init=False, factory=dict)
+
+    @classmethod
+    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
+        """Open the trial, and start the server in the background."""
+        return cls(live.Subject(*arguments))
+
+    def __attrs_post_init__(self) -> None:
+        """Start the server, and find out meanwhile what the class is tried with."""
+        self.ledger = Ledger(Evidence.SERVER)
+        url = self.subject.settings.server_url
+        # A fork of this process, which runs no other threads yet.
+        self.server = external(url) if url else self._start()
+        live.prepare(self.subject, self.ledger)
+
+    def _start(self) -> Server:
+        subject = self.subject
+        folder = Path(subject.folder)
+        module = live.entry_module(folder / "entry", subject)
+        named = tuple(subject.section.get("items", {}))
+        limits = dict.fromkeys((*MODALITIES, *named), LIMIT)
+        allowed = os.environ.get("VLLM_PLUGINS")
+        return Server.start(
+            subject.checkpoint,
+            log=folder / "server.log",
+            python_path=[folder / "entry", *subject.python_path()],
+            entry_points={live.GENERAL_PLUGINS: {live.NAME: f"{module}:register"}},
+            device=subject.device,
+            arguments=[
+                *ARGUMENTS,
+                f"--max-model-len={subject.max_model_len}",
+                f"--limit-mm-per-prompt={json.dumps(limits)}",
+                *(() if subject.weights else ("--load-format=dummy",)),
+                *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
+            ],
+            environment={} if allowed is None else {"VLLM_PLUGINS": f"{allowed},{live.NAME}"},
+            imported=True,
+        )
+
+    def close(self) -> None:
+        """End the server."""
+        if self.server is not None:
+            self.server.stop()
+
+    def context(self) -> dict[str, Any]:
+        """Return what a certificate says about this trial."""
+        host = f"POST /v1/chat/completions of vllm serve {vllm.__version__}"
+        told = live.context(self.subject, Evidence.SERVER, host)
+        if isinstance(self.server, ExternalServer):
+            told |= {
+                "device": "as the server's",
+                "model": self.server.model_name,
+                "host_server": f"POST /v1/chat/completions of {self.server.url}",
+            }
+        return told
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule by what happened on the server."""
+        if not self._done and self.server is not None and self.ledger.blocked is None:
+            started = time.perf_counter()
+            self._run(self.server)
+            self.seconds = time.perf_counter() - started
+        self._done = True
+        seconds, self.seconds = self.seconds, 0.0
+        return self.ledger.result(rule, seconds)
+
+    def _run(self, server: Server | ExternalServer) -> None:
+        prompts = live.workload(self.subject)
+        self.progress("waiting for vllm serve to become healthy")
+        started = time.perf_counter()
+        try:
+            server.wait_healthy(START_LIMIT if isinstance(server, Server) else 10.0)
+        except ServerFailed as error:
+            if isinstance(server, ExternalServer):
+                self.ledger.blocked = str(error)
+            else:
+                self.ledger.fail(live.LOADS, f"a server of the model: {error}")
+            return
+        self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
+        self.ledger.saw(live.LOADS)
+        client = Client(server.url, server.model_name)
+        self._alone(client, prompts)
+        for judge in (self._refusals, self._together, self._afterwards):
+            if self.ledger.blocked is not None or self.ledger.fault is not None:
+                return
+            judge(client)
+        if self.ledger.blocked is None and (death := self._dead()):
+            self.ledger.fail(live.SURVIVES, death)
+        if self.ledger.blocked is None:
+            self.ledger.saw(live.SURVIVES)
+
+    def _dead(self) -> str | None:
+        """Return how the server died, or None; a healthy one costs no waiting."""
+        assert self.server is not None
+        return None if self.server.healthy() else self.server.failure(within=DEATH_SECONDS)
+
+    @property
+    def _own(self) -> bool:
+        return isinstance(self.server, Server)
+
+    def _options(self, prompt: Prompt) -> Mapping[str, Any]:
+        return self.subject.bench.stock.options[prompt.options]
+
+    def _alone(self, client: Client, prompts: Sequence[Prompt]) -> None:
+        """Each prompt is answered by itself, with the placeholders that the simulator gives it."""
+        why = None
+        for prompt in prompts:
+            if prompt.options and not self._own:
+                continue  # whether the server trusts a request with these is its own affair
+            try:
+                content = self._content(prompt)
+            except NotSendable as error:
+                why = str(error)
+                continue
+            wanted = self._simulated(content, prompt)
+            if wanted is None:  # the simulator's affair
+                continue
+            got = clients.ask(client, content, self._options(prompt))
+            if not got.good:
+                self._blame(prompt, got, self._curl(client, content, prompt))
+                return
+            if self._own and got.prompt != wanted:
+                self.ledger.fault = (
+                    f"for {live.shown(prompt)} the server has {len(got.prompt)} tokens "
+                    f"and the simulator {len(wanted)}"
+                )
+                return
+            self._asked[prompt] = (content, got)
+            # A row too few would have ended the engine.
+            for rule in (live.PROCESSES, live.IN_TEXT, live.MISSING):
+                self.ledger.saw(rule)
+        if not self._asked:
+            self.ledger.blocked = why or "no prompt of the simulator can be written as a chat"
+            return
+        words = [{"type": "text", "text": "what is this?"}]
+        text = Prompt((3,))
+        got = clients.ask(client, words, {})
+        if got.good:
+            self.ledger.saw(live.TEXT_ALONE)
+        else:
+            self._blame(text, got, self._curl(client, words, text))
+
+    def _curl(self, client: Client, content: Content, prompt: Prompt) -> str:
+        return curl(client, content, self._options(prompt), self.subject.folder)
+
+    def _content(self, prompt: Prompt) -> Content:
+        """Return the parts of a message: texts and items in their order.
+
+        Raises:
+            NotSendable: a chat cannot carry one of the items.
+
+        """
+        bench = self.subject.bench
+        content: list[dict[str, Any]] = []
+        for place, one in enumerate(prompt.parts):
+            if isinstance(one, int):
+                text = bench.host.tokenizer().decode(bench.text(place, one))
+                content.append({"type": "text", "text": text})
+            else:
+                content.append(clients.part(one.modality, one.make()))
+        return content
+
+    def _simulated(self, content: Content, prompt: Prompt) -> tuple[int, ...] | None:
+        """Return the tokens that vLLM's own front end makes of a chat; None where it refuses."""
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+        from vllm.renderers.registry import renderer_from_config
+
+        config = self.subject.bench.host.config
+        if self._renderer is None:
+            self._renderer = renderer_from_config(config)
+        options = dict(self._options(prompt))
+        request = ChatCompletionRequest(
+            messages=[{"role": "user", "content": content}], mm_processor_kwargs=options or None
+        )
+        chat = request.build_chat_params(None, "auto").with_defaults(
+            None, default_mm_processor_kwargs=options or None
+        )
+        try:
+            _, (rendered,) = self._renderer.render_chat(
+                [request.messages],
+                chat,
+                request.build_tok_params(config.model_config),
+                prompt_extras={"mm_processor_kwargs": options} if options else None,
+                skip_mm_cache=True,
+            )
+        except Exception:  # noqa: BLE001 - the plugin may raise anything
+            return None
+        return tuple(rendered["prompt_token_ids"])
+
+    def _blame(self, prompt: Prompt, got: Answer, command: str) -> None:
+        """Find the rule that a request without an answer is about."""
+        death = self._dead()
+        then = f"{got.describe()}, and {death}" if death else f"{got.describe()}; the server lives"
+        if death or not got.status:
+            bench = self.subject.bench
+            rows = bench.encode(prompt) if prompt.items else None
+            processed = bench.processed(prompt)
+            if rows is not None and rows.good and processed.good:
+                ranges = [processed.value.ranges[name][at] for name, at in prompt.places()]
+                counts = [(len(r), one.count) for r, one in zip(rows.value, ranges, strict=True)]
+                found = live.miscounted(counts)
+                if found is not None and found[0] == live.MISSING:
+                    self.ledger.fail(
+                        live.MISSING,
+                        f"{live.shown(prompt)} got {then}. Item {named(found[1])} has "
+                        f"{live.counted(*counts[found[1]])}; {command}",
+                    )
+                    return
+            self.ledger.fail(live.SURVIVES, f"{live.shown(prompt)} got {then}; {command}")
+            return
+        rule = live.PROCESSES if prompt.items else live.TEXT_ALONE
+        self.ledger.fail(rule, f"{live.shown(prompt)} got {then}; {command}")
+
+    def _refusals(self, client: Client) -> None:
+        """What is not allowed is refused with 400, and the server lives on."""
+        subject = self.subject
+        if not self._own:
+            why = "the limits of a running server are its own"
+            self.ledger.beside |= dict.fromkeys((live.TOO_MANY, live.UNSUPPORTED), why)
+            return
+        asked: list[tuple[str, str, Content]] = []
+        for modality, prompt in live.too_many(subject):
+            try:
+                content = self._content(prompt)
+            except NotSendable:
+                continue
+            asked.append((live.TOO_MANY, f"{len(prompt.items)} items of {modality}", content))
+        for modality, texts in USUAL.items():
+            if modality not in subject.bench.supported:
+                part = clients.part(modality, item(modality, texts[0], None).make())
+                asked.append((live.UNSUPPORTED, f"an item of {modality}", [part]))
+        if not any(rule == live.UNSUPPORTED for rule, *_ in asked):
+            self.ledger.beside[live.UNSUPPORTED] = live.ALL_SUPPORTED
+        for rule, what, content in asked:
+            got = clients.ask(client, content, {})
+            if death := self._dead():
+                self.ledger.fail(live.SURVIVES, f"after {what}: {death}")
+                return
+            if got.status != 400:  # noqa: PLR2004 - bad request
+                said = "an answer" if got.good else got.describe()
+                command = self._curl(client, content, Prompt(()))
+                self.ledger.fail(rule, f"{what} got {said} instead of HTTP 400; {command}")
+                return
+            self.ledger.saw(rule)
+
+    def _together(self, client: Client) -> None:
+        """All prompts at the same time are answered as each by itself."""
+        asked = [(content, self._options(prompt)) for prompt, (content, _) in self._asked.items()]
+        together = asyncio.run(clients.crowd(client, asked))
+        self._compare(client, together, live.INDEPENDENT, f"among {len(asked)} requests at once")
+
+    def _afterwards(self, client: Client) -> None:
+        """After all of this, each prompt is answered as the first time, from the caches."""
+        again = [
+            clients.ask(client, content, self._options(prompt))
+            for prompt, (content, _) in self._asked.items()
+        ]
+        self._compare(client, again, live.CACHED, "asked again")
+
+    def _compare(self, client: Client, answers: Sequence[Answer], rule: str, when: str) -> None:
+        if self.ledger.blocked is not None:
+            return
+        for (prompt, (content, first)), got in zip(self._asked.items(), answers, strict=True):
+            if not got.good:
+                self._blame(prompt, got, self._curl(client, content, prompt))
+                return
+            same = got.prompt == first.prompt and (got.tokens == first.tokens or not self._own)
+            if not same:
+                command = self._curl(client, content, prompt)
+                self.ledger.fail(
+                    rule,
+                    f"{when} {live.shown(prompt)} is answered {got.tokens} to {len(got.prompt)} "
+                    f"tokens instead of {first.tokens} to {len(first.prompt)}; {command}",
+                )
+                return
+            self.ledger.saw(rule)

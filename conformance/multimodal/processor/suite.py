@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What workers ask: is a class a model with a processor, open its trial, replay its case."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from vllm.model_executor.models.registry import ModelRegistry
+
+from conformance import target as targets
+from conformance.rules import Evidence
+from conformance.settings import UsageError
+from conformance.target import LoadFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.settings import Settings
+    from conformance.target import Plugin, Target
+
+BASE = (
+    "a model class that MULTIMODAL_REGISTRY.register_processor decorates (vllm.multimodal."
+    "MULTIMODAL_REGISTRY)"
+)
+
+STARTER = """\
+[multimodal]
+model = "my_package.checkpoint:write"   # writes config.json and what the processor reads
+"""
+
+
+def recognises(cls: type) -> bool:
+    """Tell whether a processor is registered for a class."""
+    return getattr(cls, "_processor_factory", None) is not None
+
+
+def meant(cls: type) -> bool:
+    """Tell whether the author plainly meant a multi-modal model."""
+    return callable(getattr(cls, "embed_multimodal", None)) and callable(
+        getattr(cls, "get_placeholder_str", None)
+    )
+
+
+def resolved(target: Target) -> Target:
+    """Follow an entry point of general plugins to the model class that its function registers.
+
+    Raises:
+        UsageError: there is no such module, or no such function in it.
+        LoadFailure: the function raised, or registered no model with a processor.
+
+    """
+    if not target.text.startswith(f"entry-point:{targets.GENERAL_PLUGINS}/"):
+        return target
+    function = getattr(targets.load_module(target), target.qualname or "", None)
+    where = f"the entry point's function {target.module}:{target.qualname}"
+    if not callable(function):
+        raise LoadFailure(f"{where} is none")
+    if inspect.isclass(function):
+        return target
+    before, ModelRegistry.models = ModelRegistry.models, {}
+    try:
+        function()
+        classes = {name: entry.load_model_cls() for name, entry in ModelRegistry.models.items()}
+    except Exception as error:
+        raise LoadFailure(f"{where} raised {type(error).__name__}: {error}") from error
+    finally:
+        ModelRegistry.models = {**before, **ModelRegistry.models}
+    found = next((cls for cls in classes.values() if recognises(cls)), None)
+    if found is None:
+        named = f" (it registers {', '.join(classes)})" if classes else ""
+        raise LoadFailure(f"{where} registers no model with a multi-modal processor{named}")
+    return attrs.evolve(target, module=found.__module__, qualname=found.__qualname__)
+
+
+def open_trial(
+    evidence: Evidence,
+    cls: type,
+    plugin: Plugin,
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    settings: Settings,
+    folder: str,
+) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
+    """Open the trial of a model class on one kind of evidence.
+
+    Raises:
+        UsageError: the profile names no checkpoint that there is, or its items are none.
+
+    """
+    del model
+    try:
+        from conformance.multimodal.processor.bench import Bench, CannotBuild
+    except ImportError as error:
+        raise UsageError(
+            "multi-modal processors are certified as vLLM 0.31 and later calls them, which the "
+            f"installed one is not: {error}."
+        ) from None
+    from conformance.multimodal.processor.checkpoint import folder_of, name_of
+    from conformance.multimodal.processor.trial import Trial, Unopened
+
+    name = name_of(section, cls)
+    if name is None:
+        why = f"nobody knows a tiny checkpoint of {cls.__name__}; give a profile such as\n{STARTER}"
+        return Unopened(why)
+    checkpoint = folder_of(name)
+    if evidence is Evidence.SIMULATOR:
+        try:
+            bench = Bench.open(cls, checkpoint, name, section, origin=origin, seed=settings.seed)
+        except CannotBuild as error:
+            return Unopened(str(error), refused=True)
+        return Trial(bench, section, settings.budget)
+    live = importlib.import_module(f"conformance.multimodal.processor.{evidence.value}")
+    return live.Trial.open(cls, plugin, section, origin, name, str(checkpoint), settings, folder)
+
+
+def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:
+    """Judge a counterexample again; return the kinds of trouble there are now, and a message.
+
+    Where the counterexample is none that this version could have written, it is ``unreadable``.
+    """
+    from conformance.multimodal.processor.replays import again
+
+    del model  # the case has its own
+    return again(cls, counterexample)

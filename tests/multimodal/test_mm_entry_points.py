@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entry points of ``vllm.general_plugins``, whose functions register models."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.engine.entry_points import synthetic_distribution
+from conformance.runner import Certification
+from conformance.settings import Budget, Settings
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.worker import Zygote
+
+FUNCTIONS = """\
+def nothing():
+    pass
+
+
+def raises():
+    raise OSError("no weights")
+
+
+def text_only():
+    from vllm import ModelRegistry
+
+    ModelRegistry.register_model("Texts", "vllm.model_executor.models.llama:LlamaForCausalLM")
+
+
+NUMBER = 3
+"""
+
+
+def _install(name: str, reference: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Put a distribution with one entry point on the path: vLLM calls all that there are."""
+    (folder / "mm_entry.py").write_text(FUNCTIONS, encoding="utf-8")
+    synthetic_distribution(
+        folder, name="mm-entries", group="vllm.general_plugins", entries={name: reference}
+    )
+    patch.syspath_prepend(str(folder))
+
+
+def _certification(zygote: Zygote, name: str, folder: Path) -> Certification:
+    settings = Settings(
+        targets=(f"entry-point:vllm.general_plugins/{name}",),
+        budget=Budget.QUICK,
+        report=folder / "report",
+        python_path=tuple(sys.path),
+    )
+    return Certification(settings, zygote=zygote)
+
+
+def test_a_model_is_certified_by_its_entry_point(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference model is found by what registers it, with the profile beside its class."""
+    _install("tiny_vlm", "reference_plugins.tiny_vlm:register", tmp_path, monkeypatch)
+    with _certification(zygote, "tiny_vlm", tmp_path) as certification:
+        (plugin,) = certification.load()
+        assert plugin.broken is None
+        assert (plugin.generation, plugin.fqcn) == (
+            "mm/processor",
+            "reference_plugins.tiny_vlm.model:TinyVlm",
+        )
+        checks = [c for c in certification.checks() if c.rule in ("MM-01", "MM-21")]
+        certification.select(checks)
+        results = [certification.run(check) for check in checks]
+    said = [result.message for result in results]
+    assert [result.verdict for result in results] == [Verdict.PASS, Verdict.PASS], said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", "registers no model with a multi-modal processor"),
+        ("raises", "raised OSError: no weights"),
+        ("text_only", "registers no model with a multi-modal processor (it registers Texts)"),
+        ("NUMBER", "is none"),
+    ],
+)
+def test_one_that_registers_none_fails_to_load(
+    zygote: Zygote, name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with the function is said in a sentence, and fails the loading rule."""
+    _install(name, f"mm_entry:{name}", tmp_path, monkeypatch)
+    with _certification(zygote, name, tmp_path) as certification:
+        (plugin,) = certification.load()
+    assert plugin.generation == "mm/processor"
+    assert said in str(plugin.broken)
+    assert f"mm_entry:{name}" in str(plugin.broken)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Correct processors pass everything: ours, unusual ones, and vLLM's own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from specimens import processor_references
+from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery
+
+from conformance.engine import torchvision_site
+from conformance.engine.multimodal_models import MODELS
+from conformance.runner import start_zygote
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from conformance.worker import Zygote
+
+GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+
+def _passes(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
+    results = certify(zygote, specimen, folder)
+
+    broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+    assert set(broken) == set(specimen.advice), broken
+    for rule in ("MM-10", "MM-12", "MM-21", "MM-34", "MM-40", "MM-29"):
+        assert results[rule].acted, rule
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [*processor_references(), *gallery(UNUSUAL_PROCESSOR)],
+    ids=lambda specimen: specimen.label,
+)
+def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A correct processor passes every rule that applies to it."""
+    _passes(zygote, specimen, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def seeing() -> Iterator[Zygote]:
+    """A process that has imported vLLM beside torchvision, without which some models are none."""
+    try:
+        path = torchvision_site.python_path()
+    except torchvision_site.NoTorchvision as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        inherited = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
+        patch.setenv("PYTHONPATH", os.pathsep.join([*path, *inherited]))
+        with start_zygote() as process:
+            process.wait_ready()
+            yield process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_vllm_pass_everything(seeing: Zygote, name: str, tmp_path: Path) -> None:
+    """LLaVA, Qwen2-VL and Qwen2-Audio pass every rule that applies to them."""
+    specimen = Specimen(MODELS[name].model_class, None, {"model": name}, of="mm/processor")
+    _passes(seeing, specimen, tmp_path)
