@@ -80,6 +80,10 @@ def main() -> None:
       vllm-conformance explain LB-06
 
     The same rules run as pytest items:  pytest --plugin-path TARGET
+
+    \b
+    Completion, for bash (zsh_source and fish_source do the same for others):
+      eval "$(_VLLM_CONFORMANCE_COMPLETE=bash_source vllm-conformance)"
     """
 
 
@@ -140,6 +144,12 @@ def main() -> None:
     "a plugin conformant.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="The verdict of each plugin, and nothing else.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="The certificates as a JSON list; everything else goes to stderr.",
+)
 def certify(
     *,
     targets: tuple[str, ...],
@@ -152,6 +162,7 @@ def certify(
     seed: int,
     baseline: Path | None,
     quiet: bool,
+    as_json: bool,
 ) -> int:
     """Certify one or more plugins and write a certificate for each.
 
@@ -179,10 +190,19 @@ def certify(
         baseline=baseline,
         python_path=tuple(sys.path),
     )
-    return _certify(settings, Console(highlight=False), quiet=quiet)
+    console = Console(highlight=False, stderr=as_json)
+    documents, outcome = _certify(settings, console, quiet=quiet)
+    if as_json:
+        from conformance.reporting.folder import without_calls
+
+        written = [without_calls(document) for document in documents]
+        click.echo(json.dumps(written, indent=2, ensure_ascii=False))
+    return outcome
 
 
-def _certify(settings: Settings, console: Console, *, quiet: bool) -> int:
+def _certify(
+    settings: Settings, console: Console, *, quiet: bool
+) -> tuple[list[dict[str, Any]], int]:
     """Run every check, show progress, write and show the certificates."""
     from conformance.runner import Certification, HarnessError
     from conformance.session import status, write_reports
@@ -224,8 +244,8 @@ def _certify(settings: Settings, console: Console, *, quiet: bool) -> int:
     )
     _show_certificates(console, settings, plugins, documents, quiet=quiet)
     if interrupted and not documents:
-        return int(ExitStatus.INCOMPLETE)
-    return int(status(documents))
+        return documents, int(ExitStatus.INCOMPLETE)
+    return documents, int(status(documents))
 
 
 def _speaker(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
@@ -325,11 +345,17 @@ def rules(interface: str | None, *, as_json: bool) -> None:
 
 @main.command()
 @click.argument("rule_id", metavar="RULE")
-def explain(rule_id: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The rule as JSON.")
+def explain(rule_id: str, *, as_json: bool) -> None:
     """Explain one rule: what it demands, where from, and what to check."""
     from conformance.reporting import reference
 
     generation, rule = find_rule(rule_id)
+    if as_json:
+        import attrs
+
+        click.echo(json.dumps({"generation": generation.name, **attrs.asdict(rule)}, indent=2))
+        return
     specimens = reference.gallery(generation)
     width = shutil.get_terminal_size().columns
     click.echo(reference.text(rule, generation, specimens, width=width))

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from samples import PLUGIN, sample
 from support import DEFECTIVE, ROOT
-from user import CLI, certificates, run
+from user import CLI, certificates, environment, run
 
 from conformance import __version__
 from conformance.cli import main
@@ -22,8 +25,6 @@ from conformance.reporting import folder as folders
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from syrupy.assertion import SnapshotAssertion
 
 FAULTY = "faulty.py:KeepsReplacedOccupant"
@@ -202,3 +203,53 @@ def test_wrong_commands_are_told(tmp_path: Path, command: str, sentence: str) ->
     assert said.startswith("vllm-conformance: ")
     assert sentence in said
     assert said.count("\n") == 1
+
+
+def test_machines_get_json_alone(tmp_path: Path) -> None:
+    """With ``--json`` standard output is the certificates, and people are spoken to beside it."""
+    shutil.copy(DEFECTIVE / "keeps_replaced_occupant.py", tmp_path / "faulty.py")
+    command = [sys.executable, "-m", *CLI, "certify", FAULTY, "--budget", "quick", "--json"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (document,) = json.loads(done.stdout)
+
+    assert done.returncode == 1
+    assert document == certificates(tmp_path)[FAULTY]
+    assert "NON-CONFORMANT" in done.stderr
+
+
+def test_a_rule_is_data() -> None:
+    """``explain --json`` gives the rule as the catalogue has it."""
+    told = json.loads(CliRunner().invoke(main, ["explain", "LB-06", "--json"]).output)
+
+    assert told["generation"] == "logits/batch"
+    assert told["level"] == "MUST"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str, tmp_path: Path) -> None:
+    """The script that each shell evaluates asks for what there is."""
+    program = Path(sys.executable).with_name("vllm-conformance")
+    words = {"COMP_WORDS": "vllm-conformance ver", "COMP_CWORD": "ver" if shell == "fish" else "1"}
+    variable = "_VLLM_CONFORMANCE_COMPLETE"
+    script, found = (
+        subprocess.run(
+            [program],
+            cwd=tmp_path,
+            env=environment() | words | {variable: f"{shell}_{what}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for what in ("source", "complete")
+    )
+
+    assert variable in script
+    assert "verify" in found

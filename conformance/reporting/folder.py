@@ -22,7 +22,7 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
 
     Cases of earlier runs are removed: what lies in the folder belongs to one certificate.
     """
-    path = certificate.write(_without_calls(document), folder)
+    path = certificate.write(without_calls(document), folder)
     cases = folder / "cases"
     for old in [*cases.glob("*.json"), *cases.glob("*.py")]:
         old.unlink()
@@ -90,7 +90,7 @@ def _root(plugin: Plugin) -> str | None:
     return str(parents[depth])
 
 
-def _without_calls(document: Mapping[str, Any]) -> dict[str, Any]:
+def without_calls(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a certificate without what only the programs beside it are made of."""
     rules = []
     for rule in document["rules"]:

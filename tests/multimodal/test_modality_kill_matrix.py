@@ -38,7 +38,7 @@ def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path
     assert result.counterexample["kind"] == "check"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda specimen: specimen.name)
 def test_dies_whatever_is_drawn(
