@@ -8,6 +8,7 @@ what its model makes of an item among others must be what it makes of the item a
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,7 +19,7 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
 from conformance.comparison import first_line
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
-from conformance.multimodal.processor import live
+from conformance.multimodal.processor import checkpoint, live
 from conformance.multimodal.processor.bench import Answer, named, same_rows
 from conformance.multimodal.processor.ledger import Ledger
 from conformance.multimodal.processor.prompts import Prompt, alone
@@ -68,6 +69,10 @@ class Trial:
         self._done = True
         seconds, self.seconds = self.seconds, 0.0
         return self.ledger.result(rule, seconds)
+
+    def close(self) -> None:
+        """Remove what was written for this trial."""
+        checkpoint.remove(Path(self.subject.checkpoint))
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""

@@ -20,7 +20,7 @@ import attrs
 import vllm
 
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
-from conformance.multimodal.processor import clients, live
+from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
 from conformance.multimodal.processor.clients import Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
@@ -112,9 +112,10 @@ class Trial:
         )
 
     def close(self) -> None:
-        """End the server."""
+        """End the server, and remove what was written for this trial."""
         if self.server is not None:
             self.server.stop()
+        checkpoint.remove(Path(self.subject.checkpoint))
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
