@@ -9,6 +9,7 @@ import pytest
 from specimens import modality_references
 from support import UNUSUAL_MODALITY, Specimen, certify, gallery
 
+from conformance.settings import UsageError
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -57,3 +58,15 @@ def test_nothing_is_shown_of_items_that_nobody_knows(zygote: Zygote, tmp_path: P
         assert results[rule].verdict is Verdict.NOT_VERIFIED
         assert "valid = [" in str(results[rule].message)
     assert Verdict.FAIL not in {found.verdict for found in results.values()}
+
+
+def test_a_model_of_another_kind_is_a_mistake_of_the_profile(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """What the profile calls a model and is none is told in a sentence, and blamed on nobody."""
+    (tmp_path / "smells.py").write_text(STRANGE)
+    specimen = Specimen(
+        f"{tmp_path / 'smells.py'}:Smells", None, {"model": "json:dumps"}, of="mm/modality"
+    )
+    with pytest.raises(UsageError, match=r"'json:dumps' is no model of a modality"):
+        certify(zygote, specimen, tmp_path, rules={"MM-43"})

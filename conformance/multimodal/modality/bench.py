@@ -15,6 +15,7 @@ from conformance.multimodal.modality.calls import PluginExited, ask, said
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import Served, finished, parsed
+from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +80,11 @@ class Bench:
         bench = cls(plugin, section, origin, known, seed, said_of)
         if "model" in section:
             model = promises.named(section["model"], known, origin)
+            if not hasattr(model, "get_multimodal_config"):
+                raise UsageError(
+                    f"profile {origin}: [multimodal] model {section['model']!r} is no model of a "
+                    "modality: it must be a class with get_multimodal_config."
+                )
             bench._models = (models.of_class(model),)
         return bench
 
