@@ -28,6 +28,8 @@ SESSIONS = [
 _COMMAND = re.compile(r"(?:^    |`|^\$ )((?:vllm-conformance|\./run) [^`\n#]*)", re.MULTILINE)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # several certifications
 @pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
 def test_sessions_say_what_they_say(page: Path, tmp_path: Path) -> None:
     """Every command of a session is run where the reference plugins are."""

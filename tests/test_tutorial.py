@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import tutorial
 from support import ROOT
 from user import CACHE
@@ -14,6 +15,8 @@ from user import CACHE
 PAGE = ROOT / "docs" / "tutorial.md"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # it is several certifications
 def test_a_newcomer_gets_what_the_tutorial_says(tmp_path: Path) -> None:
     """Every command but the slow ones, in order, with what it says and its exit status."""
     environment = os.environ | {
