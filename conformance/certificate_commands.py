@@ -37,7 +37,9 @@ def badge(directory: Path) -> None:
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "--draw", is_flag=True, help="Write pages, badges, JUnit files and summaries again, too."
+    "--draw",
+    is_flag=True,
+    help="Write what is drawn from them again, and a page that lists them all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The certificates, as a JSON list.")
 def report(directory: Path, *, draw: bool, as_json: bool) -> int:
@@ -51,8 +53,12 @@ def report(directory: Path, *, draw: bool, as_json: bool) -> int:
     console = Console(highlight=False)
     found = certificate.under(directory)
     documents = [document for _, document in found]
-    for path, document in found if draw else ():
-        folder.draw(document, path.parent)
+    if draw:
+        for path, document in found:
+            folder.draw(document, path.parent)
+        # The folder of one certificate has its own page.
+        if directory not in {path.parent for path, _ in found}:
+            folder.draw_overview(dict(found), directory)
     if as_json:
         click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
         return int(status(documents))

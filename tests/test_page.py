@@ -7,11 +7,14 @@ import shutil
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import attrs
 import pytest
+from click.testing import CliRunner
 from samples import COUNTEREXAMPLE, GENERATION, PLUGIN, SETTINGS, results, sample
 
+from conformance.cli import main
 from conformance.reporting import certificate, folder, page
 from conformance.rules import Level
 from conformance.verdict import Verdict
@@ -146,6 +149,21 @@ def test_every_certificate_has_a_page(verdict: Verdict, tmp_path: Path) -> None:
     folder.write(sample({"LB-06": verdict}), PLUGIN, tmp_path)
 
     assert page.FILE_NAME in {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_page_lists_all_certificates(tmp_path: Path) -> None:
+    """``report --draw`` writes it above their folders, and each line leads to a page."""
+    for name, verdict in (("a#b", Verdict.PASS), ("c", Verdict.FAIL), ("d", Verdict.NOT_VERIFIED)):
+        folder.write(sample({"LB-06": verdict}), PLUGIN, tmp_path / name)
+        (tmp_path / name / page.FILE_NAME).unlink()
+    told = CliRunner().invoke(main, ["report", str(tmp_path), "--draw"])
+    outline = _Outline()
+    outline.feed((tmp_path / page.FILE_NAME).read_text())
+
+    assert told.exit_code == 1
+    assert outline.links == {"#main", "a%23b/index.html", "c/index.html", "d/index.html"}
+    assert all((tmp_path / unquote(link)).is_file() for link in outline.links - {"#main"})
+    assert "1 non-conformant" in (tmp_path / page.FILE_NAME).read_text()
 
 
 def test_rules_of_another_release_are_shown(document: dict[str, Any]) -> None:

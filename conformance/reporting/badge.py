@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from conformance.reporting.certificate import conclusion, write_whole
+from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict
 
 if TYPE_CHECKING:
@@ -36,21 +37,36 @@ def message(certificate: Mapping[str, Any]) -> str:
 
     For example ``23/23 · 0.32 · live``; the verdict comes first where it is not conformant.
     """
-    musts = [rule for rule in certificate["rules"] if rule["level"] == "MUST"]
-    applicable = [r for r in musts if r["verdict"] != Verdict.NOT_APPLICABLE.value]
-    passed = [rule for rule in applicable if rule["verdict"] == Verdict.PASS.value]
-    parts = [f"{len(passed)}/{len(applicable)}"]
+    parts = [musts(certificate)]
     verdict = conclusion(certificate)
     if verdict is not Conclusion.CONFORMANT:
         parts.insert(0, verdict.value)
     if release := certificate["environment"]["vllm"]:
         parts.append(".".join(release.split(".")[:2]))
-    shown = {evidence for rule in passed for evidence in rule["evidence"]}
+    shown = {evidence for rule in _passed(certificate) for evidence in rule["evidence"]}
     if "server" in shown:
         parts.append("live")
     elif "offline" in shown:
         parts.append("engine")
     return " · ".join(parts)
+
+
+def musts(certificate: Mapping[str, Any]) -> str:
+    """Return how many MUSTs passed of those that apply, for example ``23/23``."""
+    applicable = [
+        rule
+        for rule in certificate["rules"]
+        if rule["level"] == Level.MUST.value and rule["verdict"] != Verdict.NOT_APPLICABLE.value
+    ]
+    return f"{len(_passed(certificate))}/{len(applicable)}"
+
+
+def _passed(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        rule
+        for rule in certificate["rules"]
+        if rule["level"] == Level.MUST.value and rule["verdict"] == Verdict.PASS.value
+    ]
 
 
 def endpoint(certificate: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from conformance.counterexample import FIELDS, program
 from conformance.reporting import attestation, badge, certificate, junit, page, summary
@@ -53,6 +54,17 @@ def draw(document: Mapping[str, Any], folder: Path) -> None:
     certificate.write_whole(folder / junit.FILE_NAME, junit.render(document))
     certificate.write_whole(folder / "summary.md", summary.markdown(document))
     certificate.write_whole(folder / page.FILE_NAME, page.render(document, _programs(folder)))
+
+
+def draw_overview(certificates: Mapping[Path, Mapping[str, Any]], directory: Path) -> Path:
+    """Write the page that lists certificates, by their paths under a folder; return its path."""
+    pages = {
+        quote((path.parent / page.FILE_NAME).relative_to(directory).as_posix()): document
+        for path, document in certificates.items()
+    }
+    path = directory / page.FILE_NAME
+    certificate.write_whole(path, page.overview(pages))
+    return path
 
 
 def _state(document: Mapping[str, Any], folder: Path) -> None:

@@ -45,6 +45,14 @@ SAYS = {
     "error": "The harness itself failed; nothing is said about the plugin.",
 }
 
+#: The verdict of a rule that has the colour of a verdict of a plugin.
+_COLOURS = {
+    "conformant": Verdict.PASS.value,
+    "non-conformant": Verdict.FAIL.value,
+    "incomplete": Verdict.NOT_VERIFIED.value,
+    "error": Verdict.ERROR.value,
+}
+
 #: How facts of a certificate are called.
 FACTS = {
     "vllm": "vLLM",
@@ -121,6 +129,29 @@ def render(certificate: Mapping[str, Any], programs: Mapping[str, str]) -> str:
         else "",
         badge=Markup(badge.svg(certificate)),  # noqa: S704 - drawn here, and escaped there
         badge_text=f"{badge.label(certificate)}: {badge.message(certificate)}",
+    )
+
+
+def overview(certificates: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a page that lists certificates, by the path of the page of each."""
+    rows = [
+        {
+            "page": path,
+            "target": document["plugin"]["target"],
+            "generation": document["plugin"]["generation"],
+            "verdict": document["verdict"],
+            "vllm": document["environment"]["vllm"] or "unknown",
+            "evidence": ", ".join(document["run"]["evidence"]),
+            "musts": badge.musts(document),
+        }
+        for path, document in certificates.items()
+    ]
+    verdicts = [row["verdict"] for row in rows]
+    return _template("overview.html.j2").render(
+        rows=rows,
+        counts={name: verdicts.count(name) for name in SAYS if name in verdicts},
+        signs=SIGNS,
+        names=_COLOURS,
     )
 
 
