@@ -174,6 +174,7 @@ def certify(
       package.module                every plugin in it
       entry-point:GROUP/NAME        for example entry-point:vllm.logits_processors/mine
       dist:DISTRIBUTION             every vLLM entry point of an installed distribution
+      path/to/model                 the multi-modal processor of a model's folder
 
     With the default evidence nothing but vLLM itself is needed: no GPU, no model, no server,
     and an answer within seconds.  --evidence all also starts a real engine and real servers.

@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -32,12 +33,16 @@ if TYPE_CHECKING:
 IO_PROCESSORS = "vllm.io_processor_plugins"
 ENTRY_POINT_GROUPS = ("vllm.logits_processors", IO_PROCESSORS)
 
+#: What a folder with a model has, and where vLLM looks for the class that it names.
+MODEL_CONFIG = "config.json"
+MODEL_REGISTRY = "vllm.model_executor.models.registry"
+
 #: The group of functions that do anything at all, such as registering a model.
 GENERAL_PLUGINS = "vllm.general_plugins"
 
 FORMS = (
     "package.module:Class, path/to/file.py:Class, path/to/file.py, package.module, "
-    "entry-point:GROUP/NAME or dist:DISTRIBUTION"
+    "entry-point:GROUP/NAME, dist:DISTRIBUTION or path/to/model"
 )
 
 #: What may stand after any of the forms: only one generation of a class that serves several.
@@ -100,6 +105,8 @@ def parse(text: str, directory: Path) -> tuple[Target, ...]:
         return _entry_points(text, match["form"], match["rest"])
     if match := _FILE.match(text):
         return (_file(text, match["path"], match["qualname"], directory),)
+    if (directory / text / MODEL_CONFIG).is_file():
+        return (_model(text, directory / text / MODEL_CONFIG),)
     if match := _MODULE.match(text):
         return (Target(text, match["module"], match["qualname"]),)
     raise UsageError(f"--plugin-path {text!r} has no known form: give {FORMS}.")
@@ -122,6 +129,19 @@ def _file(text: str, name: str, qualname: str | None, directory: Path) -> Target
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()
     return Target(text, ".".join(parts), qualname, str(root))
+
+
+def _model(text: str, config: Path) -> Target:
+    """Return the target of a model's folder: vLLM knows the class by the architecture's name."""
+    try:
+        architectures = json.loads(config.read_text(encoding="utf-8")).get("architectures") or []
+    except (ValueError, AttributeError) as error:
+        raise UsageError(
+            f"--plugin-path {text!r}: {MODEL_CONFIG} is no JSON object: {error}."
+        ) from None
+    if not architectures:
+        raise UsageError(f"--plugin-path {text!r}: {MODEL_CONFIG} names no architectures.")
+    return Target(text, MODEL_REGISTRY, str(architectures[0]))
 
 
 def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:

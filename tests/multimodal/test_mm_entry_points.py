@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ import pytest
 
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.runner import Certification
-from conformance.settings import Budget, Settings
+from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import Verdict
+from reference_plugins.tiny_vlm.checkpoint import write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,3 +96,51 @@ def test_one_that_registers_none_fails_to_load(
     assert plugin.generation == "mm/processor"
     assert said in str(plugin.broken)
     assert f"mm_entry:{name}" in str(plugin.broken)
+
+
+def test_a_model_is_certified_by_its_folder(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM knows the class of the architecture, and the folder is the checkpoint."""
+    _install("tiny_vlm", "reference_plugins.tiny_vlm:register", tmp_path, monkeypatch)
+    model = tmp_path / "a model"
+    model.mkdir()
+    write(model)
+    settings = Settings(
+        targets=(str(model),),
+        budget=Budget.QUICK,
+        report=tmp_path / "report",
+        python_path=tuple(sys.path),
+    )
+    with Certification(settings, zygote=zygote) as certification:
+        (plugin,) = certification.load()
+        assert plugin.fqcn == "reference_plugins.tiny_vlm.model:TinyVlm"
+        checks = [c for c in certification.checks() if c.rule in ("MM-01", "MM-21")]
+        certification.select(checks)
+        results = [certification.run(check) for check in checks]
+        assert certification.contexts[plugin.target]["profile"]["model"] == str(model)
+    said = [result.message for result in results]
+    assert [result.verdict for result in results] == [Verdict.PASS, Verdict.PASS], said
+    assert (model / "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('{"architectures": ["LlavaForConditionalGeneratio"]}', "Did you mean 'LlavaForCondit"),
+        ('{"architectures": []}', "config.json names no architectures."),
+        ("{", "config.json is no JSON object: "),
+    ],
+    ids=["unknown", "none", "damaged"],
+)
+def test_a_folder_that_is_no_model_is_a_mistake(
+    zygote: Zygote, tmp_path: Path, config: str, said: str
+) -> None:
+    """It is told in a sentence that names the file or the nearest architecture."""
+    (tmp_path / "config.json").write_text(config)
+    settings = Settings(targets=(str(tmp_path),), report=tmp_path / "report")
+    with (
+        Certification(settings, zygote=zygote) as certification,
+        pytest.raises(UsageError, match=re.escape(said)),
+    ):
+        certification.load()

@@ -8,10 +8,12 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import vllm
 from vllm.model_executor.models.registry import ModelRegistry
+from vllm.plugins import load_general_plugins
 
 from conformance import target as targets
-from conformance.rules import Evidence
+from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
 from conformance.target import LoadFailure
 
@@ -45,13 +47,16 @@ def meant(cls: type) -> bool:
 
 
 def resolved(target: Target) -> Target:
-    """Follow an entry point of general plugins to the model class that its function registers.
+    """Follow a model's folder, or an entry point of general plugins, to the model class.
 
     Raises:
-        UsageError: there is no such module, or no such function in it.
+        UsageError: there is no such module, or no such function in it, or vLLM does not know the
+            architecture.
         LoadFailure: the function raised, or registered no model with a processor.
 
     """
+    if target.module == targets.MODEL_REGISTRY:
+        return _of_architecture(target)
     if not target.text.startswith(f"entry-point:{targets.GENERAL_PLUGINS}/"):
         return target
     function = getattr(targets.load_module(target), target.qualname or "", None)
@@ -73,6 +78,22 @@ def resolved(target: Target) -> Target:
         named = f" (it registers {', '.join(classes)})" if classes else ""
         raise LoadFailure(f"{where} registers no model with a multi-modal processor{named}")
     return attrs.evolve(target, module=found.__module__, qualname=found.__qualname__)
+
+
+def _of_architecture(target: Target) -> Target:
+    name = target.qualname or ""
+    load_general_plugins()
+    entry = ModelRegistry.models.get(name)
+    if entry is None:
+        raise UsageError(
+            f"--plugin-path {target.text!r}: vLLM {vllm.__version__} knows no architecture "
+            f"{name!r}." + nearest(name, ModelRegistry.models)
+        )
+    try:
+        cls = entry.load_model_cls()
+    except Exception as error:
+        raise LoadFailure(f"importing {name} raised {type(error).__name__}: {error}") from error
+    return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
 
 
 def open_trial(
@@ -103,7 +124,9 @@ def open_trial(
     from conformance.multimodal.processor.checkpoint import folder_of, name_of
     from conformance.multimodal.processor.trial import Trial, Unopened
 
-    name = name_of(section, cls)
+    # A model that was named by its folder is tried as it lies there.
+    place = settings.directory / plugin.target.partition("@")[0]
+    name = str(place) if (place / targets.MODEL_CONFIG).is_file() else name_of(section, cls)
     if name is None:
         why = f"nobody knows a tiny checkpoint of {cls.__name__}; give a profile such as\n{STARTER}"
         return Unopened(why)
