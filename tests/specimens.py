@@ -47,7 +47,9 @@ def io_references() -> list[Specimen]:
         source = path.read_text(encoding="utf-8")
         served = ["io/data", "io/request"] if "def parse_request" in source else ["io/data"]
         found += [
-            Specimen(f"{path}:{name}", None, _section(profile, "io-processor"), of=generation)
+            Specimen(
+                f"{path}:{name}", None, _section(profile, "io-processor"), generation=generation
+            )
             for name in _IO_PLUGIN.findall(source)
             for generation in served
         ]
@@ -58,8 +60,12 @@ def hook_references() -> list[Specimen]:
     """Return the reference hooks that need no service."""
     profile = _section(REFERENCE_HOOK / "blocker.conformance.toml", "classifier-hook")
     return [
-        Specimen(f"{REFERENCE_HOOK / 'annotator.py'}:PatternAnnotator", None, {}, of="hook/rfc"),
-        Specimen(f"{REFERENCE_HOOK / 'blocker.py'}:PiiBlocker", None, profile, of="hook/rfc"),
+        Specimen(
+            f"{REFERENCE_HOOK / 'annotator.py'}:PatternAnnotator", None, {}, generation="hook/rfc"
+        ),
+        Specimen(
+            f"{REFERENCE_HOOK / 'blocker.py'}:PiiBlocker", None, profile, generation="hook/rfc"
+        ),
     ]
 
 
@@ -72,7 +78,7 @@ def modality_references() -> list[Specimen]:
         "point_clouds": "PointCloudPlugin",
     }
     return [
-        Specimen(f"{REFERENCE_MODALITY / file}.py:{name}", None, {}, of="mm/modality")
+        Specimen(f"{REFERENCE_MODALITY / file}.py:{name}", None, {}, generation="mm/modality")
         for file, name in plugins.items()
     ]
 
@@ -80,7 +86,9 @@ def modality_references() -> list[Specimen]:
 def processor_references() -> list[Specimen]:
     """Return the reference model with a multi-modal processor."""
     profile = _section(REFERENCE_VLM / "model.conformance.toml", "multimodal")
-    return [Specimen(f"{REFERENCE_VLM / 'model.py'}:TinyVlm", None, profile, of="mm/processor")]
+    return [
+        Specimen(f"{REFERENCE_VLM / 'model.py'}:TinyVlm", None, profile, generation="mm/processor")
+    ]
 
 
 def _references(folder: Path) -> list[Specimen]:

@@ -64,20 +64,12 @@ class Specimen:
     kind: str = ""  #: what sort of processor it is
     evidence: Evidence = Evidence.SIMULATOR  #: the cheapest that shows its fault
     advice: tuple[str, ...] = ()  #: each SHOULD that it breaks knowingly
-    of: str | None = None  #: the generation, where the folder does not tell
+    generation: str = "logits/batch"  #: the generation of its gallery
 
     @property
     def name(self) -> str:
         """A short name for test ids."""
         return Path(self.target.partition(":")[0]).stem
-
-    @property
-    def generation(self) -> str:
-        """The generation whose gallery it is in."""
-        if self.of is not None:
-            return self.of
-        folder = Path(self.target.partition(":")[0]).parent.name
-        return GENERATIONS.get(folder, "logits/batch")
 
     @property
     def section(self) -> str:
@@ -98,12 +90,13 @@ def section_of(generation: str) -> str:
 def gallery(folder: Path) -> list[Specimen]:
     """Read the index of a gallery."""
     index = tomllib.loads((folder / "index.toml").read_text(encoding="utf-8"))
+    generation = GENERATIONS[folder.name]
     specimens = []
     for entry in index["plugin"]:
         profile = entry.get("profile", {})
         if isinstance(profile, str):
             document = tomllib.loads((folder / profile).read_text(encoding="utf-8"))
-            profile = document[section_of(GENERATIONS[folder.name])]
+            profile = document[section_of(generation)]
         target = f"{folder / entry['file']}:{entry['class']}"
         specimens.append(
             Specimen(
@@ -113,6 +106,7 @@ def gallery(folder: Path) -> list[Specimen]:
                 entry.get("kind", ""),
                 Evidence(entry.get("evidence", "simulator")),
                 tuple(entry.get("advice", ())),
+                generation,
             )
         )
     return specimens

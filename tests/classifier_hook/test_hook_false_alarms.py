@@ -58,6 +58,6 @@ def test_a_hook_with_a_service_passes_everything(zygote: Zygote, tmp_path: Path)
     with ClassifierService() as service:
         path = tmp_path / "remote.py"
         path.write_text(REMOTE.format(url=service.url), encoding="utf-8")
-        _passes(zygote, Specimen(f"{path}:Remote", None, profile, of="hook/rfc"), tmp_path)
+        _passes(zygote, Specimen(f"{path}:Remote", None, profile, generation="hook/rfc"), tmp_path)
 
         assert {document["text"] for document in service.received} >= {"A forbidden word."}

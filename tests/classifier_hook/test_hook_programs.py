@@ -65,7 +65,7 @@ def _failing(zygote: Zygote, original: Specimen, folder: Path) -> tuple[Path, Pa
     source, _, qualname = original.target.rpartition(":")
     plugin = folder / Path(source).name
     shutil.copy(source, plugin)
-    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}", of=original.generation)
+    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}")
     rule = str(specimen.rule)
     result = certify(zygote, specimen, folder, rules={rule}, budget=Budget.QUICK)[rule]
     assert has_one(result), result.message

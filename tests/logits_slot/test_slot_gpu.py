@@ -27,7 +27,9 @@ TARGET = {"on": [{"extra_args": {"target_token": 67}}], "off": [{}]}
 @pytest.mark.parametrize("evidence", [Evidence.OFFLINE, Evidence.SERVER])
 def test_reference_passes_on_a_gpu(zygote: Zygote, evidence: Evidence, tmp_path: Path) -> None:
     """The reference plugin passes on CUDA, with vLLM's own kernels and asynchronous scheduling."""
-    specimen = Specimen(f"{REFERENCE}:TargetTokenSlotLogitsProcessor", None, TARGET)
+    specimen = Specimen(
+        f"{REFERENCE}:TargetTokenSlotLogitsProcessor", None, TARGET, generation="logits/slot"
+    )
     results = certify(zygote, specimen, tmp_path, evidence=(evidence,), device=Device.CUDA)
 
     broken = {rule: r.message for rule, r in results.items() if r.verdict is not Verdict.PASS}

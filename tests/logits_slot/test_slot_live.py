@@ -126,7 +126,9 @@ def test_what_raises_in_an_engine_is_the_plugins_fault(zygote: Zygote, tmp_path:
     plugin = tmp_path / "raises_in_apply.py"
     # After the early return: warm-up does not get here.
     plugin.write_text(source.replace(line, '        raise OSError("the table is gone")\n'))
-    specimen = Specimen(f"{plugin}:TargetTokenSlotLogitsProcessor", None, TARGET)
+    specimen = Specimen(
+        f"{plugin}:TargetTokenSlotLogitsProcessor", None, TARGET, generation="logits/slot"
+    )
 
     for evidence in (Evidence.OFFLINE, Evidence.SERVER):
         results = certify(zygote, specimen, tmp_path, evidence=(evidence,))

@@ -91,7 +91,7 @@ def boosts(rule: str, place: Path, **faults: str) -> Specimen:
     """Write a plugin with a fault; return it as one of a gallery."""
     path = place / "boosts.py"
     path.write_text(SOURCE.format(**{"constructor": "", "add_request": "", **faults}), "utf-8")
-    return Specimen(f"{path}:Boosts", rule, PROFILE)
+    return Specimen(f"{path}:Boosts", rule, PROFILE, generation="logits/slot")
 
 
 @pytest.mark.parametrize("name", [*CHECKED, *WRITING])

@@ -62,5 +62,5 @@ def seeing() -> Iterator[Zygote]:
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_vllm_pass_everything(seeing: Zygote, name: str, tmp_path: Path) -> None:
     """LLaVA, Qwen2-VL and Qwen2-Audio pass every rule that applies to them."""
-    specimen = Specimen(MODELS[name].model_class, None, {"model": name}, of="mm/processor")
+    specimen = Specimen(MODELS[name].model_class, None, {"model": name}, generation="mm/processor")
     _passes(seeing, specimen, tmp_path)

@@ -61,7 +61,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 
 def live(zygote: Zygote, target: str, profile: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Certify with live evidence alone."""
-    specimen = Specimen(target, None, profile, of="mm/processor")
+    specimen = Specimen(target, None, profile, generation="mm/processor")
     return dict(certify(zygote, specimen, folder, evidence=LIVE))
 
 
@@ -111,7 +111,9 @@ def test_what_an_engine_makes_of_wrong_rows(
     zygote: Zygote, tmp_path: Path, name: str, rule: str, told: str
 ) -> None:
     """It ends, or goes on without a word; the report names the item and both numbers."""
-    specimen = Specimen(f"{HERE / 'miscounting_model.py'}:{name}", rule, MODEL, of="mm/processor")
+    specimen = Specimen(
+        f"{HERE / 'miscounting_model.py'}:{name}", rule, MODEL, generation="mm/processor"
+    )
 
     results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
 
@@ -124,7 +126,7 @@ def test_what_an_engine_makes_of_wrong_rows(
 def test_a_row_too_few_ends_the_server(zygote: Zygote, tmp_path: Path) -> None:
     """The report says that it did, what it left in its log, and how to ask the same."""
     target = f"{HERE / 'miscounting_model.py'}:TooManyPlaceholders"
-    specimen = Specimen(target, "MM-21", MODEL, of="mm/processor")
+    specimen = Specimen(target, "MM-21", MODEL, generation="mm/processor")
 
     results = certify(zygote, specimen, tmp_path, evidence=(Evidence.SERVER,))
 

@@ -74,7 +74,7 @@ def _case(zygote: Zygote, original: Specimen, folder: Path) -> tuple[Case, str]:
     source, _, qualname = original.target.rpartition(":")
     plugin = folder / Path(source).name
     shutil.copy(source, plugin)
-    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}", of=original.generation)
+    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}")
     rule = str(specimen.rule)
     result = certify(zygote, specimen, folder, rules={rule})[rule]
     assert result.verdict is Verdict.FAIL, result.message

@@ -50,7 +50,9 @@ def test_nothing_is_shown_of_items_that_nobody_knows(zygote: Zygote, tmp_path: P
     """A modality without a profile is not verified, and the message says what is missing."""
     path = tmp_path / "smells.py"
     path.write_text(STRANGE, encoding="utf-8")
-    results = certify(zygote, Specimen(f"{path}:Smells", None, {}, of="mm/modality"), tmp_path)
+    results = certify(
+        zygote, Specimen(f"{path}:Smells", None, {}, generation="mm/modality"), tmp_path
+    )
 
     assert results["MM-41"].verdict is Verdict.PASS
     assert results["MM-44"].verdict is Verdict.PASS
@@ -66,7 +68,7 @@ def test_a_model_of_another_kind_is_a_mistake_of_the_profile(
     """What the profile calls a model and is none is told in a sentence, and blamed on nobody."""
     (tmp_path / "smells.py").write_text(STRANGE)
     specimen = Specimen(
-        f"{tmp_path / 'smells.py'}:Smells", None, {"model": "json:dumps"}, of="mm/modality"
+        f"{tmp_path / 'smells.py'}:Smells", None, {"model": "json:dumps"}, generation="mm/modality"
     )
     with pytest.raises(UsageError, match=r"'json:dumps' is no model of a modality"):
         certify(zygote, specimen, tmp_path, rules={"MM-43"})
