@@ -32,7 +32,7 @@ PLUGIN = {"vllm.general_plugins": {"classifier_hook": "reference_plugins.classif
 LEAST = 0.9
 
 #: Pairs of rounds; requests at once in a round, half of them streams; tokens of each.
-PAIRS, CROWD, TOKENS = 12, 32, 64
+PAIRS, CROWD, TOKENS = 40, 32, 64
 
 HOOKS_FILE = "\n".join(
     f'[[hook]]\nclass = "unruly_hooks:Quick"\narguments = {{ name = "quick-{n}" }}'
