@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from conformance.verdict import Verdict
+from conformance.rules import Evidence
+from conformance.verdict import RuleResult, Verdict, must_wait
 
 
 @attrs.frozen
@@ -41,3 +42,29 @@ def failed(
     """Return a failure."""
     acted = examples if acted is None else acted
     return Finding(Verdict.FAIL, examples, acted, message, case)
+
+
+def waiting(owner: str, why: str | None = None) -> Finding:
+    """Return ``not-verified``: nothing can be said before the rule *owner* holds."""
+    return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], why))
+
+
+def obstructed(rule: str, owner: str, message: str) -> Finding:
+    """Return what a rule is while *owner* is broken: broken itself, or one that must wait."""
+    return failed(message) if rule == owner else waiting(owner, message)
+
+
+def simulated(
+    rule: str, finding: Finding, seconds: float, counterexample: dict[str, Any] | None
+) -> RuleResult:
+    """Return what a finding in the simulator says about a rule."""
+    return RuleResult(
+        rule=rule,
+        verdict=finding.verdict,
+        evidence=Evidence.SIMULATOR,
+        examples=finding.examples,
+        acted=finding.acted,
+        seconds=seconds,
+        message=finding.message,
+        counterexample=counterexample,
+    )

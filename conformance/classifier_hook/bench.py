@@ -144,7 +144,7 @@ class Bench:
         except Exception as error:
             raise ConstructorRaised(f"{type(error).__name__}: {error}") from error
 
-    def context(self, text: str, *, request_id: str = "id-0", **changes: Any) -> Any:  # noqa: ANN401
+    def context(self, text: str, *, request_id: str = "id-0", **changes: Any) -> Any:  # noqa: ANN401 - any field; a ScoringContext
         """Return the context of a completion."""
         fields = {
             "request_id": request_id,
@@ -161,13 +161,13 @@ class Bench:
         """Run a coroutine, in which one call may take all the time it has, on a loop of its own."""
         return run(main, self.patience + RUN)
 
-    def call(self, text: str, *, slowly: bool = False, **changes: Any) -> Call:  # noqa: ANN401
+    def call(self, text: str, *, slowly: bool = False, **changes: Any) -> Call:  # noqa: ANN401 - any field of a context
         """Score one text with a fresh instance."""
         context = self.context(text, **changes)
         found: Call = self.run(one(self.make(), context, self.patience, slowly=slowly))
         return found
 
-    def row(self, hook: Any, texts: Iterable[str], ids: Iterable[str] = ()) -> list[Call]:  # noqa: ANN401
+    def row(self, hook: Any, texts: Iterable[str], ids: Iterable[str] = ()) -> list[Call]:  # noqa: ANN401 - a hook
         """Score several texts, one after the other, with one instance on one event loop."""
         named = zip_longest(texts, ids, fillvalue="id-0")
         contexts = [self.context(text, request_id=name) for text, name in named]

@@ -117,7 +117,7 @@ async def _over(loop: asyncio.AbstractEventLoop) -> None:
     await loop.shutdown_asyncgens()
 
 
-async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False) -> Call:  # noqa: ANN401
+async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False) -> Call:  # noqa: ANN401 - a hook and its context
     """Call once, and wait for it, for so many seconds at the most."""
     before = asyncio.all_tasks()
     stretches = Stretches(hook.score(context), slowly=slowly)
@@ -136,7 +136,7 @@ async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False)
     )
 
 
-async def row(hook: Any, contexts: Sequence[Any], patience: float) -> list[Call]:  # noqa: ANN401
+async def row(hook: Any, contexts: Sequence[Any], patience: float) -> list[Call]:  # noqa: ANN401 - a hook and its contexts
     """Call for one context after the other."""
     calls = []
     for context in contexts:
@@ -227,7 +227,7 @@ async def many(
     return [_told(task) if task.done() else Call(ended=False) for task in tasks]
 
 
-def begun(hook: Any, context: Any, leaves: int) -> asyncio.Task[Any]:  # noqa: ANN401
+def begun(hook: Any, context: Any, leaves: int) -> asyncio.Task[Any]:  # noqa: ANN401 - a hook and its context
     """Begin a call that is cancelled at one of its waits, the first being 1, or at none for 0."""
     stretches = Stretches(hook.score(context), stop=leaves)
     task = asyncio.create_task(_copied(stretches))

@@ -76,7 +76,26 @@ class ScriptedLLM(AsyncLLM):
             made = [completion_of(one) for one in completions]
             left -= {one.index for one in made if one.finish_reason}
             for one in made:
-                queue.put(_output(request_id, prompt, [one], finished=not left))
+                queue.put(self.output(request_id, prompt, [one], finished=not left))
+
+    def output(
+        self,
+        request_id: str,
+        prompt: str | None,
+        completions: list[CompletionOutput],
+        *,
+        finished: bool,
+    ) -> RequestOutput:
+        """Return an output of a request."""
+        return RequestOutput(
+            request_id=request_id,
+            prompt=prompt,
+            prompt_token_ids=PROMPT,
+            prompt_logprobs=None,
+            outputs=completions,
+            finished=finished,
+            kv_transfer_params={"remote": "blocks"},
+        )
 
     async def abort(self, request_id: str | Iterable[str], **_: bool) -> None:
         """Stop the script and say so in a last output, as vLLM does."""
@@ -86,7 +105,7 @@ class ScriptedLLM(AsyncLLM):
             if task is not None and not task.done():
                 task.cancel()
                 last = completion_of({"text": "rest", "finish_reason": "abort"})
-                self._queues[one].put(_output(one, None, [last], finished=True))
+                self._queues[one].put(self.output(one, None, [last], finished=True))
 
     def stop(self) -> None:
         """End all scripts."""
@@ -96,20 +115,6 @@ class ScriptedLLM(AsyncLLM):
     def scripts_at_work(self) -> set[asyncio.Task[None]]:
         """Return the engine's own tasks."""
         return set(self._tasks.values())
-
-
-def _output(
-    request_id: str, prompt: str | None, completions: list[CompletionOutput], *, finished: bool
-) -> RequestOutput:
-    return RequestOutput(
-        request_id=request_id,
-        prompt=prompt,
-        prompt_token_ids=PROMPT,
-        prompt_logprobs=None,
-        outputs=completions,
-        finished=finished,
-        kv_transfer_params={"remote": "blocks"},
-    )
 
 
 def completion_of(given: Mapping[str, Any]) -> CompletionOutput:

@@ -177,7 +177,7 @@ def crowded(bench: Bench) -> tuple[int, str] | None:
     return None
 
 
-async def _after(hook: Any, crowd: list[Any], leaves: int, bench: Bench) -> Call:  # noqa: ANN401
+async def _after(hook: Any, crowd: list[Any], leaves: int, bench: Bench) -> Call:  # noqa: ANN401 - a hook and contexts
     tasks = [begun(hook, context, leaves) for context in crowd]
     # Those that wait for others do not come to a later wait soon; all are to be gone.
     await asyncio.wait(tasks, timeout=GONE)

@@ -24,8 +24,8 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from conformance.classifier_hook.ledger import Ledger
     from conformance.comparison import Place
+    from conformance.ledger import Ledger
     from conformance.rules import Evidence
     from conformance.settings import Settings
     from conformance.target import Plugin

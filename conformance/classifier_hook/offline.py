@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import vllm
 
 from conformance.classifier_hook import live
-from conformance.classifier_hook.ledger import Ledger
 from conformance.classifier_hook.live import Judge, Subject
 from conformance.classifier_hook.program import Ask, Program
 from conformance.classifier_hook.timing import ENDING, STEP
 from conformance.comparison import shortened
 from conformance.engine.async_engine import AsyncEngineFailed
+from conformance.ledger import Ledger
 from conformance.rules import Evidence
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ class Trial:
     judge: Judge = attrs.field(init=False)
     program: Program | None = attrs.field(init=False, default=None)
     progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
 
     @classmethod
@@ -92,16 +90,14 @@ class Trial:
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened in the program."""
         if not self._done and self.program is not None:
-            started = time.perf_counter()
-            try:
-                self._run(self.program)
-            except AsyncEngineFailed as error:
-                self.ledger.fail(live.SURVIVES, str(error))
-            self.judge.finish()
-            self.seconds = time.perf_counter() - started
+            with self.ledger.timed():
+                try:
+                    self._run(self.program)
+                except AsyncEngineFailed as error:
+                    self.ledger.fail(live.SURVIVES, str(error))
+                self.judge.finish()
         self._done = True
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
+        return self.ledger.result(rule)
 
     def _run(self, program: Program) -> None:
         self.progress("starting AsyncLLM")

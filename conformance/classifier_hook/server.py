@@ -9,7 +9,6 @@ With ``--server-url`` a running server is used instead, which must serve the hoo
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,11 @@ import vllm
 
 from conformance.classifier_hook import clients, live
 from conformance.classifier_hook.clients import WAYS, Question
-from conformance.classifier_hook.ledger import Ledger
 from conformance.classifier_hook.live import Judge, Subject
 from conformance.counterexample.source import flat, literal
-from conformance.engine.server import ExternalServer, Server, ServerFailed, external
+from conformance.engine import serving
+from conformance.engine.server import ExternalServer, Server, external
+from conformance.ledger import Ledger
 from conformance.rules import Evidence
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from conformance.classifier_hook.live import Answer
     from conformance.verdict import RuleResult
 
-START_LIMIT = 240.0
-
-#: A server whose front end was ended notices within some seconds.
-DEATH_SECONDS = 10.0
+#: What of the server a hook is reached by, as certificates have it.
+HOST = "completions and chat"
 
 #: Requests at the same time, and those that disconnect.
 CROWD, LEAVING = 50, 20
@@ -65,7 +63,6 @@ class Trial:
     judge: Judge = attrs.field(init=False)
     server: Server | ExternalServer | None = attrs.field(init=False, default=None)
     progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
 
     @classmethod
@@ -114,39 +111,23 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        host = f"completions and chat of vllm serve {vllm.__version__}"
+        host = f"{HOST} of vllm serve {vllm.__version__}"
         told = live.context(self.subject, Evidence.SERVER, host)
-        if isinstance(self.server, ExternalServer):
-            told |= {
-                "device": "as the server's",
-                "model": self.server.model_name,
-                "host_server": f"completions and chat of {self.server.url}",
-            }
-        return told
+        return told | serving.context(self.server, HOST)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened on the server."""
         if not self._done and self.server is not None:
-            started = time.perf_counter()
-            self._run(self.server)
-            self.judge.finish()
-            self.seconds = time.perf_counter() - started
+            with self.ledger.timed():
+                self._run(self.server)
+                self.judge.finish()
         self._done = True
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
+        return self.ledger.result(rule)
 
     def _run(self, server: Server | ExternalServer) -> None:
-        self.progress("waiting for vllm serve to become healthy")
-        started = time.perf_counter()
-        try:
-            server.wait_healthy(START_LIMIT if isinstance(server, Server) else 10.0)
-        except ServerFailed as error:
-            if isinstance(server, ExternalServer):
-                self.ledger.blocked = str(error)
-            else:
-                self.ledger.fail(live.LOADS, f"as a hook of vllm serve: {error}")
+        how = "as a hook of vllm serve"
+        if not serving.healthy(server, self.ledger, self.progress, loads=live.LOADS, how=how):
             return
-        self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
         if self.judge.entry is None:
             self.ledger.fault = "a server took a hook that the simulator refuses"
             return
@@ -155,17 +136,12 @@ class Trial:
         self.ledger.saw(live.LOADS)
         for judge in (self._answers, self._again, self._crowds, self._harmless):
             judge()
-            if death := self._dead():
+            if death := serving.death(self.server):
                 self.ledger.fault = None  # whatever was seen of it
                 self.ledger.fail(live.SURVIVES, death)
             if self.ledger.over:
                 return
         self.ledger.saw(live.SURVIVES)
-
-    def _dead(self) -> str | None:
-        """Return how the server died, or None; a healthy one costs no waiting."""
-        assert self.server is not None
-        return None if self.server.healthy() else self.server.failure(within=DEATH_SECONDS)
 
     def _shows_scores(self) -> bool:
         """Tell whether the answers of a server hold scores of the hook."""

@@ -11,10 +11,9 @@ import attrs
 from conformance.classifier_hook import attributes, demonstrations, isolation, scoring, timing
 from conformance.classifier_hook.bench import ConstructorRaised
 from conformance.classifier_hook.calls import HookExited
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, obstructed, passed, simulated, waiting
 from conformance.interruption import PluginHung
-from conformance.rules import Evidence
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,16 +116,7 @@ class Trial:
         case = None
         if finding.verdict is Verdict.FAIL:
             case = demonstrations.shown(self, rule, finding)
-        return RuleResult(
-            rule=rule,
-            verdict=finding.verdict,
-            evidence=Evidence.SIMULATOR,
-            examples=finding.examples,
-            acted=finding.acted,
-            seconds=time.perf_counter() - started,
-            message=finding.message,
-            counterexample=case,
-        )
+        return simulated(rule, finding, time.perf_counter() - started, case)
 
     def find(self, rule: str) -> Finding:
         """Judge one rule, once."""
@@ -157,12 +147,7 @@ class Trial:
 
     def obstacle(self, rule: str) -> Finding | None:
         """Return what a rule is where nothing can be scored, or None where it can."""
-        if self._obstacle is None:
-            return None
-        owner, message = self._obstacle
-        if rule == owner:
-            return failed(message)
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
+        return None if self._obstacle is None else obstructed(rule, *self._obstacle)
 
     def _waits(self, rule: str) -> Finding | None:
         """Return that a rule must wait for another one, or None."""
@@ -173,9 +158,9 @@ class Trial:
                 before.insert(0, owner)
         for other in before:
             if (found := self.find(other)).verdict is Verdict.FAIL:
-                return Finding(Verdict.NOT_VERIFIED, message=must_wait([other], found.message))
+                return waiting(other, found.message)
         if rule in _COMPARING and () in self.bench.unsteady():
-            return Finding(Verdict.NOT_VERIFIED, message=must_wait([STEADY]))
+            return waiting(STEADY)
         return None
 
     def _first_trouble(self) -> str | None:

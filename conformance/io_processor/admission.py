@@ -11,12 +11,12 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 
 from conformance.comparison import difference, first_line, plain, shortened
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor import stock
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.host import request_of
 from conformance.settings import Budget
-from conformance.verdict import Verdict, must_wait
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -80,7 +80,7 @@ def _unserved(bench: Bench) -> Finding | None:
     kinds = {bench.alone(index, "id-0").kind for index in range(bench.stock.given)}
     if kinds == {Kind.ANSWERED}:
         return None
-    return Finding(Verdict.NOT_VERIFIED, message=must_wait(["IO-07"]))
+    return waiting("IO-07")
 
 
 def early(trial: Trial) -> Finding:

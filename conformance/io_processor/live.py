@@ -17,7 +17,7 @@ from conformance.verdict import must_wait
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from conformance.io_processor.ledger import Ledger
+    from conformance.ledger import Ledger
     from conformance.rules import Evidence
     from conformance.settings import Settings
     from conformance.target import Plugin

@@ -8,7 +8,6 @@ which must make the same of it.
 from __future__ import annotations
 
 import copy
-import time
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,7 +20,7 @@ from conformance.engine.pooling_models import naming_plugin
 from conformance.io_processor import live
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.calling import NAME, entry_point
-from conformance.io_processor.ledger import Ledger
+from conformance.ledger import Ledger
 from conformance.rules import Evidence
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class Trial:
     subject: Subject
     ledger: Ledger = attrs.field(init=False)
     progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
     #: One that goes away takes the process groups of the others with it.
     _engines: list[PoolingEngine] = attrs.field(init=False, factory=list)
@@ -61,13 +59,10 @@ class Trial:
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened in the engines."""
         if not self._done and self.ledger.blocked is None:
-            started = time.perf_counter()
-            with entry_point(self.subject.qualname) as folder:
+            with self.ledger.timed(), entry_point(self.subject.qualname) as folder:
                 self._run(folder)
-            self.seconds = time.perf_counter() - started
         self._done = True
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
+        return self.ledger.result(rule)
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""

@@ -10,10 +10,9 @@ from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams
 
 from conformance.comparison import first_line, shortened
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.host import DATA, Documented, request_of
-from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
     from conformance.io_processor.bench import Bench
@@ -105,7 +104,7 @@ def kept(trial: Trial) -> Finding:
                 continue
             return failed(f"{_name(bench)} with {_shown(keywords)} {answer.describe()}")
         if got is None:
-            return Finding(Verdict.NOT_VERIFIED, message=must_wait(["IO-14"]))
+            return waiting("IO-14")
         for key, value in keywords.items():
             if getattr(got, key, None) != value:
                 return failed(

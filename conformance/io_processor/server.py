@@ -9,7 +9,6 @@ With ``--server-url`` a running server is used instead, which must serve the plu
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import attrs
 import vllm
 
 from conformance.comparison import difference, shortened
+from conformance.engine import serving
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
@@ -24,7 +24,7 @@ from conformance.io_processor import clients, live, rehearsal
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.calling import NAME, entry_module
 from conformance.io_processor.clients import Client, curl
-from conformance.io_processor.ledger import Ledger
+from conformance.ledger import Ledger
 from conformance.rules import Evidence
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from conformance.io_processor.live import Subject
     from conformance.verdict import RuleResult
 
-START_LIMIT = 240.0
-
-#: A server whose engine was killed notices within some seconds.
-DEATH_SECONDS = 10.0
+#: What of the server a plugin is reached by, as certificates have it.
+HOST = "POST /pooling"
 
 #: Outputs in the order of the prompts, each computed by itself.
 ONE_AT_A_TIME = ("--max-num-seqs=1",)
@@ -67,7 +65,6 @@ class Trial:
     #: Where hooks are awaited, one whose outputs do not arrive in the order of the prompts.
     second: Server | None = attrs.field(init=False, default=None)
     progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
     #: What each valid request is answered when nobody else asks.
     _alone: list[Answer] = attrs.field(init=False, factory=list)
@@ -118,53 +115,32 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        host = f"POST /pooling of vllm serve {vllm.__version__}"
+        host = f"{HOST} of vllm serve {vllm.__version__}"
         told = live.context(self.subject, Evidence.SERVER, host)
-        if isinstance(self.server, ExternalServer):
-            told |= {
-                "device": "as the server's",
-                "model": self.server.model_name,
-                "host_server": f"POST /pooling of {self.server.url}",
-            }
-        return told
+        return told | serving.context(self.server, HOST)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened on the server."""
         if not self._done and self.server is not None and self.ledger.blocked is None:
-            started = time.perf_counter()
-            self._run(self.server)
-            self.seconds = time.perf_counter() - started
+            with self.ledger.timed():
+                self._run(self.server)
         self._done = True
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
+        return self.ledger.result(rule)
 
     def _run(self, server: Server | ExternalServer) -> None:
-        self.progress("waiting for vllm serve to become healthy")
-        started = time.perf_counter()
-        try:
-            server.wait_healthy(START_LIMIT if isinstance(server, Server) else 10.0)
-        except ServerFailed as error:
-            if isinstance(server, ExternalServer):
-                self.ledger.blocked = str(error)
-            else:
-                self.ledger.fail(live.LOADS, f"with --io-processor-plugin: {error}")
+        how = "with --io-processor-plugin"
+        if not serving.healthy(server, self.ledger, self.progress, loads=live.LOADS, how=how):
             return
-        self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
         self.ledger.saw(live.LOADS)
         client = Client(server.url, server.model_name)
         for judge in (self._answered, self._refused, self._order, self._crowds, self._harmless):
             judge(client)
             if self.ledger.blocked is not None:
                 return
-        if death := self._dead():
+        if death := serving.death(self.server):
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.SURVIVES)
-
-    def _dead(self) -> str | None:
-        """Return how the server died, or None; a healthy one costs no waiting."""
-        assert self.server is not None
-        return None if self.server.healthy() else self.server.failure(within=DEATH_SECONDS)
 
     @property
     def _valid(self) -> Sequence[Any]:
@@ -179,7 +155,7 @@ class Trial:
                     if "Unsupported task" in answer.error:
                         self.ledger.blocked = f"the model has no pooler for it: {answer.error}"
                         return
-                    death = self._dead()
+                    death = serving.death(self.server)
                     self.ledger.fail(
                         live.SURVIVES if death else live.ANSWERS,
                         f"the valid request {shortened(data)} {answer.describe()}"
@@ -206,7 +182,7 @@ class Trial:
         for data in self.subject.bench.stock.invalid:
             for answer in (clients.through_sdk(client, data), clients.over_rest(client, data)):
                 if answer.kind is not Kind.REFUSED:
-                    death = self._dead()
+                    death = serving.death(self.server)
                     self.ledger.fail(
                         live.REFUSES,
                         f"the invalid request {shortened(data)} {answer.describe()}"
@@ -226,7 +202,7 @@ class Trial:
             return
         self.progress("waiting for a server that works on several prompts at once")
         try:
-            self.second.wait_healthy(START_LIMIT)
+            self.second.wait_healthy(serving.START_LIMIT)
         except ServerFailed as error:
             self.ledger.fault = f"the second server: {error}"
             return
@@ -290,7 +266,7 @@ class Trial:
                     + curl(client, valid),
                 )
                 return
-        if death := self._dead():
+        if death := serving.death(self.server):
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.HARMLESS, len(self._valid))

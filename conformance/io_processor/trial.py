@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.findings import Finding, failed
+from conformance.findings import Finding, obstructed, simulated, waiting
 from conformance.interruption import PluginHung
 from conformance.io_processor import (
     admission,
@@ -26,8 +26,7 @@ from conformance.io_processor import (
 from conformance.io_processor.bench import ConstructorRaised
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.traffic import PluginExited
-from conformance.rules import Evidence
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -146,16 +145,7 @@ class Trial:
         case = None
         if finding.verdict is Verdict.FAIL:
             case = demonstrations.shown(self, rule, finding)
-        return RuleResult(
-            rule=rule,
-            verdict=finding.verdict,
-            evidence=Evidence.SIMULATOR,
-            examples=finding.examples,
-            acted=finding.acted,
-            seconds=time.perf_counter() - started,
-            message=finding.message,
-            counterexample=case,
-        )
+        return simulated(rule, finding, time.perf_counter() - started, case)
 
     def find(self, rule: str) -> Finding:
         """Judge one rule, once."""
@@ -189,10 +179,7 @@ class Trial:
                 self._obstacle = (SURVIVES, str(error))
             except PluginExited as error:
                 self._obstacle = (SURVIVES, str(error))
-        owner, message = self._obstacle
-        if rule == owner:
-            return failed(message)
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
+        return obstructed(rule, *self._obstacle)
 
     def _decide(self, rule: str) -> Finding:
         if rule in _WITHOUT_DATA:
@@ -222,9 +209,9 @@ class Trial:
                 before.insert(0, owner)
         for other in before:
             if self.find(other).verdict is Verdict.FAIL:
-                return Finding(Verdict.NOT_VERIFIED, message=must_wait([other]))
+                return waiting(other)
         if rule in _COMPARING and () in self.bench.hidden:
-            return Finding(Verdict.NOT_VERIFIED, message=must_wait([STEADY]))
+            return waiting(STEADY)
         return None
 
     def _first_trouble(self) -> str | None:

@@ -16,11 +16,10 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from vllm.logprobs import Logprob
-from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.output_processor import RequestOutputCollector
 
+from conformance.classifier_hook import host_engine
 from reference_plugins.classifier_hook import Policy, hooks_of, request_scope
 from reference_plugins.classifier_hook.mount import METHOD, MountRefused, missing, mount
 from reference_plugins.classifier_hook.virtual_time import run
@@ -29,102 +28,38 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
+    from vllm.outputs import CompletionOutput, RequestOutput
+
+    from conformance.classifier_hook.host_engine import Step
     from reference_plugins.classifier_hook import ScoringContext
 
-PROMPT = [5, 6]
-
-#: One output: seconds after the one before, and its completions, as ``CompletionOutput`` has them.
-Step = tuple[float, list[dict[str, Any]]]
+#: The prompt that every request of an engine has.
+PROMPT = "x"
 
 
-class ScriptedLLM(AsyncLLM):
-    """An ``AsyncLLM`` without an engine: each request gets the outputs of a script."""
+class ScriptedLLM(host_engine.ScriptedLLM):
+    """The engine of one script, with a prompt's text, or none, and its log probabilities."""
 
     def __init__(
         self, script: Sequence[Step], prompt: str | None, *, prompt_logprobs: bool = False
     ) -> None:
-        self.log_requests = False
-        self.aborted: list[str] = []
-        self._script = script
+        super().__init__({PROMPT: script})
         self._prompt = prompt
         self._prompt_logprobs = [None, {6: Logprob(-1.0, 2, "6")}] if prompt_logprobs else None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._queues: dict[str, RequestOutputCollector] = {}
 
-    @property
-    def errored(self) -> bool:
-        """Never."""
-        return False
-
-    @property
-    def tokenizer(self) -> ScriptedLLM:
-        """Itself: it decodes to the ids themselves."""
-        return self
-
-    def decode(self, token_ids: list[int], **_: object) -> str:
-        """Return the ids as a text."""
-        return " ".join(str(one) for one in token_ids)
-
-    async def add_request(
-        self, request_id: str, _: object, params: SamplingParams, **__: object
-    ) -> RequestOutputCollector:
-        """Start the script."""
-        queue = RequestOutputCollector(params.output_kind, request_id)
-        self._queues[request_id] = queue
-        self._tasks[request_id] = asyncio.ensure_future(self._follow(request_id, params, queue))
-        return queue
-
-    async def _follow(
-        self, request_id: str, params: SamplingParams, queue: RequestOutputCollector
-    ) -> None:
-        left = set(range(params.n))
-        for seconds, completions in self._script:
-            await asyncio.sleep(seconds)
-            made = [_completion(one) for one in completions]
-            left -= {one.index for one in made if one.finish_reason}
-            for one in made:
-                queue.put(self._output(request_id, [one], finished=not left))
-
-    def _output(
-        self, request_id: str, completions: list[CompletionOutput], *, finished: bool
+    def output(
+        self,
+        request_id: str,
+        prompt: str | None,
+        completions: list[CompletionOutput],
+        *,
+        finished: bool,
     ) -> RequestOutput:
-        # As in a stream of vLLM's, the first output alone has them.
-        prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
-        return RequestOutput(
-            request_id=request_id,
-            prompt=self._prompt,
-            prompt_token_ids=PROMPT,
-            prompt_logprobs=prompt_logprobs,
-            outputs=completions,
-            finished=finished,
-            kv_transfer_params={"remote": "blocks"},
-        )
-
-    async def abort(self, request_id: str | list[str], **_: bool) -> None:
-        """Stop the script and say so in a last output, as vLLM does."""
-        for one in [request_id] if isinstance(request_id, str) else request_id:
-            self.aborted.append(one)
-            if not self._tasks[one].done():
-                self._tasks[one].cancel()
-                last = _completion({"text": "", "token_ids": [], "finish_reason": "abort"})
-                self._queues[one].put(self._output(one, [last], finished=True))
-
-
-def _completion(given: dict[str, Any]) -> CompletionOutput:
-    text = given.get("text", "")
-    values = {
-        "index": 0,
-        "token_ids": [ord(one) for one in text],
-        "cumulative_logprob": None,
-        "logprobs": None,
-        **given,
-    }
-    if values["logprobs"] == "asked for":
-        values["logprobs"] = [
-            {token: Logprob(-0.5, 1, chr(token))} for token in values["token_ids"]
-        ]
-        values["cumulative_logprob"] = -0.5 * len(text)
-    return CompletionOutput(**values)
+        """Return an output of a request; as in a stream of vLLM's, the first alone has logprobs."""
+        made = super().output(request_id, prompt, completions, finished=finished)
+        made.prompt = self._prompt
+        made.prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
+        return made
 
 
 @dataclasses.dataclass
@@ -189,7 +124,7 @@ async def _play(
             n=n, output_kind=RequestOutputKind[kind], seed=1, **(params or {})
         )
         with request_scope(**scope) if scope else contextlib.nullcontext():
-            outputs = engine.generate("x", sampling, "req", priority=3)
+            outputs = engine.generate(PROMPT, sampling, "req", priority=3)
         async for output in outputs:
             got.append({"at": round(loop.time(), 3), **_told(output)})
             if len(got) == close_after:
@@ -207,8 +142,7 @@ async def _play(
     error = None if reading.cancelled() else reading.exception()
     if error is not None:
         raise error
-    for task in engine._tasks.values():
-        task.cancel()
+    engine.stop()
     await asyncio.sleep(0)
     return {
         "outputs": got,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, obstructed, passed, simulated, waiting
 from conformance.interruption import PluginHung
 from conformance.multimodal.modality import (
     access,
@@ -26,8 +26,7 @@ from conformance.multimodal.modality import (
 from conformance.multimodal.modality.bench import ConstructorRaised, Undecided
 from conformance.multimodal.modality.calls import PluginExited
 from conformance.multimodal.modality.served import Served, finished
-from conformance.rules import Evidence
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,16 +125,8 @@ class Trial:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as in production, where a warning ends nothing
             finding = self.find(rule)
-        return RuleResult(
-            rule=rule,
-            verdict=finding.verdict,
-            evidence=Evidence.SIMULATOR,
-            examples=finding.examples,
-            acted=finding.acted,
-            seconds=time.perf_counter() - started,
-            message=finding.message,
-            counterexample=self._case(rule, finding) if finding.verdict is Verdict.FAIL else None,
-        )
+        case = self._case(rule, finding) if finding.verdict is Verdict.FAIL else None
+        return simulated(rule, finding, time.perf_counter() - started, case)
 
     def find(self, rule: str) -> Finding:
         """Judge one rule, once."""
@@ -179,12 +170,7 @@ class Trial:
 
     def obstacle(self, rule: str) -> Finding | None:
         """Return what a rule is where nothing can be asked, or None where it can."""
-        if self._obstacle is None:
-            return None
-        owner, message = self._obstacle
-        if rule == owner:
-            return failed(message)
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
+        return None if self._obstacle is None else obstructed(rule, *self._obstacle)
 
     def _waits(self, rule: str) -> Finding | None:
         """Return that a rule must wait for another one, or None."""
@@ -195,7 +181,7 @@ class Trial:
             before.insert(1, NAMED)
         for other in before:
             if (found := self.find(other)).verdict is Verdict.FAIL:
-                return Finding(Verdict.NOT_VERIFIED, message=must_wait([other], found.message))
+                return waiting(other, found.message)
         return None
 
     def _case(self, rule: str, finding: Finding) -> dict[str, Any]:

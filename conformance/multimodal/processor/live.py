@@ -20,7 +20,7 @@ from conformance.verdict import must_wait
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from conformance.multimodal.processor.ledger import Ledger
+    from conformance.ledger import Ledger
     from conformance.multimodal.processor.stock import Item
     from conformance.rules import Evidence
     from conformance.settings import Settings

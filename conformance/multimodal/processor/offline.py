@@ -7,7 +7,6 @@ what its model makes of an item among others must be what it makes of the item a
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,9 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
 from conformance.comparison import first_line
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
+from conformance.ledger import Ledger
 from conformance.multimodal.processor import checkpoint, live
 from conformance.multimodal.processor.bench import Answer, named, same_rows
-from conformance.multimodal.processor.ledger import Ledger
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import USUAL, item
 from conformance.rules import Evidence
@@ -42,7 +41,6 @@ class Trial:
     subject: Subject
     ledger: Ledger = attrs.field(init=False)
     progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
     _engine: MultiModalEngine = attrs.field(init=False)
     _prompts: list[Prompt] = attrs.field(init=False, factory=list)
@@ -63,12 +61,10 @@ class Trial:
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened in the engine."""
         if not self._done and self.ledger.blocked is None:
-            started = time.perf_counter()
-            self._run()
-            self.seconds = time.perf_counter() - started
+            with self.ledger.timed():
+                self._run()
         self._done = True
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
+        return self.ledger.result(rule)
 
     def close(self) -> None:
         """Remove what was written for this trial."""
@@ -101,7 +97,7 @@ class Trial:
         self.progress(f"asking an offline engine for {len(self._prompts)} prompts")
         for judge in (self._alone, self._text, self._again, self._together, self._refusals):
             judge()
-            if self.ledger.blocked is not None or self.ledger.fault is not None:
+            if self.ledger.over:
                 return
         self.ledger.saw(live.SURVIVES)
 

@@ -12,19 +12,19 @@ import asyncio
 import inspect
 import json
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import vllm
 
-from conformance.engine.server import ExternalServer, Server, ServerFailed, external
+from conformance.engine import serving
+from conformance.engine.server import ExternalServer, Server, external
+from conformance.ledger import Ledger
 from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
 from conformance.multimodal.processor.clients import Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
-from conformance.multimodal.processor.ledger import Ledger
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import USUAL, item
 from conformance.rules import Evidence
@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 
     Content = Sequence[Mapping[str, Any]]
 
-START_LIMIT = 240.0
-
-#: A server whose engine was killed notices within some seconds.
-DEATH_SECONDS = 10.0
+#: What of the server a processor is reached by, as certificates have it.
+HOST = "POST /v1/chat/completions"
 
 ARGUMENTS = (
     "--max-num-seqs=1",
@@ -68,7 +66,6 @@ class Trial:
     ledger: Ledger = attrs.field(init=False)
     server: Server | ExternalServer | None = attrs.field(init=False, default=None)
     progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    seconds: float = attrs.field(init=False, default=0.0)
     _done: bool = attrs.field(init=False, default=False)
     _renderer: Any = attrs.field(init=False, default=None)
     #: Prompts that chats can carry, with their contents and what each is answered by itself.
@@ -119,55 +116,34 @@ class Trial:
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        host = f"POST /v1/chat/completions of vllm serve {vllm.__version__}"
+        host = f"{HOST} of vllm serve {vllm.__version__}"
         told = live.context(self.subject, Evidence.SERVER, host)
-        if isinstance(self.server, ExternalServer):
-            told |= {
-                "device": "as the server's",
-                "model": self.server.model_name,
-                "host_server": f"POST /v1/chat/completions of {self.server.url}",
-            }
-        return told
+        return told | serving.context(self.server, HOST)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule by what happened on the server."""
         if not self._done and self.server is not None and self.ledger.blocked is None:
-            started = time.perf_counter()
-            self._run(self.server)
-            self.seconds = time.perf_counter() - started
+            with self.ledger.timed():
+                self._run(self.server)
         self._done = True
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
+        return self.ledger.result(rule)
 
     def _run(self, server: Server | ExternalServer) -> None:
         prompts = live.workload(self.subject)
-        self.progress("waiting for vllm serve to become healthy")
-        started = time.perf_counter()
-        try:
-            server.wait_healthy(START_LIMIT if isinstance(server, Server) else 10.0)
-        except ServerFailed as error:
-            if isinstance(server, ExternalServer):
-                self.ledger.blocked = str(error)
-            else:
-                self.ledger.fail(live.LOADS, f"a server of the model: {error}")
+        how = "a server of the model"
+        if not serving.healthy(server, self.ledger, self.progress, loads=live.LOADS, how=how):
             return
-        self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
         self.ledger.saw(live.LOADS)
         client = Client(server.url, server.model_name)
         self._alone(client, prompts)
         for judge in (self._refusals, self._together, self._afterwards):
-            if self.ledger.blocked is not None or self.ledger.fault is not None:
+            if self.ledger.over:
                 return
             judge(client)
-        if self.ledger.blocked is None and (death := self._dead()):
+        if self.ledger.blocked is None and (death := serving.death(self.server)):
             self.ledger.fail(live.SURVIVES, death)
         if self.ledger.blocked is None:
             self.ledger.saw(live.SURVIVES)
-
-    def _dead(self) -> str | None:
-        """Return how the server died, or None; a healthy one costs no waiting."""
-        assert self.server is not None
-        return None if self.server.healthy() else self.server.failure(within=DEATH_SECONDS)
 
     @property
     def _own(self) -> bool:
@@ -264,7 +240,7 @@ class Trial:
 
     def _blame(self, prompt: Prompt, got: Answer, command: str) -> None:
         """Find the rule that a request without an answer is about."""
-        death = self._dead()
+        death = serving.death(self.server)
         then = f"{got.describe()}, and {death}" if death else f"{got.describe()}; the server lives"
         if death or not got.status:
             bench = self.subject.bench
@@ -308,7 +284,7 @@ class Trial:
             self.ledger.beside[live.UNSUPPORTED] = live.ALL_SUPPORTED
         for rule, what, content in asked:
             got = clients.ask(client, content, {})
-            if death := self._dead():
+            if death := serving.death(self.server):
                 self.ledger.fail(live.SURVIVES, f"after {what}: {death}")
                 return
             if got.status != 400:  # noqa: PLR2004 - bad request

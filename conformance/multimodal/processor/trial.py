@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, obstructed, passed, simulated, waiting
 from conformance.interruption import PluginHung
 from conformance.multimodal.processor import (
     budget,
@@ -194,16 +194,7 @@ class Trial:
         started = time.perf_counter()
         finding = self.find(rule)
         case = cases.written(self.bench, rule, finding) if finding.verdict is Verdict.FAIL else None
-        return RuleResult(
-            rule=rule,
-            verdict=finding.verdict,
-            evidence=Evidence.SIMULATOR,
-            examples=finding.examples,
-            acted=finding.acted,
-            seconds=time.perf_counter() - started,
-            message=finding.message,
-            counterexample=case,
-        )
+        return simulated(rule, finding, time.perf_counter() - started, case)
 
     def find(self, rule: str) -> Finding:
         """Judge one rule, once."""
@@ -265,21 +256,14 @@ class Trial:
             return Finding(Verdict.NOT_APPLICABLE, message=why)
         for other in _AFTER.get(rule, ()):
             if (found := self.find(other)).verdict is Verdict.FAIL:
-                return Finding(Verdict.NOT_VERIFIED, message=must_wait([other], found.message))
+                return waiting(other, found.message)
         if rule not in _WITHOUT_ITEMS and not self.bench.stock.items:
-            return Finding(
-                Verdict.NOT_VERIFIED, message=must_wait([SERVED], self.find(SERVED).message)
-            )
+            return waiting(SERVED, self.find(SERVED).message)
         return CHECKS[rule](self)
 
     def obstacle(self, rule: str) -> Finding | None:
         """Return what a rule is where nothing can be processed, or None where it can."""
-        if self._obstacle is None:
-            return None
-        owner, message = self._obstacle
-        if rule == owner:
-            return failed(message)
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
+        return None if self._obstacle is None else obstructed(rule, *self._obstacle)
 
 
 @attrs.frozen
