@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING
 
 import attrs
+import cases
+from support import Specimen, certify
 
-from conformance.reporting.folder import write_case
-from conformance.runner import Certification
-from conformance.settings import Budget, Settings
-from conformance.verdict import Verdict
+from conformance.settings import Budget
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cases import Case
 
     from conformance.verdict import RuleResult
     from conformance.worker import Zygote
@@ -103,63 +105,22 @@ class Fault:
         return correct, source + self.more
 
 
-@attrs.frozen
-class Case:
-    """A case file, and the plugin that it is about."""
-
-    plugin: Path
-    result: RuleResult
-    program: Path  #: where the program lies, if there is one
-    correct: str
-
-    @property
-    def path(self) -> Path:
-        """The case file."""
-        return self.program.with_suffix(".json")
-
-    def mend(self) -> None:
-        """Put the correct plugin in the place of the faulty one."""
-        self.plugin.write_text(self.correct, encoding="utf-8")
-
-    def replace(self, old: str, new: str) -> None:
-        """Change the plugin as it is now."""
-        source = self.plugin.read_text(encoding="utf-8")
-        assert old in source
-        self.plugin.write_text(source.replace(old, new), encoding="utf-8")
-
-
 def failing(zygote: Zygote, fault: Fault, folder: Path, *, profile: str = PROFILE) -> Case:
     """Write a faulty plugin, certify it, and write the case of its failure."""
     correct, faulty = fault.applied()
     plugin = folder / "lines.py"
     plugin.write_text(faulty, encoding="utf-8")
-    result = certified(zygote, plugin, fault.rule, profile)
-    assert result.verdict is Verdict.FAIL, result.message
-    case = {
-        "schema": 1,
-        "rule": fault.rule,
-        "target": f"{plugin}:Lines",
-        "generation": "io/request" if fault.documented else "io/data",
-        "message": result.message,
-        "plugin": {"module": plugin.stem, "qualname": "Lines", "root": str(folder)},
-        "counterexample": result.counterexample,
-    }
-    write_case(case, folder)
-    return Case(plugin, result, folder / f"{fault.rule}.py", correct)
+    generation = "io/request" if fault.documented else "io/data"
+    specimen = _specimen(plugin, fault.rule, profile, generation)
+    return cases.failing(zygote, specimen, plugin, budget=Budget.QUICK, correct=correct)
 
 
-def certified(zygote: Zygote, plugin: Path, rule: str, profile: str = PROFILE) -> RuleResult:
-    """Judge one rule in the simulator."""
-    chosen = plugin.with_name("profile.toml")
-    chosen.write_text(profile, encoding="utf-8")
-    settings = Settings(
-        targets=(f"{plugin}:Lines",),
-        profile=str(chosen),
-        budget=Budget.QUICK,
-        report=plugin.parent / "report",
-    )
-    with Certification(settings, zygote=zygote) as certification:
-        certification.load()
-        checks = [check for check in certification.checks() if check.rule == rule]
-        certification.select(checks)
-        return certification.run(checks[0])
+def certified(zygote: Zygote, plugin: Path, rule: str) -> RuleResult:
+    """Judge one rule of a plugin that has ``parse_data`` in the simulator."""
+    specimen = _specimen(plugin, rule, PROFILE, "io/data")
+    return certify(zygote, specimen, plugin.parent, rules={rule}, budget=Budget.QUICK)[rule]
+
+
+def _specimen(plugin: Path, rule: str, profile: str, generation: str) -> Specimen:
+    section = tomllib.loads(profile)["io-processor"]
+    return Specimen(f"{plugin}:Lines", rule, section, generation=generation)

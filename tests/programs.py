@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from user import CACHE
+
 from conformance import target as targets
 from conformance.counterexample import FIELDS
+from conformance.engine.environment import host_environment
 from conformance.reporting import folder
 from conformance.worker import JobDied
 
@@ -65,6 +70,26 @@ def execute(zygote: Zygote, path: Path) -> tuple[int, str]:
     finally:
         job.close()
     return status, log.read_text(encoding="utf-8")
+
+
+def execute_apart(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Execute a program in an empty folder; its environment knows nothing of this harness."""
+    place = path.parent / "elsewhere"
+    place.mkdir(exist_ok=True)
+    prepared = host_environment(extra={"VLLM_CONFORMANCE_CACHE": CACHE})
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    environment = {key: os.environ[key] for key in kept if key in os.environ}
+    # Where vLLM keeps what it has learnt about model classes; learning it again takes long.
+    environment["VLLM_CACHE_ROOT"] = prepared["VLLM_CACHE_ROOT"]
+    return subprocess.run(
+        [sys.executable, *options, str(path)],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
 
 
 def imported(source: str) -> set[str]:

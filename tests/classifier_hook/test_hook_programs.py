@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import pytest
-from programs import ALLOWED, execute, has_one, imported, write
-from support import DEFECTIVE_HOOK, certify, gallery
+from cases import failing_copy
+from programs import ALLOWED, execute, execute_apart, has_one, imported
+from support import DEFECTIVE_HOOK, gallery
 
 from conformance.classifier_hook.catalogue import RULES
 from conformance.counterexample import hook_scripts, program
@@ -21,6 +16,9 @@ from conformance.rules import Evidence
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases import Case
     from support import Specimen
 
     from conformance.worker import Zygote
@@ -60,16 +58,12 @@ class {name}:
 """
 
 
-def _failing(zygote: Zygote, original: Specimen, folder: Path) -> tuple[Path, Path]:
-    """Certify a copy of a defective hook; return the hook, and the program of its failure."""
-    source, _, qualname = original.target.rpartition(":")
-    plugin = folder / Path(source).name
-    shutil.copy(source, plugin)
-    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}")
-    rule = str(specimen.rule)
-    result = certify(zygote, specimen, folder, rules={rule}, budget=Budget.QUICK)[rule]
-    assert has_one(result), result.message
-    return plugin, write(specimen, result, folder)
+def _failing(zygote: Zygote, specimen: Specimen, folder: Path) -> Case:
+    """Let a hook of the gallery fail, which comes with a program."""
+    correct = _mended(specimen)
+    case = failing_copy(zygote, specimen, folder, budget=Budget.QUICK, correct=correct)
+    assert has_one(case.result), case.message
+    return case
 
 
 def _mended(specimen: Specimen) -> str:
@@ -85,20 +79,20 @@ def test_a_program_shows_what_was_found(zygote: Zygote, specimen: Specimen, tmp_
 
     It imports nothing of this harness, and nothing of vLLM that the hook does not.
     """
-    plugin, path = _failing(zygote, specimen, tmp_path)
-    source = path.read_text(encoding="utf-8")
-    assert imported(source) <= {plugin.stem}
+    case = _failing(zygote, specimen, tmp_path)
+    source = case.program.read_text(encoding="utf-8")
+    assert imported(source) <= {case.plugin.stem}
     # What a message quotes is not broken.
     statements = source.split('"""', 2)[2].splitlines()
     assert max(len(line) for line in statements if "/" not in line) <= 100
 
-    status, said = execute(zygote, path)
+    status, said = execute(zygote, case.program)
     assert status == 1, said
     assert "FAILS: " in said
     assert "expected" in said
 
-    plugin.write_text(_mended(specimen), encoding="utf-8")
-    status, said = execute(zygote, path)
+    case.mend()
+    status, said = execute(zygote, case.program)
     assert status == 0, said
     assert said.splitlines()[-1].startswith("OK: ")
 
@@ -141,28 +135,13 @@ def test_every_program_is_python_of_100_columns(name: str) -> None:
 def test_a_program_needs_nothing_but_python(zygote: Zygote, tmp_path: Path) -> None:
     """``python program.py`` in an empty folder, in an environment that knows nothing of us."""
     specimen = next(s for s in SPECIMENS if s.name == "keeps_context_on_self")
-    plugin, path = _failing(zygote, specimen, tmp_path)
+    case = _failing(zygote, specimen, tmp_path)
 
-    broken = _executed(path, tmp_path)
-    plugin.write_text(_mended(specimen), encoding="utf-8")
-    fixed = _executed(path, tmp_path)
+    broken = execute_apart(case.program, "-I")
+    case.mend()
+    fixed = execute_apart(case.program, "-I")
 
     assert broken.returncode == 1, broken.stderr
     assert "FAILS: " in broken.stdout
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert fixed.stdout.splitlines()[-1].startswith("OK: ")
-
-
-def _executed(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    place = folder / "elsewhere"
-    place.mkdir(exist_ok=True)
-    kept = ("PATH", "HOME", "LD_LIBRARY_PATH")
-    return subprocess.run(
-        [sys.executable, "-I", str(source)],
-        cwd=place,
-        env={key: os.environ[key] for key in kept if key in os.environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )

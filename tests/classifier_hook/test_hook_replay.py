@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import pytest
-from programs import write
-from support import DEFECTIVE_HOOK, certify, gallery
+from cases import failing_copy
+from support import DEFECTIVE_HOOK, gallery
 
-from conformance.replay import Outcome, replay_case
-from conformance.verdict import Verdict
+from conformance.replay import Outcome
 
 if TYPE_CHECKING:
-    from support import Specimen
+    from pathlib import Path
 
     from conformance.worker import Zygote
 
@@ -37,44 +33,14 @@ MENDED = {
 pytestmark = pytest.mark.usefixtures("shared_zygote")
 
 
-@attrs.frozen
-class Case:
-    """A case file, and the hook that it is about, in a folder of their own."""
-
-    path: Path
-    plugin: Path
-
-    def replace(self, old: str, new: str) -> None:
-        """Write something else into the hook."""
-        source = self.plugin.read_text(encoding="utf-8")
-        assert old in source
-        self.plugin.write_text(source.replace(old, new), encoding="utf-8")
-
-    def replay(self) -> tuple[Outcome, str]:
-        """Play the case again."""
-        return replay_case(self.path, python_path=())
-
-
-def _case(zygote: Zygote, original: Specimen, folder: Path) -> tuple[Case, str]:
-    """Certify a copy of a defective hook; return the case of its failure, and what was said."""
-    source, _, qualname = original.target.rpartition(":")
-    plugin = folder / Path(source).name
-    shutil.copy(source, plugin)
-    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}")
-    rule = str(specimen.rule)
-    result = certify(zygote, specimen, folder, rules={rule})[rule]
-    assert result.verdict is Verdict.FAIL, result.message
-    return Case(write(specimen, result, folder).with_suffix(".json"), plugin), str(result.message)
-
-
 @pytest.mark.parametrize("name", MENDED)
 def test_a_case_is_played_again(zygote: Zygote, name: str, tmp_path: Path) -> None:
     """With the hook as it was it still fails, and with a correct one it is fixed."""
-    case, message = _case(zygote, SPECIMENS[name], tmp_path)
+    case = failing_copy(zygote, SPECIMENS[name], tmp_path)
     rule = SPECIMENS[name].rule
     assert json.loads(case.path.read_text(encoding="utf-8"))["generation"] == "hook/rfc"
 
-    assert case.replay() == (Outcome.STILL_FAILS, f"{rule}: {message}")
+    assert case.replay() == (Outcome.STILL_FAILS, f"{rule}: {case.message}")
 
     case.replace(*MENDED[name])
     outcome, sentence = case.replay()
@@ -93,7 +59,7 @@ def test_a_case_is_played_again(zygote: Zygote, name: str, tmp_path: Path) -> No
 )
 def test_another_fault_is_no_mending(zygote: Zygote, new: str, said: str, tmp_path: Path) -> None:
     """A hook that fails in another way by now is not fixed."""
-    case, _ = _case(zygote, SPECIMENS["fills_one_list"], tmp_path)
+    case = failing_copy(zygote, SPECIMENS["fills_one_list"], tmp_path)
     case.replace("        self.found = []\n", new)
 
     outcome, sentence = case.replay()

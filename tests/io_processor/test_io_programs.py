@@ -4,21 +4,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from lines_plugin import Fault, failing
-from programs import ALLOWED, execute, has_one, imported
+from programs import ALLOWED, execute, execute_apart, has_one, imported
 from support import ROOT
-from user import CACHE
 
 from conformance.counterexample import io_host, io_scripts, program
-from conformance.engine.environment import host_environment
 from conformance.generations import named
-from conformance.replay import Outcome, replay_case
+from conformance.replay import Outcome
 
 if TYPE_CHECKING:
     from conformance.worker import Zygote
@@ -247,7 +243,7 @@ def test_what_a_program_does_not_show_has_none(zygote: Zygote, tmp_path: Path) -
 
     assert not has_one(case.result)
     assert not case.program.exists()
-    assert replay_case(case.path, python_path=())[0] is Outcome.STILL_FAILS
+    assert case.replay()[0] is Outcome.STILL_FAILS
 
 
 @pytest.mark.parametrize("generation", ["io/data", "io/request"])
@@ -312,31 +308,11 @@ def test_a_program_needs_nothing_but_python(zygote: Zygote, name: str, tmp_path:
     """``python program.py`` in an empty folder: it fails, and with a correct plugin it does not."""
     case = failing(zygote, FAULTS[name], tmp_path)
 
-    broken = _executed(case.program, tmp_path)
+    broken = execute_apart(case.program)
     case.mend()
-    fixed = _executed(case.program, tmp_path)
+    fixed = execute_apart(case.program)
 
     assert broken.returncode == 1, broken.stderr
     assert "FAILS: " in broken.stdout
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert fixed.stdout.splitlines()[-1].startswith("OK: ")
-
-
-def _executed(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program with an environment that knows nothing of this harness."""
-    place = folder / "elsewhere"
-    place.mkdir(exist_ok=True)
-    prepared = host_environment(extra={"VLLM_CONFORMANCE_CACHE": CACHE})
-    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
-    environment = {key: os.environ[key] for key in kept if key in os.environ}
-    # Where vLLM keeps what it has learnt about model classes; learning it again takes long.
-    environment["VLLM_CACHE_ROOT"] = prepared["VLLM_CACHE_ROOT"]
-    return subprocess.run(
-        [sys.executable, str(source)],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )

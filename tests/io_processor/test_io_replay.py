@@ -7,10 +7,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lines_plugin import PROFILE, Case, Fault, certified, failing
+from lines_plugin import PROFILE, Fault, certified, failing
 
 from conformance.counterexample.source import decoded, encoded
-from conformance.replay import Outcome, replay_case
+from conformance.replay import Outcome
 from conformance.settings import UsageError
 from conformance.verdict import Verdict
 
@@ -37,10 +37,6 @@ KINDS = {"traffic": COUNTS, "check": KEY_ERROR}
 pytestmark = pytest.mark.usefixtures("shared_zygote")
 
 
-def _again(case: Case) -> tuple[Outcome, str]:
-    return replay_case(case.path, python_path=())
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_case_is_played_again(zygote: Zygote, kind: str, tmp_path: Path) -> None:
     """With the plugin as it was it still fails, and with a correct one it is fixed."""
@@ -50,12 +46,12 @@ def test_a_case_is_played_again(zygote: Zygote, kind: str, tmp_path: Path) -> No
     assert found is not None
     assert found["kind"] == kind
     assert found["model"] == "tiny-embedding"
-    outcome, sentence = _again(case)
+    outcome, sentence = case.replay()
     assert outcome is Outcome.STILL_FAILS, sentence
     assert sentence == f"{case.result.rule}: {case.result.message}"
 
     case.mend()
-    outcome, sentence = _again(case)
+    outcome, sentence = case.replay()
     assert outcome is Outcome.FIXED
     assert sentence.endswith({"traffic": "holds in this history now"}.get(kind, "its check now"))
 
@@ -64,9 +60,9 @@ def test_awaited_hooks_are_awaited_again(zygote: Zygote, tmp_path: Path) -> None
     """A history that only they show still fails, and is fixed without them."""
     case = failing(zygote, UNSORTED, tmp_path)
 
-    assert _again(case)[0] is Outcome.STILL_FAILS
+    assert case.replay()[0] is Outcome.STILL_FAILS
     case.mend()
-    assert _again(case)[0] is Outcome.FIXED
+    assert case.replay()[0] is Outcome.FIXED
 
 
 def test_a_history_is_played_and_not_its_whole_check(zygote: Zygote, tmp_path: Path) -> None:
@@ -74,7 +70,7 @@ def test_a_history_is_played_and_not_its_whole_check(zygote: Zygote, tmp_path: P
     case = failing(zygote, COUNTS, tmp_path)
     case.replace('{"count": self.names["count"]', '{"count": self.names["count"] > 5')
 
-    assert _again(case)[0] is Outcome.FIXED
+    assert case.replay()[0] is Outcome.FIXED
     assert certified(zygote, case.plugin, "IO-26").verdict is Verdict.FAIL
 
 
@@ -90,10 +86,10 @@ def test_a_case_has_its_model(zygote: Zygote, kind: str, tmp_path: Path) -> None
     profile = PROFILE + 'model = "tiny-classification"\n'
     case = failing(zygote, Fault(fault.rule, (*fault.changes, *asks)), tmp_path, profile=profile)
 
-    outcome, sentence = _again(case)
+    outcome, sentence = case.replay()
     assert outcome is Outcome.STILL_FAILS, sentence
-    (case.plugin).write_text(Fault(fault.rule, asks).applied()[1], encoding="utf-8")
-    assert _again(case)[0] is Outcome.FIXED
+    case.plugin.write_text(Fault(fault.rule, asks).applied()[1], encoding="utf-8")
+    assert case.replay()[0] is Outcome.FIXED
 
 
 #: What else may be wrong with a plugin by now, and what is said of it.
@@ -114,7 +110,7 @@ def test_another_fault_is_no_mending(zygote: Zygote, name: str, tmp_path: Path) 
     old, new, said = OTHERWISE[name]
     case.replace(old, new)
 
-    outcome, sentence = _again(case)
+    outcome, sentence = case.replay()
     assert outcome is Outcome.CHANGED, sentence
     assert said in sentence
 
@@ -152,7 +148,7 @@ def test_a_spoilt_case_is_said_to_be_one(zygote: Zygote, tmp_path: Path) -> None
         spoil(document["counterexample"])
         case.path.write_text(json.dumps(document), encoding="utf-8")
         with pytest.raises(UsageError) as caught:
-            _again(case)
+            case.replay()
         assert said.lower() in str(caught.value).lower()
         assert str(case.path) in str(caught.value)
         assert "\n" not in str(caught.value)

@@ -4,25 +4,20 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
-from programs import write
-from support import DEFECTIVE_PROCESSOR, certify, gallery
+from cases import failing_copy
+from support import DEFECTIVE_PROCESSOR, gallery
 
 from conformance.generations import find_rule
-from conformance.replay import Outcome, replay_case
+from conformance.replay import Outcome
 from conformance.reporting.failure import render
 from conformance.settings import UsageError
-from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from support import Specimen
+    from pathlib import Path
 
     from conformance.worker import Zygote
 
@@ -51,45 +46,15 @@ MENDED = {
 pytestmark = pytest.mark.usefixtures("shared_zygote")
 
 
-@attrs.frozen
-class Case:
-    """A case file, and the plugin that it is about, in a folder of their own."""
-
-    path: Path
-    plugin: Path
-
-    def replace(self, old: str, new: str) -> None:
-        """Write something else into the plugin."""
-        source = self.plugin.read_text(encoding="utf-8")
-        assert old in source
-        self.plugin.write_text(source.replace(old, new), encoding="utf-8")
-
-    def replay(self) -> tuple[Outcome, str]:
-        """Judge the case again."""
-        return replay_case(self.path, python_path=())
-
-
-def _case(zygote: Zygote, original: Specimen, folder: Path) -> tuple[Case, str]:
-    """Certify a copy of a defective plugin; return the case of its failure, and what was said."""
-    source, _, qualname = original.target.rpartition(":")
-    plugin = folder / Path(source).name
-    shutil.copy(source, plugin)
-    specimen = attrs.evolve(original, target=f"{plugin}:{qualname}")
-    rule = str(specimen.rule)
-    result = certify(zygote, specimen, folder, rules={rule})[rule]
-    assert result.verdict is Verdict.FAIL, result.message
-    return Case(write(specimen, result, folder).with_suffix(".json"), plugin), str(result.message)
-
-
 @pytest.mark.parametrize("name", MENDED)
 def test_a_case_is_judged_again(zygote: Zygote, name: str, tmp_path: Path) -> None:
     """With the plugin as it was it still fails, and with a correct one it is fixed."""
-    case, message = _case(zygote, SPECIMENS[name], tmp_path)
+    case = failing_copy(zygote, SPECIMENS[name], tmp_path)
     rule = SPECIMENS[name].rule
     document = json.loads(case.path.read_text(encoding="utf-8"))
     assert document["generation"] == "mm/processor"
 
-    assert case.replay() == (Outcome.STILL_FAILS, f"{rule}: {message}")
+    assert case.replay() == (Outcome.STILL_FAILS, f"{rule}: {case.message}")
 
     case.replace(*MENDED[name])
     outcome, sentence = case.replay()
@@ -110,7 +75,7 @@ def test_a_case_is_judged_again(zygote: Zygote, name: str, tmp_path: Path) -> No
 )
 def test_another_fault_is_no_mending(zygote: Zygote, new: str, said: str, tmp_path: Path) -> None:
     """A plugin that fails in another way by now is not fixed."""
-    case, _ = _case(zygote, SPECIMENS["sorts_by_size"], tmp_path)
+    case = failing_copy(zygote, SPECIMENS["sorts_by_size"], tmp_path)
     old = "        return sorted(super().image_rows(image_rows, image_sizes), key=len)\n"
     case.replace(old, new)
 
@@ -121,12 +86,12 @@ def test_another_fault_is_no_mending(zygote: Zygote, new: str, said: str, tmp_pa
 
 def test_a_failure_is_told_with_its_items(zygote: Zygote, tmp_path: Path) -> None:
     """The text has a line for each item: where it is, its placeholders and its rows."""
-    case, message = _case(zygote, SPECIMENS["splits_rows_evenly"], tmp_path)
+    case = failing_copy(zygote, SPECIMENS["splits_rows_evenly"], tmp_path)
     document = json.loads(case.path.read_text(encoding="utf-8"))
     _, rule = find_rule("MM-21")
     text = render(
         rule,
-        message=message,
+        message=case.message,
         evidence=["simulator"],
         counterexample=document["counterexample"],
         case=str(case.path),
@@ -158,7 +123,7 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 def test_a_spoilt_case_is_said_to_be_one(zygote: Zygote, tmp_path: Path) -> None:
     """One sentence that names the file and what is wrong in it, and no traceback."""
-    case, _ = _case(zygote, SPECIMENS["sorts_by_size"], tmp_path)
+    case = failing_copy(zygote, SPECIMENS["sorts_by_size"], tmp_path)
     whole = case.path.read_text(encoding="utf-8")
 
     for spoil, said in SPOILT.values():
