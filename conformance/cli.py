@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 
 from conformance import __version__
+from conformance.bench_command import bench
 from conformance.certificate_commands import badge, report, verify
 from conformance.generations import all_generations, find_rule, named
 from conformance.host_command import host
@@ -377,7 +378,7 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-for command in (badge, report, verify, host, init):
+for command in (badge, bench, report, verify, host, init):
     main.add_command(command)
 
 

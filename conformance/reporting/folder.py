@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from conformance.counterexample import FIELDS, program
-from conformance.reporting import attestation, badge, certificate, junit, page, summary
+from conformance.reporting import attestation, badge, certificate, junit, page, performance, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +23,7 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
 
     Cases of earlier runs are removed: what lies in the folder belongs to one certificate.
     """
+    document = performance.noted(document, folder)
     path = certificate.write(without_calls(document), folder)
     cases = folder / "cases"
     for old in [*cases.glob("*.json"), *cases.glob("*.py")]:
@@ -49,11 +50,23 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
 
 def draw(document: Mapping[str, Any], folder: Path) -> None:
     """Write what is drawn from a certificate, beside it: the certificate itself lies there."""
+    figures = performance.read(folder, document["plugin"]["digest"])
     badge.write(document, folder)
     _state(document, folder)
     certificate.write_whole(folder / junit.FILE_NAME, junit.render(document))
     certificate.write_whole(folder / "summary.md", summary.markdown(document))
-    certificate.write_whole(folder / page.FILE_NAME, page.render(document, _programs(folder)))
+    certificate.write_whole(
+        folder / page.FILE_NAME, page.render(document, _programs(folder), figures)
+    )
+
+
+def draw_again(folder: Path) -> None:
+    """Take new figures into the certificate in a folder, if there is one, and draw it again."""
+    path = folder / certificate.FILE_NAME
+    if path.exists():
+        document = performance.noted(certificate.read(path), folder)
+        certificate.write(document, folder)
+        draw(document, folder)
 
 
 def draw_overview(certificates: Mapping[Path, Mapping[str, Any]], directory: Path) -> Path:

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from conformance import baseline
 from conformance.generations import named
-from conformance.reporting import badge, steps
+from conformance.reporting import badge, plots, steps
 from conformance.rules import Level
 from conformance.verdict import Verdict
 
@@ -94,12 +94,17 @@ class Entry:
         return self.verdict == Verdict.FAIL.value and self.level == Level.SHOULD.value
 
 
-def render(certificate: Mapping[str, Any], programs: Mapping[str, str]) -> str:
+def render(
+    certificate: Mapping[str, Any],
+    programs: Mapping[str, str],
+    performance: Mapping[str, Any] | None = None,
+) -> str:
     """Return the page of a certificate.
 
     Args:
         certificate: a document that its schema accepts.
         programs: by rule, the source of the program that shows its failure.
+        performance: what the plugin costs, if that was measured.
 
     """
     plugin = certificate["plugin"]
@@ -122,6 +127,8 @@ def render(certificate: Mapping[str, Any], programs: Mapping[str, str]) -> str:
         groups=groups,
         not_asked=_not_asked(certificate, generation),
         known=[baseline.sentence(mark) for mark in certificate.get("baseline", ())],
+        performance=performance,
+        plots=plots.figures(performance) if performance else [],
         facts=_facts(certificate),
         command=command(certificate),
         profile=json.dumps(certificate["profile"], indent=2, ensure_ascii=False)

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-conformance bench``: what a plugin costs, per step and in throughput.
+
+Imports neither vLLM nor torch.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.benchmark.session import MEASURES, STEPS, Benchmark
+from conformance.rules import nearest
+from conformance.settings import DEFAULT_SEED, Budget, Device, Settings, UsageError
+from conformance.verdict import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from conformance.target import Plugin
+    from conformance.worker import Zygote
+
+
+@click.command(
+    epilog="Exit status: 0 measured, 2 something could not be measured, 3 the harness itself "
+    "failed, 4 usage. Figures never decide about conformance."
+)
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option(
+    "--against",
+    metavar="TARGET",
+    help="A plugin of the same interface to compare the steps with, for example your last release.",
+)
+@click.option(
+    "--measure",
+    default=STEPS,
+    show_default=True,
+    metavar="LIST",
+    help=f"Any of {','.join(MEASURES)} (comma separated), or all: single steps, and throughput "
+    "of offline engines and of servers with the plugin and without.",
+)
+@click.option(
+    "--plugin-profile",
+    metavar="FILE_OR_OBJECT",
+    help="How to switch the plugin on and off, as for certify.",
+)
+@click.option(
+    "--budget",
+    type=click.Choice([budget.value for budget in Budget]),
+    default=Budget.STANDARD.value,
+    show_default=True,
+    help="How many batches are measured, and for how long.",
+)
+@click.option(
+    "--device",
+    type=click.Choice([device.value for device in Device]),
+    default=Device.AUTO.value,
+    show_default=True,
+    help="Where steps, engines and servers run.",
+)
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of a model for engines and servers.  [default: a tiny one with random weights]",
+)
+@click.option(
+    "--cuda-graphs", is_flag=True, help="Let engines and servers compile and capture graphs."
+)
+@click.option(
+    "--conformance-report",
+    "report",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports/local"),
+    show_default=True,
+    help="Where figures go: the folder that the plugin's certificate is in.",
+)
+@click.option(
+    "--conformance-seed",
+    "seed",
+    type=int,
+    default=DEFAULT_SEED,
+    show_default=True,
+    help="Seed of every random choice.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="The figures as JSON; everything else goes to stderr."
+)
+def bench(
+    *,
+    targets: tuple[str, ...],
+    against: str | None,
+    measure: str,
+    plugin_profile: str | None,
+    budget: str,
+    device: str,
+    model: Path | None,
+    cuda_graphs: bool,
+    report: Path,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Measure what logits processors cost.
+
+    Everything is measured in turns with something else: a step with that of a processor that does
+    nothing, an engine with the plugin with one without. The same thing against itself tells what
+    the machine's noise is, and less than that is never called a difference.
+
+    Writes performance.json, and benchmark.json for pytest-benchmark compare, beside the
+    certificate, and draws the certificate's page again where it is of the same source.
+    """
+    measures = parse_measures(measure)
+    settings = Settings(
+        targets=targets,
+        profile=plugin_profile,
+        budget=Budget(budget),
+        device=Device(device),
+        report=report,
+        seed=seed,
+        python_path=tuple(sys.path),
+    )
+    console = Console(highlight=False, stderr=as_json)
+    documents = _measure(settings, console, measures, against, model=model, eager=not cuda_graphs)
+    if as_json:
+        click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
+    failed = any(document["failures"] for document in documents)
+    return int(ExitStatus.INCOMPLETE) if failed else 0
+
+
+def parse_measures(text: str) -> tuple[str, ...]:
+    """Parse ``--measure``.
+
+    Raises:
+        UsageError: a word is nothing that can be measured.
+
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if "all" in words:
+        return MEASURES
+    for word in words:
+        if word not in MEASURES:
+            raise UsageError(
+                f"--measure {word!r} is unknown: it takes any of {', '.join(MEASURES)}, or all."
+                + nearest(word, [*MEASURES, "all"])
+            )
+    if not words:
+        raise UsageError(f"--measure is empty: give any of {', '.join(MEASURES)}, or all.")
+    return tuple(name for name in MEASURES if name in words)
+
+
+def _measure(
+    settings: Settings,
+    console: Console,
+    measures: tuple[str, ...],
+    against: str | None,
+    *,
+    model: Path | None,
+    eager: bool,
+) -> list[dict[str, Any]]:
+    from conformance.reporting import folder, performance
+    from conformance.runner import HarnessError, start_zygote
+    from conformance.session import report_folder
+
+    documents = []
+    zygote = start_zygote()
+    try:
+        with console.status("importing vLLM") as display:
+            plugins = _load(settings, settings.targets, zygote)
+            other = _load(settings, (against,), zygote)[0] if against else None
+            for plugin in plugins:
+                started = time.monotonic()
+                _comparable(plugin, other)
+                measured = Benchmark(
+                    zygote,
+                    settings,
+                    plugin,
+                    other,
+                    model=str(model) if model else None,
+                    eager=eager,
+                    notify=_speaker(display.update, plugin.target),
+                ).run(measures)
+                document = performance.build(
+                    measured,
+                    settings=settings,
+                    finished=datetime.now(UTC).isoformat(timespec="seconds"),
+                    seconds=time.monotonic() - started,
+                    command=shlex.join(["vllm-conformance", *sys.argv[1:]]),
+                )
+                place = report_folder(settings, plugin)
+                performance.write(document, measured, place)
+                folder.draw_again(place)
+                documents.append(document)
+                _show(console, document)
+    except HarnessError as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        zygote.close()
+    return documents
+
+
+def _speaker(update: Callable[[str], None], name: str) -> Callable[[str], None]:
+    return lambda text: update(f"{name}: {text}")
+
+
+def _load(settings: Settings, texts: tuple[str, ...], zygote: Zygote) -> tuple[Plugin, ...]:
+    from conformance.runner import Certification
+
+    with Certification(attrs.evolve(settings, targets=texts), zygote=zygote) as run:
+        return run.load()
+
+
+def _comparable(plugin: Plugin, other: Plugin | None) -> None:
+    if other is not None and other.generation != plugin.generation:
+        raise UsageError(
+            f"--against {other.target!r} is of {other.generation}, and {plugin.target} of "
+            f"{plugin.generation}: name a plugin of the same interface."
+        )
+
+
+def _show(console: Console, document: Mapping[str, Any]) -> None:
+    from conformance.reporting import performance
+
+    console.print(Text(document["plugin"]["target"], style="bold"))
+    if document["steps"]:
+        console.print(_steps(document))
+    if document["throughput"]:
+        console.print(_throughput(document))
+    for sentence in performance.sentences(document):
+        console.print(f"- {sentence}", markup=False, soft_wrap=True)
+    for sentence in document["failures"]:
+        console.print(f"- not measured: {sentence}", style="yellow", markup=False, soft_wrap=True)
+    where = performance.machine(document)
+    console.print(f"measured on {where}", style="dim", markup=False, soft_wrap=True)
+    console.print()
+
+
+def _steps(document: Mapping[str, Any]) -> Table:
+    against = ["against"] if document["against"] else []
+    table = _table("requests", "vocabulary", "opted in", "adds (us)", "noise", *against)
+    for cost in document["steps"]:
+        cells = [
+            str(cost["requests"]),
+            str(cost["vocabulary"]),
+            f"{cost['share']:.0%}" + (", churning" if cost["churning"] else ""),
+            _plus_minus(cost["added_seconds"], 1e6, ".1f"),
+            f"{cost['floor']:.1%}",
+        ]
+        if against:
+            found = _plus_minus(cost["against"], 100, "+.1f") + " %"
+            cells.append(found if cost["against_differs"] else "not measurable")
+        table.add_row(*cells)
+    return table
+
+
+def _throughput(document: Mapping[str, Any]) -> Table:
+    table = _table("where", "at once", "figure", "without (ms)", "adds", "noise")
+    for found in document["throughput"]:
+        added = _plus_minus(found["overhead"], 100, "+.1f") + " %"
+        table.add_row(
+            found["where"],
+            str(found["crowd"]),
+            found["figure"],
+            f"{1e3 * found['without_seconds']:.2f}",
+            added if found["measurable"] else "not measurable",
+            f"{found['floor']:.0%}",
+        )
+    return table
+
+
+def _plus_minus(bounds: Sequence[float], scale: float, form: str) -> str:
+    """Return a median and how far its interval goes on the longer side."""
+    low, middle, high = (scale * value for value in bounds)
+    return f"{middle:{form}} ± {max(high - middle, middle - low):{form.removeprefix('+')}}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        words = name in ("where", "figure")
+        table.add_column(name, justify="left" if words else "right", no_wrap=True)
+    return table

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured, and what of it is more than noise.
+
+Knows neither vLLM nor torch: workers make these figures, and the caller reads them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.benchmark.intervals import Interval, ratio
+from conformance.settings import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from conformance.benchmark.loads import Load
+
+
+@attrs.frozen
+class Failed:
+    """What could not be measured, and why: one sentence.  A text would be taken for progress."""
+
+    why: str
+
+
+@attrs.frozen
+class Opened:
+    """What is known of a plugin before its steps are measured."""
+
+    on: tuple[Mapping[str, Any], ...]  #: ``SamplingParams`` keywords of requests that opt in
+    off: tuple[Mapping[str, Any], ...]
+    environment: Mapping[str, Any]  #: versions, and the machine
+
+    @property
+    def device(self) -> str:
+        """Where the steps run: ``cpu`` or ``cuda``."""
+        return str(self.environment["device"])
+
+
+@attrs.frozen
+class Cost:
+    """What one step takes, in seconds of the thread (on a GPU, of the wall)."""
+
+    load: Load
+    rounds: int
+    step: Interval  #: of the plugin, with the two calls that any processor gets
+    added: Interval  #: beyond a processor that does nothing
+    same: Interval  #: one instance of the plugin against another, as a part of its step
+    against: Interval | None  #: the plugin against the other one, as a part of the other's step
+    samples: tuple[float, ...]  #: steps of the plugin, in the order of the rounds
+
+    @property
+    def floor(self) -> float:
+        """The smallest difference, as a part of a step, that this run could have seen."""
+        return self.same.reach
+
+
+@attrs.frozen
+class Round:
+    """What one round took."""
+
+    tokens: int  #: that were generated
+    requests: int
+    seconds: float
+    processor_seconds: float | None = None  #: of the engine's process, where that is ours
+    first_token: float | None = None  #: seconds until then, the median over the requests
+    per_token: float | None = None  #: seconds for each token after the first, the mean
+    latency: float | None = None  #: seconds of a request, the median
+    latency_p99: float | None = None
+
+
+#: Requests at once.
+CROWDS = {Budget.QUICK: (8,), Budget.STANDARD: (1, 8, 32), Budget.DEEP: (1, 4, 16, 32, 64)}
+
+#: Turns for each of them.
+TURNS = {Budget.QUICK: 10, Budget.STANDARD: 20, Budget.DEEP: 60}
+
+#: What a round tells, by name, and what it is in.
+FIGURES: dict[str, Callable[[Round], float | None]] = {
+    "seconds per token": lambda found: found.seconds / found.tokens if found.tokens else None,
+    "processor seconds per token": lambda found: (
+        found.processor_seconds / found.tokens if found.processor_seconds and found.tokens else None
+    ),
+    "seconds per request": lambda found: found.seconds / found.requests,
+    "time to first token": lambda found: found.first_token,
+    "time per output token": lambda found: found.per_token,
+    "latency": lambda found: found.latency,
+    "latency, 99th percentile": lambda found: found.latency_p99,
+}
+
+
+@attrs.frozen
+class Overhead:
+    """One figure, with the plugin against without; more is worse, 0.05 is 5 % more."""
+
+    where: str  #: ``offline`` or ``server``
+    crowd: int  #: requests at once
+    figure: str  #: out of :data:`FIGURES`
+    without: float  #: median, in seconds
+    interval: Interval  #: what the plugin adds, as a part of ``without``
+    same: Interval  #: what the engine without it differs from itself by
+    samples: tuple[float, ...]  #: with the plugin, in the order of the rounds
+
+    @property
+    def floor(self) -> float:
+        """The smallest difference that this run could have seen."""
+        return max(self.same.reach, (self.interval.high - self.interval.low) / 2)
+
+    @property
+    def measurable(self) -> bool:
+        """Whether the difference is more than the run's noise."""
+        return self.interval.beyond(self.same.reach)
+
+
+def compare(
+    where: str,
+    crowd: int,
+    turns: Sequence[tuple[Round, Round, Round]],
+    *,
+    figures: Sequence[str],
+    seed: int,
+) -> list[Overhead]:
+    """Return the figures that every round has.
+
+    Args:
+        where: ``offline`` or ``server``.
+        crowd: requests at once.
+        turns: rounds without the plugin, with it, and without again.
+        figures: names out of :data:`FIGURES`.
+        seed: of the intervals.
+
+    """
+    found = []
+    for name in figures:
+        values = [[FIGURES[name](each) for each in rounds] for rounds in turns]
+        if any(not value for three in values for value in three):
+            continue
+        before, during, after = (
+            [float(three[place] or 0) for three in values] for place in range(3)
+        )
+        without = [(one * other) ** 0.5 for one, other in zip(before, after, strict=True)]
+        found.append(
+            Overhead(
+                where,
+                crowd,
+                name,
+                sorted(without)[len(without) // 2],
+                ratio(during, without, seed=seed),
+                ratio(before, after, seed=seed),
+                tuple(during),
+            )
+        )
+    return found

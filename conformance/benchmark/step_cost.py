@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in a worker: what the steps of one plugin take, in turns with others.
+
+In every round each contestant makes one step on the same logits: the plugin, a second instance of
+it, a processor that does nothing, and another plugin to compare it with.
+The second instance shows what this machine makes of two things that are the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+import attrs
+import torch
+
+from conformance import profile as profiles
+from conformance import target as targets
+from conformance.benchmark.figures import Cost, Failed, Opened
+from conformance.benchmark.intervals import LEAST_PAIRS, difference, ratio
+from conformance.benchmark.served import HISTORY, LONGEST, PROMPT, STEPS, identity, parameters
+from conformance.benchmark.surroundings import environment
+from conformance.engine.environment import chosen_device
+from conformance.settings import UsageError
+from conformance.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+
+    from conformance.benchmark.loads import Load
+    from conformance.benchmark.served import Keywords, Served
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+#: Rounds of one load: no more than a request has room for.
+MOST_ROUNDS = LONGEST - HISTORY - len(PROMPT) - 10
+
+#: The first rounds take in the batch and fill caches.
+WARM_UP = 4
+
+
+#: Where it is found out what switches a plugin on, by generation.
+_PARAMETERS = {
+    "logits/batch": "conformance.logits_batch.parameters",
+    "logits/slot": "conformance.logits_slot.parameters",
+}
+
+
+@attrs.frozen
+class Contestant:
+    """A plugin class, and the requests that switch it on and off."""
+
+    plugin: type
+    generation: str
+    on: tuple[Keywords, ...] = ()
+    off: tuple[Keywords, ...] = ({},)
+
+    def start(self, load: Load, model: str, device: str) -> Served:
+        """Make an instance with a full batch."""
+        params = parameters(load, self.on, self.off)
+        return STEPS[self.generation](self.plugin, load, params, model, device)
+
+
+def measure(
+    plugin: Contestant,
+    other: Contestant | None,
+    load: Load,
+    *,
+    model: str,
+    device: str = "cpu",
+    seconds: float = 2.0,
+    seed: int = 0,
+    rounds: int | None = None,
+) -> Cost:
+    """Measure one load.
+
+    Args:
+        plugin: what is measured.
+        other: what it is compared with, if anything.
+        load: the batch.
+        model: folder of the model whose configuration the constructors get.
+        device: ``cpu`` or ``cuda``.
+        seconds: how long rounds go on, unless they are counted.
+        seed: of the order in the rounds, of the logits and of the intervals.
+        rounds: exactly so many.
+
+    Raises:
+        Exception: whatever a plugin raises.
+
+    """
+    idle = Contestant(identity(plugin.generation), plugin.generation)
+    contestants = [plugin, plugin, idle, *([other] if other else [])]
+    served = [each.start(load, model, device) for each in contestants]
+    generator = torch.Generator().manual_seed(seed)
+    master = torch.randn((load.requests, load.vocabulary), generator=generator).to(device)
+    scratch = torch.empty_like(master)
+    taken = _rounds(served, master, scratch, seconds=seconds, seed=seed, rounds=rounds)
+    mine, again, nothing, *others = taken
+    return Cost(
+        load=load,
+        rounds=len(mine),
+        step=difference(mine, [0.0] * len(mine), seed=seed),
+        added=difference(mine, nothing, seed=seed),
+        same=ratio(mine, again, seed=seed),
+        against=ratio(mine, others[0], seed=seed) if others else None,
+        samples=tuple(mine),
+    )
+
+
+def _rounds(
+    served: Sequence[Served],
+    master: torch.Tensor,
+    scratch: torch.Tensor,
+    *,
+    seconds: float,
+    seed: int,
+    rounds: int | None,
+) -> list[list[float]]:
+    """Return what the steps of each contestant took, round by round."""
+    clock = _clock(master.device)
+    order = list(range(len(served)))
+    choose = random.Random(seed)
+    taken: list[list[float]] = [[] for _ in served]
+    least = LEAST_PAIRS if rounds is None else rounds
+    most = MOST_ROUNDS if rounds is None else rounds
+    deadline = time.monotonic() + seconds
+    with torch.inference_mode():
+        for number in range(-WARM_UP, most):
+            if number >= least and time.monotonic() > deadline:
+                break
+            choose.shuffle(order)
+            for which in order:
+                scratch.copy_(master)  # steps may write to the logits
+                served[which].prepare()
+                started = clock()
+                served[which].step(scratch)
+                passed = clock() - started
+                if number >= 0:
+                    taken[which].append(passed)
+    return taken
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    """Return a clock in seconds that other processes disturb as little as they can."""
+    if device.type == "cpu":
+        return time.thread_time
+
+    def wall() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return wall
+
+
+def serve(
+    connection: Connection,
+    *,
+    plugin: Plugin,
+    other: Plugin | None,
+    settings: Settings,
+    model: str,
+) -> None:
+    """Answer ``"open"`` with what switches the plugin on, and each load with its :class:`Cost`.
+
+    A load comes as ``(load, seconds)``; where something raised, the answer is :class:`Failed`.
+    """
+    torch.set_num_threads(1)  # a second thread waits for whatever else the machine does
+    try:
+        connection.recv()
+        device = chosen_device(settings.device)
+        try:
+            mine = contestant(plugin, settings, model)
+            others = contestant(other, settings, model, own_profile=True) if other else None
+        except UsageError as error:
+            connection.send(error)
+            return
+        connection.send(Opened(mine.on, mine.off, environment(device)))
+        while True:
+            load, seconds = connection.recv()
+            try:
+                found: Cost | Failed = measure(
+                    mine,
+                    others,
+                    load,
+                    model=model,
+                    device=device,
+                    seconds=seconds,
+                    seed=settings.seed,
+                )
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+                traceback.print_exc()
+                found = Failed(f"{type(error).__name__}: {error}")
+            connection.send(found)
+    except EOFError:
+        pass
+
+
+def contestant(
+    plugin: Plugin, settings: Settings, model: str, *, own_profile: bool = False
+) -> Contestant:
+    """Return a plugin with the requests that switch it on, as a certification finds them.
+
+    Raises:
+        UsageError: nothing switches it on, or its profile is broken.
+
+    """
+    target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
+    cls = targets.load_class(target)
+    if settings.profile is None or own_profile:
+        profile = profiles.find(plugin.path)
+    else:
+        profile = profiles.load(settings.profile, settings.directory)
+    module = importlib.import_module(_PARAMETERS[plugin.generation])
+    found = module.find(
+        cls,
+        profile.section(plugin.interface) if profile else {},
+        origin=profile.origin if profile else None,
+        model=model,
+        seed=settings.seed,
+    )
+    if not found.on:
+        raise UsageError(
+            f"{plugin.target}: nothing was found that switches it on; write a profile "
+            "(vllm-conformance init TARGET makes one to start from)."
+        )
+    return Contestant(cls, plugin.generation, found.on, found.off)
