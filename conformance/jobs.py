@@ -22,6 +22,7 @@ import attrs
 
 from conformance import profile as profiles
 from conformance import target as targets
+from conformance.engine.environment import eager
 from conformance.generations import all_generations, named
 from conformance.rules import nearest
 from conformance.settings import UsageError
@@ -273,6 +274,7 @@ def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any ge
         told = opened.context() if hasattr(opened, "context") else {}
     except Exception:  # noqa: BLE001 - a server that is not there has no name; its rules say so
         traceback.print_exc()
+    on_gpu = told.get("device") == "cuda"
     return {
         "vllm": vllm.__version__,
         # Its own type would make the reader import torch.
@@ -281,6 +283,7 @@ def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any ge
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,
         **_plain(told),
+        **({"host_cuda_graphs": "off" if eager("cuda") else "on"} if on_gpu else {}),
     }
 
 

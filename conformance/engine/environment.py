@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from conformance.settings import Device
 
 _CACHE_VARIABLE = "VLLM_CONFORMANCE_CACHE"
+_GRAPHS_VARIABLE = "VLLM_CONFORMANCE_CUDA_GRAPHS"
 
 
 def cache_directory() -> Path:
@@ -32,6 +33,15 @@ def cache_directory() -> Path:
     # The XDG specification has relative values ignored.
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (root if root.is_absolute() else Path.home() / ".cache") / "vllm-conformance"
+
+
+def eager(device: str) -> bool:
+    """Return whether engines and servers leave CUDA graphs and compilation out.
+
+    They do, unless ``$VLLM_CONFORMANCE_CUDA_GRAPHS`` is 1 and there is a GPU: on a tiny model
+    capturing takes longer than everything else.
+    """
+    return device == "cpu" or os.environ.get(_GRAPHS_VARIABLE) != "1"
 
 
 def vllm_version() -> str | None:

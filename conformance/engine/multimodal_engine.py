@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.engine import model_runner
+from conformance.engine.environment import eager
 from conformance.engine.offline import MARGIN
 from conformance.interruption import limited
 
@@ -115,7 +116,7 @@ class MultiModalEngine:
         memory = {"gpu_memory_utilization": 0.1} if device == "cuda" else {}
         llm = LLM(
             model=str(model),
-            enforce_eager=True,
+            enforce_eager=eager(device),
             max_model_len=max_model_len,
             max_num_seqs=MAX_SEQUENCES,
             max_num_batched_tokens=STEP_TOKENS,

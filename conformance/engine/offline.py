@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.engine import model_runner
+from conformance.engine.environment import eager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,7 @@ def engine_arguments(
     return {
         "model": model,
         "logits_processors": list(logits_processors) or None,
-        "enforce_eager": True,
+        "enforce_eager": eager(device),
         "max_model_len": MAX_MODEL_LEN,
         "max_num_seqs": MAX_SEQUENCES,
         "max_num_batched_tokens": STEP_TOKENS,

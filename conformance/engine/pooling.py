@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.engine.environment import eager
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -48,7 +50,7 @@ class PoolingEngine:
             model=str(model),
             runner="pooling",
             io_processor_plugin=plugin,
-            enforce_eager=True,
+            enforce_eager=eager(device),
             max_model_len=MAX_MODEL_LEN,
             max_num_seqs=8,
             dtype="float32",

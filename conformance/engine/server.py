@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, final
 
 from conformance.engine import model_runner
 from conformance.engine.entry_points import synthetic_distribution
-from conformance.engine.environment import host_environment, vllm_metadata_shim
+from conformance.engine.environment import eager, host_environment, vllm_metadata_shim
 from conformance.engine.external_server import (
     ExternalServer,
     ServerFailed,
@@ -49,7 +49,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 # For tiny models only: the memory for keys and values is fixed, because vLLM's default wants most
 # of the machine's; the executor without a worker process saves an import of vLLM, and only its
 # full name is not turned back into the one with.
-_ARGUMENTS = ("--enforce-eager", "--max-model-len=256", "--dtype=float32", "--max-num-seqs=8")
+_ARGUMENTS = ("--max-model-len=256", "--dtype=float32", "--max-num-seqs=8")
 _DEVICE_ARGUMENTS = {
     "cpu": (
         f"--kv-cache-memory-bytes={32 << 20}",
@@ -148,6 +148,7 @@ class Server:
             command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model)]
             command += [f"--host={_HOST}", f"--served-model-name={served_model_name}"]
             command += [*_ARGUMENTS, *_DEVICE_ARGUMENTS[device]]
+            command += ["--enforce-eager"] if eager(device) else []
             if logits_processors:
                 command += ["--logits-processors", *logits_processors]
             return cls(
