@@ -91,7 +91,7 @@ How to measure a plugin of your own: [What a plugin costs](benchmarks.md).
     busy = [record for record in data["records"] if record["share"]]
     idle = [record for record in data["records"] if not record["share"]]
     lines = [
-        f"| {r['plugin']} | {r['requests']} | {r['share']:.0%} | {r['step_us']:.3g} "
+        f"| {r['plugin']} | {r['requests']} | {r['share']:.0%} | {_number(r['step_us'])} "
         f"| {r['against']} | {_ratio(r)} |"
         for r in busy
     ]
@@ -106,6 +106,10 @@ How to measure a plugin of your own: [What a plugin costs](benchmarks.md).
     ]
     lines += [f"| {r['plugin']} | {r['requests']} | {r['added_us']:.2f} |" for r in idle]
     return head + "\n".join(lines) + "\n"
+
+
+def _number(microseconds: float) -> str:
+    return f"{microseconds:.0f}" if microseconds >= 100 else f"{microseconds:.3g}"
 
 
 def _ratio(record: dict[str, Any]) -> str:

