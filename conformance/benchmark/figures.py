@@ -84,7 +84,13 @@ FIGURES: dict[str, Callable[[Round], float | None]] = {
     "processor seconds per token": lambda found: (
         found.processor_seconds / found.tokens if found.processor_seconds and found.tokens else None
     ),
-    "seconds per request": lambda found: found.seconds / found.requests,
+    # Of requests that generate nothing.
+    "seconds per request": lambda found: None if found.tokens else found.seconds / found.requests,
+    "processor seconds per request": lambda found: (
+        found.processor_seconds / found.requests
+        if found.processor_seconds and not found.tokens
+        else None
+    ),
     "time to first token": lambda found: found.first_token,
     "time per output token": lambda found: found.per_token,
     "latency": lambda found: found.latency,

@@ -15,7 +15,9 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from conformance.benchmark.figures import Failed, Round
+from conformance.benchmark.surroundings import environment
 from conformance.engine import model_runner
+from conformance.engine.environment import chosen_device
 from conformance.logits.conversation import body_of
 from conformance.logits.requests import sampling_params
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from conformance.engine.model_runner import Runner
+    from conformance.settings import Device
 
     Keywords = Mapping[str, Any]
 
@@ -125,7 +128,13 @@ def _generate(llm: Any, count: int, on: Sequence[Keywords]) -> Round:  # noqa: A
     return Round(tokens, count, seconds, processor_seconds=used)
 
 
-def online(connection: Connection, *, model: str, on: Sequence[Keywords]) -> None:
+def online(
+    connection: Connection,
+    *,
+    model: str,
+    on: Sequence[Keywords],
+    telling: Device | None = None,
+) -> None:
     """Answer each ``(url, name of the model, requests at once)`` with a :class:`Round`.
 
     A round has twice as many requests as are made at once, and four at least.
@@ -134,9 +143,13 @@ def online(connection: Connection, *, model: str, on: Sequence[Keywords]) -> Non
         connection: to the caller; it gets :class:`Failed` where something raised.
         model: folder of the model, for its tokenizer.
         on: the parameter sets that requests get in turn.
+        telling: where servers run, if the first question is for the versions and the machine.
 
     """
     try:
+        if telling is not None:
+            connection.recv()
+            connection.send(environment(chosen_device(telling)))
         serving = importlib.import_module("vllm.benchmarks.serve")
         tokenizer = serving.get_tokenizer(model)
         while True:

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import psutil
 
-from conformance.benchmark import loads
-from conformance.benchmark.figures import CROWDS, TURNS, Cost, Failed, Opened, Round, compare
+from conformance.benchmark import loads, servers
+from conformance.benchmark.figures import CROWDS, TURNS, Cost, Opened, Round, compare
+from conformance.benchmark.servers import CannotMeasure, Place, expected
 from conformance.engine.models import tiny_llama
-from conformance.engine.server import Server, ServerFailed
+from conformance.engine.server import ServerFailed
 from conformance.settings import Budget, UsageError
 from conformance.worker import JobDied, JobHung
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from conformance.benchmark.figures import Overhead
+    from conformance.benchmark.servers import Pair
     from conformance.engine.model_runner import Runner
     from conformance.settings import Settings
     from conformance.target import Plugin
@@ -37,6 +40,10 @@ MEASURES = (STEPS, OFFLINE, SERVER)
 #: The runner whose interface a generation is.
 RUNNERS: dict[str, Runner] = {"logits/batch": "v1", "logits/slot": "v2"}
 
+#: Of the others, those whose servers are compared.
+HOOK, IO = "hook/rfc", "io/data"
+GENERATIONS = (*RUNNERS, IO, HOOK)
+
 #: Seconds of rounds for each load.
 SECONDS = {Budget.QUICK: 1.0, Budget.STANDARD: 2.5, Budget.DEEP: 10.0}
 
@@ -47,15 +54,13 @@ _OFFLINE_FIGURES = ("seconds per token", "processor seconds per token")
 _SERVER_FIGURES = (
     "seconds per token",
     "processor seconds per token",
+    "seconds per request",
+    "processor seconds per request",
     "time to first token",
     "time per output token",
     "latency",
     "latency, 99th percentile",
 )
-
-
-class CannotMeasure(Exception):
-    """A plugin could not be measured: one sentence."""
 
 
 @attrs.frozen
@@ -83,36 +88,56 @@ class Benchmark:
     notify: Callable[[str], None] = attrs.field(default=lambda _: None)
     _job: Job = attrs.field(init=False)  #: where steps are measured
 
-    def run(self, measures: Sequence[str]) -> Measured:
+    def run(self, measures: Sequence[str] = ()) -> Measured:
         """Measure, and return what was found.
 
+        Args:
+            measures: names out of :data:`MEASURES`; by default the first that the interface has.
+
         Raises:
-            UsageError: nothing switches the plugin on, or its interface cannot be measured.
+            UsageError: the plugin's interface, or this of it, cannot be measured.
 
         """
-        if self.plugin.generation not in RUNNERS:
-            known = ", ".join(RUNNERS)
-            raise UsageError(
-                f"{self.plugin.target} is of {self.plugin.generation}: what is measured is {known}."
-            )
         if self.plugin.broken:
             raise UsageError(f"{self.plugin.target} cannot be measured: {self.plugin.broken}.")
+        known = self._known()
+        if not measures or tuple(measures) == MEASURES:  # whatever there is
+            measures = known if measures else known[:1]
+        for name in measures:
+            if name not in known:
+                raise UsageError(
+                    f"{self.plugin.target} is of {self.plugin.generation}, of which "
+                    f"{' and '.join(known)} can be measured: say --measure {','.join(known)}."
+                )
+        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+            if self.plugin.generation in RUNNERS:
+                return self._logits(Path(folder), measures)
+            return self._front_end(Path(folder))
+
+    def _known(self) -> tuple[str, ...]:
+        """Return what can be measured of the plugin."""
+        if self.plugin.generation in RUNNERS:
+            return MEASURES
+        if self.plugin.generation in (HOOK, IO):
+            return (SERVER,)
+        raise UsageError(
+            f"{self.plugin.target} is of {self.plugin.generation}: what is measured is "
+            f"{', '.join(GENERATIONS)}."
+        )
+
+    def _logits(self, folder: Path, measures: Sequence[str]) -> Measured:
         costs: list[Cost] = []
         overheads: list[Overhead] = []
         failures: list[str] = []
-        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
-            opened = self._open(Path(folder))
-            parts: dict[str, Callable[[Path, Opened], Iterator[Any]]] = {
-                STEPS: self._steps,
-                OFFLINE: self._offline,
-                SERVER: self._server,
-            }
-            for name in measures:
-                kept: list[Any] = costs if name == STEPS else overheads
-                try:
-                    kept += parts[name](Path(folder), opened)
-                except (CannotMeasure, JobDied, JobHung, ServerFailed) as error:
-                    failures.append(f"{name}: {error}")
+        opened = self._open(folder)
+        parts: dict[str, Callable[[Path, Opened], Iterator[Any]]] = {
+            STEPS: self._steps,
+            OFFLINE: self._offline,
+            SERVER: self._server,
+        }
+        for name in measures:
+            kept: list[Any] = costs if name == STEPS else overheads
+            failures += self._kept(kept, name, parts[name](folder, opened))
         return Measured(
             self.plugin,
             self.other.target if self.other else None,
@@ -121,6 +146,45 @@ class Benchmark:
             tuple(overheads),
             tuple(failures),
         )
+
+    def _front_end(self, folder: Path) -> Measured:
+        """Measure what changes what a server does before or after the engine."""
+        if self.plugin.generation == HOOK:
+            model = self.model or str(tiny_llama())
+            clients = self._fork(
+                "conformance.benchmark.load_generator:online",
+                {"model": model, "on": (), "telling": self.settings.device},
+                folder / "generator.log",
+            )
+            environment = clients.ask("open", limit=LIMIT)
+        else:
+            clients = self._fork(
+                "conformance.benchmark.pooling:serve",
+                {"plugin": self.plugin, "settings": self.settings, "model": str(tiny_llama())},
+                folder / "clients.log",
+            )
+            answer = clients.ask("open", limit=LIMIT)
+            if isinstance(answer, UsageError):
+                raise answer
+            model, environment = expected(answer)
+        place = self._place(folder, model, str(environment["device"]))
+        self.notify("starting two servers")
+        serve = servers.of_hook if self.plugin.generation == HOOK else servers.of_io_processor
+        overheads: list[Overhead] = []
+        with contextlib.closing(clients):
+            found = self._compared(lambda: serve(place, self.plugin, clients))
+            failures = self._kept(overheads, SERVER, found)
+        return Measured(
+            self.plugin, None, environment, overheads=tuple(overheads), failures=tuple(failures)
+        )
+
+    def _kept(self, kept: list[Any], name: str, found: Iterator[Any]) -> list[str]:
+        """Keep what is found until something fails; return a sentence about that."""
+        try:
+            kept += found
+        except (CannotMeasure, JobDied, JobHung, ServerFailed) as error:
+            return [f"{name}: {error}"]
+        return []
 
     def _open(self, folder: Path) -> Opened:
         """Start the process in which steps are measured."""
@@ -146,9 +210,7 @@ class Benchmark:
             for number, load in enumerate(planned, 1):
                 self.notify(f"step cost, {number} of {len(planned)}: {load.name}")
                 answer = self._job.ask((load, SECONDS[self.settings.budget]), limit=LIMIT)
-                if isinstance(answer, Failed):
-                    raise CannotMeasure(f"{load.name}: {answer.why}")
-                yield answer
+                yield expected(answer)
 
     def _offline(self, folder: Path, opened: Opened) -> Iterator[Overhead]:
         def engine(name: str, plugin: str | None) -> Job:
@@ -171,32 +233,21 @@ class Benchmark:
         ):
             for job in (without, with_plugin):
                 self.notify("starting two offline engines")
-                _started(job.ask("start", limit=LIMIT))
+                expected(job.ask("start", limit=LIMIT))
             for crowd in CROWDS[self.settings.budget]:
                 self.notify(f"offline engines, {crowd} requests at once")
 
                 def turn(job: Job, crowd: int = crowd) -> Round:
-                    return _round(job.ask(crowd, limit=LIMIT))
+                    found: Round = expected(job.ask(crowd, limit=LIMIT))
+                    return found
 
-                turns = self._turns(lambda: turn(without), lambda: turn(with_plugin))
+                turns = self._turns(partial(turn, without), partial(turn, with_plugin))
                 yield from compare(
                     OFFLINE, crowd, turns, figures=_OFFLINE_FIGURES, seed=self.settings.seed
                 )
 
     def _server(self, folder: Path, opened: Opened) -> Iterator[Overhead]:
         model = self.model or str(tiny_llama())
-
-        def start(name: str, processors: Sequence[str]) -> Server:
-            return Server.start(
-                model,
-                log=folder / f"{name}-server.log",
-                logits_processors=processors,
-                python_path=self._python_path(),
-                device=opened.device,
-                runner=RUNNERS[self.plugin.generation],
-                arguments=["--max-num-seqs=64", "--max-model-len=512"]
-                + ([] if self.eager else ["--no-enforce-eager"]),
-            )
 
         def generator(on: Sequence[Any]) -> Job:
             return self._fork(
@@ -206,26 +257,25 @@ class Benchmark:
             )
 
         self.notify("starting two servers")
+        place = self._place(folder, model, opened.device)
+        runner = RUNNERS[self.plugin.generation]
         with (
-            start("without", ()) as without,
-            start("with", (self.plugin.fqcn,)) as with_plugin,
             contextlib.closing(generator(())) as plain,
             contextlib.closing(generator(opened.on)) as opting_in,
         ):
-            for server in (without, with_plugin):
-                server.wait_healthy()
+            yield from self._compared(
+                lambda: servers.of_logits_processor(place, self.plugin, runner, plain, opting_in)
+            )
+
+    def _place(self, folder: Path, model: str, device: str) -> Place:
+        return Place(folder, model, device, self.eager, self._python_path())
+
+    def _compared(self, serve: Callable[[], AbstractContextManager[Pair]]) -> Iterator[Overhead]:
+        """Start a pair of servers, and compare them crowd by crowd."""
+        with serve() as pair:
             for crowd in CROWDS[self.settings.budget]:
                 self.notify(f"servers, {crowd} requests at once")
-
-                def turn(job: Job, server: Server, crowd: int = crowd) -> Round:
-                    before = _processor_seconds(server.pid)
-                    found = _round(job.ask((server.url, server.model_name, crowd), limit=LIMIT))
-                    used = _processor_seconds(server.pid) - before
-                    return attrs.evolve(found, processor_seconds=used)
-
-                turns = self._turns(
-                    lambda: turn(plain, without), lambda: turn(opting_in, with_plugin)
-                )
+                turns = self._turns(partial(pair.without, crowd), partial(pair.with_plugin, crowd))
                 yield from compare(
                     SERVER, crowd, turns, figures=_SERVER_FIGURES, seed=self.settings.seed
                 )
@@ -250,22 +300,3 @@ class Benchmark:
         root = [self.plugin.root] if self.plugin.root else []
         paths = [*root, str(self.settings.directory), *self.settings.python_path]
         return list(dict.fromkeys(path for path in paths if path))
-
-
-def _processor_seconds(pid: int) -> float:
-    """Return the processor time of a server, with the processes that it started."""
-    server = psutil.Process(pid)
-    times = [process.cpu_times() for process in (server, *server.children(recursive=True))]
-    return sum(time.user + time.system for time in times)
-
-
-def _started(answer: object) -> None:
-    if isinstance(answer, Failed):
-        raise CannotMeasure(answer.why)
-
-
-def _round(answer: Round | Failed) -> Round:
-    """Return a round, unless it could not be made."""
-    if isinstance(answer, Failed):
-        raise CannotMeasure(answer.why)
-    return answer

@@ -193,7 +193,7 @@ def serve(
                 )
             except Exception as error:  # noqa: BLE001 - a plugin may raise anything
                 traceback.print_exc()
-                found = Failed(f"{type(error).__name__}: {error}")
+                found = Failed(f"{load.name}: {type(error).__name__}: {error}")
             connection.send(found)
     except EOFError:
         pass

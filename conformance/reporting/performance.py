@@ -26,6 +26,15 @@ PYTEST_FILE_NAME = "benchmark.json"
 #: How the note in a certificate begins.
 _ABOUT = "What it costs, measured on"
 
+#: Figures that are said in sentences; the others are in the table and the plots.
+_SAID = (
+    "seconds per token",
+    "processor seconds per token",
+    "seconds per request",
+    "latency",
+    "latency, 99th percentile",
+)
+
 #: The release of pytest-benchmark whose files ours look like.
 _PYTEST_BENCHMARK = "5.0.0"
 
@@ -113,6 +122,7 @@ def _overhead(found: Overhead) -> dict[str, Any]:
         "figure": found.figure,
         "without_seconds": found.without,
         "overhead": _bounds(found.interval),
+        "added_seconds": [found.without * part for part in _bounds(found.interval)],
         "floor": found.floor,
         "measurable": found.measurable,
         "rounds": len(found.samples),
@@ -238,7 +248,7 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
                 f"A step ({cost['name']}) takes {middle:.1f} us longer than one without a "
                 f"processor ({low:.1f} to {high:.1f})."
             )
-    said += [_said(found) for found in document["throughput"] if "per token" in found["figure"]]
+    said += [_said(found) for found in document["throughput"] if found["figure"] in _SAID]
     return said
 
 
@@ -247,4 +257,8 @@ def _said(found: Mapping[str, Any]) -> str:
     low, middle, high = found["overhead"]
     if not found["measurable"]:
         return f"{where}: not measurable; {found['floor']:.1%} would have been."
-    return f"{where}: {middle:+.1%} ({low:+.1%} to {high:+.1%}; noise {found['floor']:.1%})."
+    added = 1e3 * found["added_seconds"][1]
+    return (
+        f"{where}: {middle:+.1%} ({low:+.1%} to {high:+.1%}; noise {found['floor']:.1%}), "
+        f"which is {added:+.2f} ms."
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support import DEFECTIVE_HOOK, ROOT
+from support import DEFECTIVE_HOOK, DEFECTIVE_MODALITY, ROOT
 
 from conformance.cli import main
 from conformance.reporting import page, performance
@@ -193,7 +193,8 @@ def test_what_raises_is_said_in_a_sentence(tmp_path: Path) -> None:
     [
         ([TARGET, "--measure", "step"], "--measure 'step' is unknown"),
         ([TARGET, "--measure", ","], "--measure is empty"),
-        ([f"{DEFECTIVE_HOOK / 'says_how_long_it_took.py'}"], "what is measured is logits/batch"),
+        ([DEFECTIVE_HOOK / "fills_one_list.py", "--measure", "steps"], "server can be measured"),
+        ([DEFECTIVE_MODALITY / "crops_at_random.py"], "what is measured is logits/batch"),
         ([TARGET, "--against", SLOT], "name a plugin of the same interface"),
     ],
 )

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in workers: requests to ``/pooling`` through an IO processor, or without it.
+
+Without it a request carries the prompts that the plugin would have made of the data, so that both
+servers compute the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import statistics
+import time
+import traceback
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from conformance import profile as profiles
+from conformance import target as targets
+from conformance.benchmark.figures import Failed, Round
+from conformance.benchmark.surroundings import environment
+from conformance.engine.environment import chosen_device
+from conformance.engine.pooling_models import named_model
+from conformance.settings import UsageError
+from conformance.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from multiprocessing.connection import Connection
+
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+    Body = Mapping[str, Any]
+
+#: Seconds that an answer may take.
+LIMIT = 120.0
+
+
+def serve(connection: Connection, *, plugin: Plugin, settings: Settings, model: str) -> None:
+    """Answer ``"open"`` with the model's folder and the versions, then make rounds.
+
+    Each ``(url, name of the model, requests at once, whether through the plugin)`` is answered
+    with a :class:`Round`, or with :class:`Failed`.
+    """
+    try:
+        connection.recv()
+        try:
+            section, chosen = _section(plugin, settings, model)
+            with_plugin, without = _bodies(plugin, section, settings, chosen)
+        except (UsageError, ValueError) as error:
+            connection.send(UsageError(str(error)))
+            return
+        connection.send((chosen, environment(chosen_device(settings.device))))
+        while True:
+            url, name, crowd, through = connection.recv()
+            bodies = with_plugin if through else without
+            connection.send(asyncio.run(_round(url, name, crowd, bodies)))
+    except EOFError:
+        pass
+    except Exception as error:  # noqa: BLE001 - whatever a server does to its clients
+        traceback.print_exc()
+        connection.send(Failed(f"{type(error).__name__}: {error}"))
+
+
+def _section(plugin: Plugin, settings: Settings, model: str) -> tuple[Mapping[str, Any], str]:
+    """Return the plugin's part of its profile, and the folder of its model."""
+    if settings.profile is not None:
+        found: profiles.Profile | None = profiles.load(settings.profile, settings.directory)
+    else:
+        found = profiles.find(plugin.path)
+    section = found.section(plugin.interface) if found else {}
+    return section, str(named_model(section["model"])) if "model" in section else model
+
+
+def _bodies(
+    plugin: Plugin, section: Mapping[str, Any], settings: Settings, model: str
+) -> tuple[list[Body], list[Body]]:
+    """Return what requests carry with the plugin, and what the same ones carry without it.
+
+    Raises:
+        UsageError: nobody knows what the plugin takes.
+        ValueError: what it makes of that cannot be asked for without it.
+
+    """
+    bench_module = importlib.import_module("conformance.io_processor.bench")
+    stock = importlib.import_module("conformance.io_processor.stock")
+    target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
+    cls = targets.load_class(target)
+    bench = bench_module.Bench.open(cls, plugin.generation, model, settings.seed)
+    found = stock.find(bench, section, origin="the profile")
+    valid = found.valid[: found.given] or found.valid
+    if not valid:
+        raise UsageError(
+            f"{plugin.target}: nobody knows what it takes; write a profile "
+            "(vllm-conformance init TARGET makes one to start from)."
+        )
+    instance = bench.make().plugin
+    without: list[Body] = []
+    for data in valid:
+        prompts = instance.pre_process(instance.parse_data(data))
+        several = isinstance(prompts, list | tuple) and not _is_ids(prompts)
+        without.append({"input": [_plain(p) for p in (prompts if several else [prompts])]})
+    with_plugin: list[Body] = [{"data": data} for data in valid]
+    return with_plugin, without
+
+
+def _is_ids(prompt: Sequence[Any]) -> bool:
+    return bool(prompt) and all(isinstance(token, int) for token in prompt)
+
+
+def _plain(prompt: Any) -> str | list[int]:  # noqa: ANN401 - any prompt that vLLM takes
+    """Return a prompt as a request without a plugin carries it.
+
+    Raises:
+        ValueError: it does not, for example an image.
+
+    """
+    if isinstance(prompt, dict) and "multi_modal_data" not in prompt:
+        prompt = prompt.get("prompt_token_ids") or prompt.get("prompt")
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list | tuple) and _is_ids(prompt):
+        return list(prompt)
+    raise ValueError(
+        "its prompts are neither text nor token ids: without the plugin nobody could ask the same."
+    )
+
+
+async def _round(url: str, name: str, crowd: int, bodies: Sequence[Body]) -> Round | Failed:
+    """Make twice as many requests as are made at once, and four at least."""
+    count = max(4, 2 * crowd)
+    waiting = asyncio.Semaphore(crowd)
+    latencies: list[float] = []
+    async with httpx.AsyncClient(timeout=LIMIT, trust_env=False) as http:
+
+        async def ask(number: int) -> str | None:
+            body = {"model": name, **bodies[number % len(bodies)]}
+            async with waiting:
+                started = time.perf_counter()
+                response = await http.post(f"{url}/pooling", json=body)
+                latencies.append(time.perf_counter() - started)
+            if response.status_code == HTTPStatus.OK:
+                return None
+            return f"HTTP {response.status_code}: {response.text[:200]}"
+
+        started = time.perf_counter()
+        failures = [why for why in await asyncio.gather(*map(ask, range(count))) if why]
+        seconds = time.perf_counter() - started
+    if failures:
+        return Failed(f"a request failed: {failures[0]}")
+    ordered = sorted(latencies)
+    return Round(
+        0,
+        count,
+        seconds,
+        latency=statistics.median(ordered),
+        latency_p99=ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))],
+    )
