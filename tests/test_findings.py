@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings: each program shows its fault on the installed vLLM and prints what the page says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import tutorial
+from support import ROOT
+
+from conformance.engine.environment import host_environment
+from conformance.engine.models import tiny_llama
+from conformance.engine.multimodal_models import TINY_LLAVA
+from conformance.engine.pooling_models import tiny_embedding
+from conformance.engine.torchvision_site import NoTorchvision, python_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PAGE = ROOT / "docs" / "findings.md"
+FOLDER = ROOT / "docs" / "findings"
+
+#: Seconds; a server on a busy machine takes a minute to start.
+PATIENCE = 280
+
+
+@attrs.frozen
+class Program:
+    """A program of the page."""
+
+    name: str
+    model: Callable[[], Path] | None = None  #: makes the folder that it takes
+    torchvision: bool = False
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+_ENGINE = (pytest.mark.engine,)
+_SERVER = (pytest.mark.server,)
+
+PROGRAMS = (
+    Program("entry_point_output_ids.py"),
+    Program("applied_twice.py"),
+    Program("dropped_by_drafts.py"),
+    Program("slot_entry_point.py"),
+    Program("one_row_for_all.py"),
+    Program("ngram_processor.py", torchvision=True),
+    Program("missing_placeholder.py", TINY_LLAVA.folder, torchvision=True, marks=_ENGINE),
+    Program("streamed_refusal.py", tiny_llama, marks=_SERVER),
+    Program("blocked_event_loop.py", tiny_embedding, marks=_SERVER),
+)
+
+
+def test_the_page_names_every_program() -> None:
+    """It links to each and shows what each prints, and there is no other; all of them are run."""
+    there = {path.name for path in FOLDER.glob("*.py")}
+    linked = set(re.findall(r"\]\(findings/([^)]+)\)", PAGE.read_text(encoding="utf-8")))
+    shown = {block.name for block in tutorial.blocks(PAGE) if block.kind == "text"}
+
+    assert there == linked == shown == {program.name for program in PROGRAMS}
+
+
+@pytest.mark.slow  # each imports vLLM
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(each, id=each.name, marks=each.marks) for each in PROGRAMS],
+)
+def test_the_fault_is_there(program: Program) -> None:
+    """The program finds it, and prints the lines of the page, whose times may be others."""
+    (block,) = (block for block in tutorial.blocks(PAGE) if block.name == program.name)
+    path: list[str] = []
+    if program.torchvision:
+        try:
+            path = python_path()
+        except NoTorchvision as error:
+            pytest.skip(str(error))
+    arguments = [str(program.model())] if program.model else []
+
+    status, said = _run([str(FOLDER / program.name), *arguments], path)
+
+    lines = said.splitlines()
+    assert lines, "it said nothing"
+    assert lines[-1].startswith("FOUND: "), f"mended, or never seen; the page must say so:\n{said}"
+    assert status == 1
+    printed = [_timeless(line) for line in lines]
+    assert [line for line in map(_timeless, block.text.splitlines()) if line not in printed] == []
+
+
+def _timeless(line: str) -> str:
+    """Return a line without what a clock said."""
+    return re.sub(r"\d+\.\d+ s\b", "... s", line.rstrip())
+
+
+def _run(arguments: list[str], path: list[str]) -> tuple[int, str]:
+    """Run a program; return its exit status and what it prints, and leave nothing behind."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        env=host_environment(python_path=path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        # A server that outlives its program is of the same session.
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        # The processes of an engine or server, if any are left.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return process.returncode, said
