@@ -18,7 +18,10 @@ from user import CACHE
 
 from conformance.cli import main
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 SESSIONS = [
     page
     for page in PAGES

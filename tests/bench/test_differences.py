@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run calls a difference: one of 5 % is found, and the same thing against itself never is.
 
-Each twenty times; ``./run bench tests/bench/test_findings.py``.
+Each twenty times; ``./run bench tests/bench/test_differences.py``.
 """
 
 from __future__ import annotations
