@@ -6,7 +6,7 @@ from __future__ import annotations
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import fragments
+from conformance.counterexample import cost_scripts, fragments
 from conformance.counterexample.source import decoded, laid_out, literal
 
 if TYPE_CHECKING:
@@ -186,7 +186,13 @@ SCRIPTS = {
     "LB-30": _FULL,
     "LB-31": CONFIG + SERVED + fragments.COMPARE + fragments.ADMISSION,
     "LB-33": CONFIG + SERVED + fragments.COMPARE + fragments.RANKS,
+    "LB-35": cost_scripts.IDLE,
+    "LB-36": cost_scripts.GROWTH,
+    "LB-37": cost_scripts.MEMORY,
 }
+
+#: Programs in which every request opts in.
+_OPTED_IN = frozenset({"LB-36", "LB-37"})
 
 #: Programs that start others of their own can be executed as files only.
 FILES_ONLY = frozenset({"LB-33"})
@@ -196,7 +202,10 @@ def script(case: Mapping[str, Any], *, bare: bool) -> str:
     """Return what a program does after its imports and functions."""
     choices = [entry["choice"][0] for entry in case["parameters"]]
     tokens = case["logits"]["tokens"]
-    values = [decoded(entry["keywords"]) for entry in case["parameters"]]
+    entries = case["parameters"]
+    if case["rule"] in _OPTED_IN:
+        entries = [entry for entry in entries if entry["choice"][0] == "on"]
+    values = [decoded(entry["keywords"]) for entry in entries]
     lines = laid_out(literal(values), before="PARAMETERS = ")
     if case["rule"] == "LB-31":
         lines += laid_out(literal(decoded(case["expect"]["invalid"])), before="INVALID = ")
@@ -206,6 +215,7 @@ def script(case: Mapping[str, Any], *, bare: bool) -> str:
         "tokens": tokens,
         "prompt": [tokens[0], tokens[-1]],
         "steps": 6,
+        "vocabulary": case["logits"]["vocabulary"],
         "new": "Plugin(CONFIG, CPU, False)",
         "on": choices.index("on") if "on" in choices else 0,
         "off": [number for number, choice in enumerate(choices) if choice == "off"],

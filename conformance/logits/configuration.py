@@ -19,8 +19,17 @@ BLOCK_SIZE = 16
 
 
 @cache
-def vllm_config(model: str, max_requests: int = MAX_REQUESTS) -> VllmConfig:
-    """Return a complete engine configuration for a model, as a plugin's constructor gets it."""
+def vllm_config(
+    model: str, max_requests: int = MAX_REQUESTS, vocabulary: int | None = None
+) -> VllmConfig:
+    """Return a complete engine configuration for a model, as a plugin's constructor gets it.
+
+    Args:
+        model: folder of the model.
+        max_requests: in a batch.
+        vocabulary: of the model, if it is to be another one than its own.
+
+    """
     inspect_models_here()
     return EngineArgs(
         model=model,
@@ -28,4 +37,5 @@ def vllm_config(model: str, max_requests: int = MAX_REQUESTS) -> VllmConfig:
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=max_requests,
         dtype="float32",
+        hf_overrides={} if vocabulary is None else {"vocab_size": vocabulary},
     ).create_engine_config()

@@ -12,6 +12,7 @@ from conformance.logits.trial import Contract
 from conformance.logits_batch import (
     batches,
     checks,
+    costs,
     demonstrations,
     effects,
     memory,
@@ -44,6 +45,9 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-31": processes.needs_no_instance,
     "LB-33": processes.same_on_every_rank,
     "LB-34": effects.keeps_masks,
+    "LB-35": costs.idles,
+    "LB-36": costs.grows,
+    "LB-37": costs.fits,
 }
 
 
