@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.benchmark.servers import CannotMeasure
 from conformance.benchmark.session import GENERATIONS, MEASURES, Benchmark
 from conformance.rules import nearest
 from conformance.settings import DEFAULT_SEED, Budget, Device, Settings, UsageError
@@ -169,6 +170,7 @@ def _measure(
     from conformance.reporting import folder, performance
     from conformance.runner import HarnessError, start_zygote
     from conformance.session import report_folder
+    from conformance.worker import JobDied, JobHung
 
     documents = []
     zygote = start_zygote()
@@ -181,7 +183,7 @@ def _measure(
             for plugin in known or plugins[:1]:
                 started = time.monotonic()
                 _comparable(plugin, other)
-                measured = Benchmark(
+                run = Benchmark(
                     zygote,
                     settings,
                     plugin,
@@ -189,7 +191,11 @@ def _measure(
                     model=str(model) if model else None,
                     eager=eager,
                     notify=_speaker(display.update, plugin.target),
-                ).run(measures)
+                )
+                try:
+                    measured = run.run(measures)
+                except (CannotMeasure, JobDied, JobHung) as error:
+                    raise UsageError(f"{plugin.target} cannot be measured: {error}") from None
                 document = performance.build(
                     measured,
                     settings=settings,

@@ -178,6 +178,10 @@ def serve(
         except UsageError as error:
             connection.send(error)
             return
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            traceback.print_exc()
+            connection.send(UsageError(f"{plugin.target} cannot be measured: {error}."))
+            return
         connection.send(Opened(mine.on, mine.off, environment(device)))
         while True:
             load, seconds = connection.recv()

@@ -273,11 +273,16 @@ def _before(rows: Rows, name: str, number: int) -> tuple[int, ...]:
 
 
 def _guess(run: _Play, name: str, count: int) -> list[int]:
-    """Return tokens that speculative decoding might guess: some will be accepted."""
+    """Return tokens that speculative decoding might guess: some will be accepted.
+
+    Every other time it is the newest token again, as a request that is made to repeat one has it.
+    """
     if name not in run.host.outputs:
         return []
     tokens, outputs = run.bench.tokens, run.host.outputs[name]
     start = sum(run.host.prompts[name]) + 3 * len(outputs)
+    if outputs and start % 2:
+        return [outputs[-1]] * count
     return [tokens[(start + 2 * offset) % len(tokens)] for offset in range(count)]
 
 

@@ -269,6 +269,21 @@ def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> Ite
                 Step(repeat=2),
                 Step(rest=("A",), repeat=3),
                 Step(repeat=3),
+            ),
+            (  # one goes on while the other stays where it is, early in its answer
+                Step(join=(Request("A", prompt, second), Request("B", prompt, first))),
+                Step(),
+                Step(rest=("A",), repeat=2),
+                Step(repeat=3),
+            ),
+        ]
+    if name == "drafts":
+        # Which drafts are accepted depends on the prompt: of two, it is each one in turn.
+        odd, even = (Request(name, tuple(tokens[-n:]), second) for n, name in enumerate("AB", 1))
+        return [
+            (
+                Step(join=(odd, even, Request("C", prompt, first))),
+                *(Step(draft=(("A", 2), ("B", 2), ("C", 1))) for _ in range(5)),
             )
         ]
     return ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support import DEFECTIVE_HOOK, DEFECTIVE_MODALITY, ROOT
+from support import DEFECTIVE, DEFECTIVE_HOOK, DEFECTIVE_MODALITY, ROOT
 
 from conformance.cli import main
 from conformance.reporting import page, performance
@@ -207,6 +207,27 @@ def test_mistakes_get_a_sentence(arguments: list[Any], sentence: str) -> None:
     assert done.returncode == 4, done.stderr
     assert sentence in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "extra_args", "sentence"),
+    [
+        ("raises_at_import.py", "target_token = 67", "cannot be measured"),
+        ("exits_process.py", "limit = 3", "the process ended"),
+    ],
+)
+def test_a_plugin_that_does_not_run_is_said_in_a_sentence(
+    name: str, extra_args: str, sentence: str, tmp_path: Path
+) -> None:
+    """It raises, or takes its process with it; the harness has not failed."""
+    profile = tmp_path / "profile.toml"
+    on = f"[logits-processor]\non = [{{ extra_args = {{ {extra_args} }} }}]\n"
+    profile.write_text(on, encoding="utf-8")
+    options = ["--budget", "quick", "--conformance-report", tmp_path, "--plugin-profile", profile]
+    done = run(DEFECTIVE / name, *options)
+    assert done.exit_code in (2, 4), done.output
+    assert sentence in done.output
+    assert "Traceback" not in done.output
 
 
 def test_a_plugin_that_nothing_switches_on_is_not_measured(tmp_path: Path) -> None:
