@@ -31,12 +31,12 @@ def correct() -> list[Specimen]:
 
 def references() -> list[Specimen]:
     """Return the reference plugins for the V1 model runner."""
-    return _references(REFERENCE)
+    return _references(REFERENCE, "logits/batch")
 
 
 def slot_references() -> list[Specimen]:
     """Return the reference plugins for Model Runner V2."""
-    return _references(REFERENCE_SLOT)
+    return _references(REFERENCE_SLOT, "logits/slot")
 
 
 def io_references() -> list[Specimen]:
@@ -91,10 +91,10 @@ def processor_references() -> list[Specimen]:
     ]
 
 
-def _references(folder: Path) -> list[Specimen]:
+def _references(folder: Path, generation: str) -> list[Specimen]:
     """Return every class in a file that has a profile beside it."""
     return [
-        Specimen(f"{source}:{name}", None, _section(profile))
+        Specimen(f"{source}:{name}", None, _section(profile), generation=generation)
         for profile in sorted(folder.glob("*.conformance.toml"))
         for source in (profile.with_name(profile.name.replace(".conformance.toml", ".py")),)
         for name in _PLUGIN.findall(source.read_text(encoding="utf-8"))
