@@ -126,13 +126,14 @@ def test_rules_of_another_release_are_not_compared() -> None:
 def test_the_command_tells_each_check(tmp_path: Path, source: Path) -> None:
     """``verify`` takes a file or a folder and exits by what it found."""
     path = _written(tmp_path, source)
+    count = len(json.loads(path.read_text(encoding="utf-8"))["rules"])
     runner = CliRunner()
     good = runner.invoke(main, ["verify", str(path)])
     _changed(path, lambda c: c["rules"][0].update(verdict="fail"))
     bad = runner.invoke(main, ["verify", str(tmp_path), "--json"])
 
     assert good.exit_code == 0
-    assert "✓ verdict: conformant, as its 33 rules say" in good.output
+    assert f"✓ verdict: conformant, as its {count} rules say" in good.output
     assert bad.exit_code == 1
     told = json.loads(bad.output)[str(path)]
     assert {"about": "verdict", "state": "wrong"}.items() <= told[1].items()
