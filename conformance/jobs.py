@@ -60,9 +60,8 @@ def trial(
     opened: Any = None
     try:
         try:
-            target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
-            cls = targets.load_class(target)
-            profile = _profile(plugin, settings)
+            cls = class_of(plugin)
+            profile = profile_of(plugin, settings)
             opened = importlib.import_module(generation.suite).open_trial(
                 evidence,
                 cls,
@@ -96,9 +95,8 @@ def trial(
 def replay(connection: Connection, plugin: Plugin, case: dict[str, Any], model: str) -> None:
     """Play a counterexample again; answer with the kinds of trouble and a message."""
     connection.recv()
-    target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
     suite = importlib.import_module(named(plugin.generation).suite)
-    connection.send(suite.replay(targets.load_class(target), case["counterexample"], model=model))
+    connection.send(suite.replay(class_of(plugin), case["counterexample"], model=model))
 
 
 def _check(opened: Any, rule: str, evidence: Evidence, connection: Connection) -> RuleResult:  # noqa: ANN401
@@ -258,7 +256,18 @@ def _describe(
     )
 
 
-def _profile(plugin: Plugin, settings: Settings) -> profiles.Profile | None:
+def class_of(plugin: Plugin) -> type:
+    """Import the class of a plugin.
+
+    Raises:
+        LoadFailure: importing it raised.
+
+    """
+    return targets.load_class(Target(plugin.target, plugin.module, plugin.qualname, plugin.root))
+
+
+def profile_of(plugin: Plugin, settings: Settings) -> profiles.Profile | None:
+    """Return the profile that a run names, or the one beside the plugin."""
     if settings.profile is not None:
         return profiles.load(settings.profile, settings.directory)
     return profiles.find(plugin.path)

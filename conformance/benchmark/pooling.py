@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from conformance import profile as profiles
-from conformance import target as targets
 from conformance.benchmark.figures import Failed, Round
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.engine.pooling_models import named_model
+from conformance.jobs import class_of, profile_of
 from conformance.settings import UsageError
-from conformance.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,10 +65,7 @@ def serve(connection: Connection, *, plugin: Plugin, settings: Settings, model: 
 
 def _section(plugin: Plugin, settings: Settings, model: str) -> tuple[Mapping[str, Any], str]:
     """Return the plugin's part of its profile, and the folder of its model."""
-    if settings.profile is not None:
-        found: profiles.Profile | None = profiles.load(settings.profile, settings.directory)
-    else:
-        found = profiles.find(plugin.path)
+    found = profile_of(plugin, settings)
     section = found.section(plugin.interface) if found else {}
     return section, str(named_model(section["model"])) if "model" in section else model
 
@@ -87,9 +82,7 @@ def _bodies(
     """
     bench_module = importlib.import_module("conformance.io_processor.bench")
     stock = importlib.import_module("conformance.io_processor.stock")
-    target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
-    cls = targets.load_class(target)
-    bench = bench_module.Bench.open(cls, plugin.generation, model, settings.seed)
+    bench = bench_module.Bench.open(class_of(plugin), plugin.generation, model, settings.seed)
     found = stock.find(bench, section, origin="the profile")
     valid = found.valid[: found.given] or found.valid
     if not valid:

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING
 import attrs
 import torch
 
-from conformance import profile as profiles
-from conformance import target as targets
 from conformance.benchmark.figures import Cost, Failed, Opened
 from conformance.benchmark.intervals import LEAST_PAIRS, difference, ratio
 from conformance.benchmark.served import HISTORY, LONGEST, PROMPT, STEPS, identity, parameters
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
+from conformance.jobs import class_of, profile_of
 from conformance.settings import UsageError
-from conformance.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +39,6 @@ MOST_ROUNDS = LONGEST - HISTORY - len(PROMPT) - 10
 
 #: The first rounds take in the batch and fill caches.
 WARM_UP = 4
-
 
 #: Where it is found out what switches a plugin on, by generation.
 _PARAMETERS = {
@@ -74,7 +71,6 @@ def measure(
     device: str = "cpu",
     seconds: float = 2.0,
     seed: int = 0,
-    rounds: int | None = None,
 ) -> Cost:
     """Measure one load.
 
@@ -84,9 +80,8 @@ def measure(
         load: the batch.
         model: folder of the model whose configuration the constructors get.
         device: ``cpu`` or ``cuda``.
-        seconds: how long rounds go on, unless they are counted.
+        seconds: how long rounds go on.
         seed: of the order in the rounds, of the logits and of the intervals.
-        rounds: exactly so many.
 
     Raises:
         Exception: whatever a plugin raises.
@@ -98,7 +93,7 @@ def measure(
     generator = torch.Generator().manual_seed(seed)
     master = torch.randn((load.requests, load.vocabulary), generator=generator).to(device)
     scratch = torch.empty_like(master)
-    taken = _rounds(served, master, scratch, seconds=seconds, seed=seed, rounds=rounds)
+    taken = _rounds(served, master, scratch, seconds=seconds, seed=seed)
     mine, again, nothing, *others = taken
     return Cost(
         load=load,
@@ -118,19 +113,16 @@ def _rounds(
     *,
     seconds: float,
     seed: int,
-    rounds: int | None,
 ) -> list[list[float]]:
     """Return what the steps of each contestant took, round by round."""
     clock = _clock(master.device)
     order = list(range(len(served)))
     choose = random.Random(seed)
     taken: list[list[float]] = [[] for _ in served]
-    least = LEAST_PAIRS if rounds is None else rounds
-    most = MOST_ROUNDS if rounds is None else rounds
     deadline = time.monotonic() + seconds
     with torch.inference_mode():
-        for number in range(-WARM_UP, most):
-            if number >= least and time.monotonic() > deadline:
+        for number in range(-WARM_UP, MOST_ROUNDS):
+            if number >= LEAST_PAIRS and time.monotonic() > deadline:
                 break
             choose.shuffle(order)
             for which in order:
@@ -174,7 +166,9 @@ def serve(
         device = chosen_device(settings.device)
         try:
             mine = contestant(plugin, settings, model)
-            others = contestant(other, settings, model, own_profile=True) if other else None
+            # The profile that the run names is about the first.
+            own = attrs.evolve(settings, profile=None)
+            others = contestant(other, own, model) if other else None
         except UsageError as error:
             connection.send(error)
             return
@@ -203,21 +197,14 @@ def serve(
         pass
 
 
-def contestant(
-    plugin: Plugin, settings: Settings, model: str, *, own_profile: bool = False
-) -> Contestant:
+def contestant(plugin: Plugin, settings: Settings, model: str) -> Contestant:
     """Return a plugin with the requests that switch it on, as a certification finds them.
 
     Raises:
         UsageError: nothing switches it on, or its profile is broken.
 
     """
-    target = Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
-    cls = targets.load_class(target)
-    if settings.profile is None or own_profile:
-        profile = profiles.find(plugin.path)
-    else:
-        profile = profiles.load(settings.profile, settings.directory)
+    cls, profile = class_of(plugin), profile_of(plugin, settings)
     module = importlib.import_module(_PARAMETERS[plugin.generation])
     found = module.find(
         cls,

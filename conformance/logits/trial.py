@@ -12,13 +12,12 @@ import attrs
 
 from conformance import history
 from conformance.counterexample.source import encoded
-from conformance.findings import Finding, failed
+from conformance.findings import Finding, failed, simulated
 from conformance.interruption import CALL_LIMIT, PluginHung
 from conformance.logits import judgement, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.parameters import Parameters, starter
 from conformance.logits.played import Kind
-from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
@@ -114,16 +113,7 @@ class Trial:
         finding, case = self._find(rule)
         if finding.verdict is Verdict.FAIL and not self.survey:
             case = self.contract.show(self, rule, finding, case)
-        return RuleResult(
-            rule=rule,
-            verdict=finding.verdict,
-            evidence=Evidence.SIMULATOR,
-            examples=finding.examples,
-            acted=finding.acted,
-            seconds=time.perf_counter() - started,
-            message=finding.message,
-            counterexample=case,
-        )
+        return simulated(rule, finding, time.perf_counter() - started, case)
 
     def _find(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         """Judge one rule; what a check could not get over belongs to the rule that is about it."""
