@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance import options
 from conformance.benchmark.servers import CannotMeasure
 from conformance.benchmark.session import GENERATIONS, MEASURES, Benchmark
-from conformance.rules import nearest
-from conformance.settings import DEFAULT_SEED, Budget, Device, Settings, UsageError
+from conformance.settings import Budget, Device, Settings, UsageError, choose
 from conformance.verdict import ExitStatus
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     epilog="Exit status: 0 measured, 2 something could not be measured, 3 the harness itself "
     "failed, 4 usage. Figures never decide about conformance."
 )
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@options.targets
 @click.option(
     "--against",
     metavar="TARGET",
@@ -50,25 +50,9 @@ if TYPE_CHECKING:
     "of offline engines and of servers with the plugin and without.  "
     "[default: steps of logits processors, server of others]",
 )
-@click.option(
-    "--plugin-profile",
-    metavar="FILE_OR_OBJECT",
-    help="How to switch the plugin on and off, as for certify.",
-)
-@click.option(
-    "--budget",
-    type=click.Choice([budget.value for budget in Budget]),
-    default=Budget.STANDARD.value,
-    show_default=True,
-    help="How many batches are measured, and for how long.",
-)
-@click.option(
-    "--device",
-    type=click.Choice([device.value for device in Device]),
-    default=Device.AUTO.value,
-    show_default=True,
-    help="Where steps, engines and servers run.",
-)
+@options.plugin_profile
+@options.budget("How many batches are measured, and for how long.")
+@options.device("Where steps, engines and servers run.")
 @click.option(
     "--model",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -77,22 +61,8 @@ if TYPE_CHECKING:
 @click.option(
     "--cuda-graphs", is_flag=True, help="Let engines and servers compile and capture graphs."
 )
-@click.option(
-    "--conformance-report",
-    "report",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("reports/local"),
-    show_default=True,
-    help="Where figures go: the folder that the plugin's certificate is in.",
-)
-@click.option(
-    "--conformance-seed",
-    "seed",
-    type=int,
-    default=DEFAULT_SEED,
-    show_default=True,
-    help="Seed of every random choice.",
-)
+@options.report("reports/local", "Where figures go: in the folder of the plugin's certificate.")
+@options.seed()
 @click.option(
     "--json", "as_json", is_flag=True, help="The figures as JSON; everything else goes to stderr."
 )
@@ -119,7 +89,7 @@ def bench(
     Writes performance.json, and benchmark.json for pytest-benchmark compare, beside the
     certificate, and draws the certificate's page again where it is of the same source.
     """
-    measures = () if measure is None else parse_measures(measure)
+    measures = () if measure is None else choose("--measure", measure, MEASURES)
     settings = Settings(
         targets=targets,
         profile=plugin_profile,
@@ -135,27 +105,6 @@ def bench(
         click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
     failed = any(document["failures"] for document in documents)
     return int(ExitStatus.INCOMPLETE) if failed else 0
-
-
-def parse_measures(text: str) -> tuple[str, ...]:
-    """Parse ``--measure``.
-
-    Raises:
-        UsageError: a word is nothing that can be measured.
-
-    """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if "all" in words:
-        return MEASURES
-    for word in words:
-        if word not in MEASURES:
-            raise UsageError(
-                f"--measure {word!r} is unknown: it takes any of {', '.join(MEASURES)}, or all."
-                + nearest(word, [*MEASURES, "all"])
-            )
-    if not words:
-        raise UsageError(f"--measure is empty: give any of {', '.join(MEASURES)}, or all.")
-    return tuple(name for name in MEASURES if name in words)
 
 
 def _measure(

@@ -16,20 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from conformance import __version__
+from conformance import __version__, options
 from conformance.bench_command import bench
 from conformance.certificate_commands import badge, report, verify
 from conformance.generations import all_generations, find_rule, named
 from conformance.host_command import host
 from conformance.init_command import init
-from conformance.settings import (
-    DEFAULT_SEED,
-    Budget,
-    Device,
-    Settings,
-    UsageError,
-    parse_evidence,
-)
+from conformance.settings import Budget, Device, Settings, UsageError, parse_evidence
 from conformance.verdict import ExitStatus, Verdict
 
 if TYPE_CHECKING:
@@ -89,61 +82,17 @@ def main() -> None:
 
 
 @main.command(epilog=EPILOG)
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option(
-    "--plugin-profile",
-    metavar="FILE_OR_OBJECT",
-    help="How to switch the plugin on and off: a TOML file, or module:object. "
-    "Found by itself in NAME.conformance.toml beside the plugin, or in "
-    "[tool.vllm-conformance] of its pyproject.toml.",
-)
-@click.option(
-    "--evidence",
-    default="simulator",
-    show_default=True,
-    metavar="LIST",
-    help="Any of simulator,offline,server (comma separated), or all.",
-)
-@click.option(
-    "--budget",
-    type=click.Choice([budget.value for budget in Budget]),
-    default=Budget.STANDARD.value,
-    show_default=True,
-    help="Examples per rule.",
-)
-@click.option(
-    "--device",
-    type=click.Choice([device.value for device in Device]),
-    default=Device.AUTO.value,
-    show_default=True,
-    help="Where offline engines and servers run.",
-)
+@options.targets
+@options.plugin_profile
+@options.evidence
+@options.budget("Examples per rule.")
+@options.device("Where offline engines and servers run.")
 @click.option(
     "--server-url", metavar="URL", help="Use a running vLLM server; server evidence only."
 )
-@click.option(
-    "--conformance-report",
-    "report",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("reports/local"),
-    show_default=True,
-    help="Where certificates go: one folder for each plugin.",
-)
-@click.option(
-    "--conformance-seed",
-    "seed",
-    type=int,
-    default=DEFAULT_SEED,
-    show_default=True,
-    help="Seed of every random choice.",
-)
-@click.option(
-    "--baseline",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Known failures, as TOML: [[known]] with rule, reason and, if you like, issue, expires "
-    "and plugin. Only others fail the run, and so do stale and expired entries. It never makes "
-    "a plugin conformant.",
-)
+@options.report("reports/local", "Where certificates go: one folder for each plugin.")
+@options.seed()
+@options.baseline
 @click.option("--quiet", "-q", is_flag=True, help="The verdict of each plugin, and nothing else.")
 @click.option(
     "--json",

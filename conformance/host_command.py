@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance import RULE_SET, __version__
+from conformance import RULE_SET, __version__, options
 from conformance.classifier_hook import host as hooks
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
@@ -75,30 +75,10 @@ Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
     show_default=True,
     help="The interface whose host is judged.",
 )
-@click.option(
-    "--device",
-    type=click.Choice([device.value for device in Device]),
-    default=Device.AUTO.value,
-    show_default=True,
-    help="Where the engine runs.",
-)
-@click.option(
-    "--conformance-seed",
-    "seed",
-    type=int,
-    default=DEFAULT_SEED,
-    show_default=True,
-    help="Seed of the workload.",
-)
+@options.device("Where the engine runs.")
+@options.seed("Seed of the workload.")
 @click.option("--json", "as_json", is_flag=True, help="Print host.json instead of a table.")
-@click.option(
-    "--conformance-report",
-    "report",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("reports/local/host"),
-    show_default=True,
-    help=f"Where {FILE_NAME} and the recorded {STREAM_NAME} go.",
-)
+@options.report("reports/local/host", f"Where {FILE_NAME} and the recorded {STREAM_NAME} go.")
 @click.option(
     "--stream",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from conformance.rules import Evidence, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_SEED = 20_261_121
 
@@ -50,6 +54,29 @@ class Settings:
     python_path: tuple[str, ...] = ()  #: ``sys.path`` of the caller, for the workers
 
 
+def choose(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return those of *names* that a comma-separated list has, in their own order.
+
+    Raises:
+        UsageError: a word is none of them, or there is no word.
+
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if "all" in words:
+        return tuple(names)
+    if not words:
+        raise UsageError(
+            f"{option} is empty: give any of {', '.join(names)} (comma separated), or all."
+        )
+    for word in words:
+        if word not in names:
+            raise UsageError(
+                f"{option} {word!r} is unknown: it takes any of {', '.join(names)}, or all."
+                + nearest(word, [*names, "all"])
+            )
+    return tuple(name for name in names if name in words)
+
+
 def parse_evidence(text: str) -> tuple[Evidence, ...]:
     """Parse ``--evidence``.
 
@@ -57,17 +84,5 @@ def parse_evidence(text: str) -> tuple[Evidence, ...]:
         UsageError: a word is no kind of evidence.
 
     """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if "all" in words:
-        return tuple(Evidence)
-    if not words:
-        raise UsageError(
-            f"--evidence is empty: give any of {', '.join(Evidence)} (comma separated), or all."
-        )
-    for word in words:
-        if word not in list(Evidence):
-            raise UsageError(
-                f"--evidence {word!r} is unknown: it takes any of {', '.join(Evidence)}, or all."
-                + nearest(word, [*Evidence, "all"])
-            )
-    return tuple(evidence for evidence in Evidence if evidence in words)
+    names = [evidence.value for evidence in Evidence]
+    return tuple(Evidence(name) for name in choose("--evidence", text, names))

@@ -8,6 +8,7 @@ nothing of the host is modelled here, so the simulator cannot drift from it.
 
 from __future__ import annotations
 
+import inspect
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,13 @@ class _Recorder(LogitsProcessor):
         return logits
 
 
+def _older_arguments() -> dict[str, Any]:
+    """Return what ``InputBatch`` of this release has to be told and vLLM 0.32 finds out itself."""
+    asked = inspect.signature(InputBatch).parameters
+    older = {"kernel_block_sizes": [BLOCK_SIZE], "pin_memory": False}
+    return {name: value for name, value in older.items() if name in asked}
+
+
 @attrs.define
 class Host:
     """One persistent batch with one plugin, advanced a step at a time."""
@@ -88,6 +96,7 @@ class Host:
             max_num_blocks_per_req=[-(-MAX_MODEL_LEN // BLOCK_SIZE)],
             logitsprocs=processors,
             logitsprocs_need_output_token_ids=True,
+            **_older_arguments(),
         )
 
     @property
@@ -154,7 +163,8 @@ class Host:
 
     def sample(self, logits: torch.Tensor) -> None:
         """Run vLLM's own sampler over logits ``[rows, vocabulary]``; it may call the plugin."""
-        with torch.inference_mode():
+        # On a CPU vLLM's choice of a token is compiled, which takes longer than all examples.
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             _sampler()(logits, self.batch.sampling_metadata)
 
     def samples(self, name: str) -> bool:

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands have: each is spelled, and explained, in one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from conformance.settings import DEFAULT_SEED, Budget, Device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., object]")
+
+targets = click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+
+plugin_profile = click.option(
+    "--plugin-profile",
+    metavar="FILE_OR_OBJECT",
+    help="How to switch the plugin on and off: a TOML file, or module:object. "
+    "Found by itself in NAME.conformance.toml beside the plugin, or in "
+    "[tool.vllm-conformance] of its pyproject.toml.",
+)
+
+evidence = click.option(
+    "--evidence",
+    default="simulator",
+    show_default=True,
+    metavar="LIST",
+    help="Any of simulator,offline,server (comma separated), or all.",
+)
+
+baseline = click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Known failures, as TOML: [[known]] with rule, reason and, if you like, issue, expires "
+    "and plugin. Only others fail the run, and so do stale and expired entries. It never makes "
+    "a plugin conformant.",
+)
+
+
+def budget(says: str) -> Callable[[F], F]:
+    """Return ``--budget``: how much is tried, or measured."""
+    return click.option(
+        "--budget",
+        type=click.Choice([budget.value for budget in Budget]),
+        default=Budget.STANDARD.value,
+        show_default=True,
+        help=says,
+    )
+
+
+def device(says: str) -> Callable[[F], F]:
+    """Return ``--device``: where something runs."""
+    return click.option(
+        "--device",
+        type=click.Choice([device.value for device in Device]),
+        default=Device.AUTO.value,
+        show_default=True,
+        help=says,
+    )
+
+
+def report(default: str, says: str) -> Callable[[F], F]:
+    """Return ``--conformance-report``: the folder for what is written."""
+    return click.option(
+        "--conformance-report",
+        "report",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path(default),
+        show_default=True,
+        help=says,
+    )
+
+
+def seed(says: str = "Seed of every random choice.") -> Callable[[F], F]:
+    """Return ``--conformance-seed``."""
+    return click.option(
+        "--conformance-seed",
+        "seed",
+        type=int,
+        default=DEFAULT_SEED,
+        show_default=True,
+        help=says,
+    )
