@@ -22,6 +22,7 @@ from conformance.certificate_commands import badge, report, verify
 from conformance.generations import all_generations, find_rule, named
 from conformance.host_command import host
 from conformance.init_command import init
+from conformance.matrix_command import matrix
 from conformance.settings import Budget, Device, Settings, UsageError, parse_evidence
 from conformance.verdict import ExitStatus, Verdict
 
@@ -327,7 +328,7 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-for command in (badge, bench, report, verify, host, init):
+for command in (badge, bench, report, verify, host, init, matrix):
     main.add_command(command)
 
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pytest
 
 from conformance.rules import Evidence
 from conformance.runner import Certification
@@ -33,6 +35,8 @@ DEFECTIVE_MODALITY = FIXTURES / "defective" / "mm_modality"
 UNUSUAL_MODALITY = FIXTURES / "unusual" / "mm_modality"
 DEFECTIVE_PROCESSOR = FIXTURES / "defective" / "mm_processor"
 UNUSUAL_PROCESSOR = FIXTURES / "unusual" / "mm_processor"
+
+needs_uv = pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on PATH: ./run test")
 
 #: Generations by the folder of their galleries.
 GENERATIONS = {

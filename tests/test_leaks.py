@@ -28,7 +28,7 @@ def test_what_somebody_else_holds_is_kept() -> None:
 
 def test_what_hooks_into_calls_holds_nothing() -> None:
     """torch.compile holds the arguments of every call once more while its hook is set."""
-    before = set_eval_frame(False)  # noqa: FBT003 - as torch takes it
+    before = set_eval_frame(False)
     try:
         assert kept(_given(), NAMES, 0) is None
     finally:

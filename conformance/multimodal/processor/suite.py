@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -119,7 +120,7 @@ def open_trial(
     except ImportError as error:
         raise UsageError(
             "multi-modal processors are certified as vLLM 0.31 and later calls them, which the "
-            f"installed one is not: {error}."
+            f"installed one is not: {re.sub(r' [(]/.*[)]', '', str(error))}."
         ) from None
     from conformance.multimodal.processor.checkpoint import folder_of, name_of
     from conformance.multimodal.processor.trial import Trial, Unopened
