@@ -42,6 +42,10 @@ class LiveOutputs:
             self._read, self._newest = known, outputs[known - 1]
         return outputs[read:known]
 
+    def count(self) -> int:
+        """Return how many tokens have been read."""
+        return self._read
+
     def complete(self) -> bool:
         """Tell whether every token has been read: the newest one is no placeholder."""
         return self._read == len(self._output_ids)

@@ -74,7 +74,10 @@ class Thinking:
     def __init__(self, budget: Budget, prompt_ids: Sequence[int], output_ids: list[int]) -> None:
         self._budget = budget
         self._prompt_ids = prompt_ids
+        self._output_ids = output_ids
         self._outputs = LiveOutputs(output_ids)
+        self._seen = 0  #: how many outputs there were when they were looked at
+        self._due = 0  #: with fewer outputs the budget cannot be spent
         self._start()
 
     def _start(self) -> None:
@@ -92,11 +95,19 @@ class Thinking:
             self._inside, self._spent, self._tail = not self._inside, 0, ()
 
     def forced(self, vocab_size: int) -> int | None:
-        """Take in new outputs, and return the token that has to come next, if there is one."""
+        """Return the token that has to come next, if there is one.
+
+        New outputs are taken in when the budget may be spent, and when they did not just grow.
+        """
+        before, self._seen = self._seen, len(self._output_ids)
+        if before < self._seen < self._due:
+            return None
         if self._outputs.taken_back():
             self._start()
         for token in self._outputs.read():
             self._append(token)
+        left = self._budget.tokens - self._spent if self._inside else self._budget.tokens + 1
+        self._due = self._outputs.count() + left
         if not self._inside or self._spent < self._budget.tokens or not self._outputs.complete():
             return None
         tail, end = self._tail, self._budget.end

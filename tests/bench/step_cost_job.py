@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.v1.sample.logits_processor import (
-    LogitBiasLogitsProcessor,
     MinPLogitsProcessor,
     MinTokensLogitsProcessor,
 )
@@ -39,8 +38,9 @@ TARGET = {"extra_args": {"target_token": 67}}
 NGRAM = {"extra_args": {"no_repeat_ngram": 3}}
 
 
-def _thinking(budget: int) -> dict[str, dict[str, int]]:
-    return {"extra_args": {"thinking_budget": budget, "thinking_start": 3, "thinking_end": 99}}
+def _thinking(budget: int, start: list[int]) -> dict[str, dict[str, Any]]:
+    """Return parameters; a request that never says the start marker only counts."""
+    return {"extra_args": {"thinking_budget": budget, "thinking_start": start, "thinking_end": 99}}
 
 
 def contestants() -> dict[str, Contestant]:
@@ -57,7 +57,6 @@ def contestants() -> dict[str, Contestant]:
         "document's example": (EXAMPLES.DummyLogitsProcessor, TARGET),
         "document's wrapped example": (EXAMPLES.WrappedPerReqLogitsProcessor, TARGET),
         "vLLM's min-p": (MinPLogitsProcessor, {"min_p": 0.1}),
-        "vLLM's logit bias": (LogitBiasLogitsProcessor, {"logit_bias": {67: -100.0}}),
         "vLLM's min tokens": (MinTokensLogitsProcessor, endless),
         "target_token": (TargetTokenLogitsProcessor, TARGET),
         "request_level": (TwoArgumentTargetToken, TARGET),
@@ -66,8 +65,8 @@ def contestants() -> dict[str, Contestant]:
             {"extra_args": {"probability_floor": 0.1}},
         ),
         "no_repeat_ngram": (NoRepeatNgramLogitsProcessor, NGRAM),
-        "thinking_budget": (ThinkingBudgetLogitsProcessor, _thinking(10**6)),
-        "thinking_budget, forcing": (ThinkingBudgetLogitsProcessor, _thinking(0)),
+        "thinking_budget": (ThinkingBudgetLogitsProcessor, _thinking(100, [98])),
+        "thinking_budget, forcing": (ThinkingBudgetLogitsProcessor, _thinking(0, [3])),
     }
     found = {name: Contestant(cls, BATCH, (on,)) for name, (cls, on) in batch.items()}
     for name, (module, cls, on) in slots.items():

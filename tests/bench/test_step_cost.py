@@ -47,8 +47,8 @@ NEAREST = (
     # A pass over all logits costs more than to follow what is generated, but for single requests.
     ("no_repeat_ngram", "vLLM's min-p", 1.0),
     ("no_repeat_ngram, slots", "vLLM's min-p", 3.0),
-    # It looks at every new token, of which the other one counts how many there are.
-    ("thinking_budget", "vLLM's min tokens", 2.0),
+    # Both count tokens; ours looks at them when the budget may be spent.
+    ("thinking_budget", "vLLM's min tokens", 1.0),
     # It writes a row, and looks for the end of the thinking before.
     ("thinking_budget, forcing", "document's example", 3.0),
     # What is staged on the host is copied to the device, which here is the host again.
