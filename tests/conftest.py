@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from support import ROOT
 from user import CACHE
+from xdist.scheduler import LoadScopeScheduling
 
 from conformance.runner import start_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from xdist.remote import Producer
 
     from conformance.worker import Zygote
 
@@ -37,7 +42,34 @@ def shared_zygote(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what is fast first, then engines, then servers."""
+    """Run what is fast first, then engines, then servers; long ones among them first."""
     items.sort(
-        key=lambda item: [bool(item.get_closest_marker(name)) for name in ("server", "engine")]
+        key=lambda item: (
+            *(bool(item.get_closest_marker(name)) for name in ("server", "engine")),
+            not _shares(item.nodeid.partition("::")[0]),
+        )
     )
+
+
+class Scheduling(LoadScopeScheduling):
+    """Gives workers a test at a time, and a whole module where its tests share a fixture.
+
+    That is an engine, a server or a certification of everything, which every worker that gets a
+    test of the module starts for itself.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if _shares(module) else nodeid
+
+
+@cache
+def _shares(module: str) -> bool:
+    return 'scope="module"' in (ROOT / module).read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Let workers share the tests, in the order that they are in."""
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)

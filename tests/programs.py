@@ -64,7 +64,7 @@ def execute(zygote: Zygote, path: Path) -> tuple[int, str]:
         python_path=[str(Path(__file__).parent / "logits_batch")],
     )
     try:
-        status = job.ask("execute", limit=60)
+        status = job.ask("execute", limit=120)
     except JobDied as error:
         status = error.exit_status
     finally:

@@ -1,21 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of rules about what a step costs: they count, and do not time."""
+"""Programs of rules about what a step costs: they count, and do not time.
+
+Each is a text of :class:`string.Template`; ``started`` is that of the generation.
+"""
 
 from __future__ import annotations
 
-_STARTED = '''\
+_OUTPUTS = '''\
 TOKENS = $tokens
 
 
-def started(keywords: list[dict], count: int, vocabulary: int, history: int = 0):
-    """Return a plugin after three steps with so many requests, and the logits of the next step."""
-    config = engine_config(max_num_seqs=256)
-    config.model_config.hf_text_config.vocab_size = vocabulary
-    plugin = Plugin(config, torch.device("cpu"), False)
-    outputs = [
+def outputs_of(count: int, history: int) -> list[list[int]]:
+    """Return so many outputs for each of so many requests."""
+    return [
         [TOKENS[(row + place) % len(TOKENS)] for place in range(history)] for row in range(count)
     ]
-    added = []
+
+
+'''
+
+_STARTED = (
+    _OUTPUTS
+    + '''\
+def started(keywords: list[dict], count: int, vocabulary: int, history: int = 0):
+    """Return the calls of a step with so many requests, after three others."""
+    config = engine_config(max_num_seqs=256, vocab_size=vocabulary)
+    plugin = Plugin(config, torch.device("cpu"), False)
+    outputs, added = outputs_of(count, history), []
     for row in range(count):
         params = $make(**copy.deepcopy(keywords[row % len(keywords)]))
         added.append((row, params, [$token], outputs[row]))
@@ -26,14 +37,53 @@ def started(keywords: list[dict], count: int, vocabulary: int, history: int = 0)
         plugin.apply(logits.clone())
         for row, ids in enumerate(outputs):
             ids.append(TOKENS[(row + step) % len(TOKENS)])
-    return plugin, logits
+
+    def again() -> None:
+        plugin.update_state(None)
+        plugin.apply(logits)
+
+    return again
 
 
 '''
+)
 
-_INSTRUCTIONS = (
-    _STARTED
+_STARTED_SLOTS = (
+    _OUTPUTS
     + '''\
+def started(keywords: list[dict], count: int, vocabulary: int, history: int = 0):
+    """Return the calls of a step with so many requests, after three others."""
+    runner, outputs = Runner(256, vocabulary), outputs_of(count, history)
+    slots = [255 - row for row in range(count)]  # in the order in which vLLM gives them away
+    accepted = []
+    for row, slot in enumerate(slots):
+        params = $make(**copy.deepcopy(keywords[row % len(keywords)]))
+        accepted.append(runner.join(slot, params, [$token], outputs[row]))
+    logits = torch.randn(count, vocabulary, generator=torch.Generator().manual_seed(0))
+    for step in range(4):
+        newest = [ids[-1] if ids else $token for ids in outputs]
+        ctx = runner.context(slots, newest, [len(ids) for ids in outputs])
+        if step == 3:
+            break
+        runner.begin_step()
+        if any(accepted):  # else apply is not called
+            runner.plugin.apply(logits.clone(), ctx)
+        for row, ids in enumerate(outputs):
+            ids.append(TOKENS[(row + step) % len(TOKENS)])
+            runner.append(slots[row], ids[-1])
+
+    def again() -> None:
+        runner.plugin.apply_staged_writes()
+        if any(accepted):
+            runner.plugin.apply(logits, ctx)
+
+    return again
+
+
+'''
+)
+
+_INSTRUCTIONS = '''\
 def instructions(keywords: list[dict], count: int, vocabulary: int) -> int:
     """Return how many instructions of Python a step executes in which nobody comes or goes."""
     executed = 0
@@ -45,21 +95,20 @@ def instructions(keywords: list[dict], count: int, vocabulary: int) -> int:
         return trace
 
     with torch.inference_mode():
-        plugin, logits = started(keywords, count, vocabulary)
+        again = started(keywords, count, vocabulary)
         sys.settrace(trace)
         try:
-            plugin.update_state(None)
-            plugin.apply(logits)
+            again()
         finally:
             sys.settrace(None)
     return executed
 
 
 '''
-)
 
-IDLE = (
-    _INSTRUCTIONS
+_IDLE = (
+    _STARTED
+    + _INSTRUCTIONS
     + """\
 few, many = (instructions([{}], count, $vocabulary) for count in (8, 128))
 if many > 1.5 * few + 100:
@@ -70,7 +119,7 @@ print("OK: a large idle batch costs what a small one does")
 """
 )
 
-GROWTH = (
+_GROWTH = (
     _INSTRUCTIONS
     + """\
 first, second, third = (instructions(PARAMETERS, count, $vocabulary) for count in (16, 64, 256))
@@ -88,9 +137,7 @@ print("OK: a step grows with its batch, and not with the vocabulary")
 """
 )
 
-MEMORY = (
-    _STARTED
-    + '''\
+_MEMORY = '''\
 class Memory(TorchDispatchMode):
     """Follows the memory of the tensors that are made; a view holds what it is a view of."""
 
@@ -119,15 +166,23 @@ class Memory(TorchDispatchMode):
 
 
 with torch.inference_mode():
-    plugin, logits = started(PARAMETERS, 32, $vocabulary, history=40)
+    again = started(PARAMETERS, 32, $vocabulary, history=40)
     with Memory() as memory:
-        plugin.update_state(None)
-        plugin.apply(logits)
-size = logits.numel() * logits.element_size()
+        again()
+size = 4 * 32 * $vocabulary  # of float32 logits
 if memory.peak > 16 * size:
     print(f"FAILS: a step holds {memory.peak} bytes, {memory.peak / size:.0f} times its logits")
     print("expected: at most 16 times")
     sys.exit(1)
 print(f"OK: a step holds {memory.peak / size:.1f} times its logits")
 '''
-)
+#: The program of each rule.
+SCRIPTS = {
+    "LB-35": _IDLE,
+    "LB-36": _STARTED + _GROWTH,
+    "LB-37": _STARTED + _MEMORY,
+}
+SLOT_SCRIPTS = {
+    "LS-32": _STARTED_SLOTS + _GROWTH,
+    "LS-33": _STARTED_SLOTS + _MEMORY,
+}

@@ -86,12 +86,12 @@ _NAMES = (
 _QUIET = 'os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")'
 
 _CONFIG = '''\
-def engine_config(max_num_seqs: int):
+def engine_config(max_num_seqs: int, vocab_size: int = {vocabulary}):
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {{
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "vocab_size": {vocabulary},
+        "vocab_size": vocab_size,
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_hidden_layers": 2,

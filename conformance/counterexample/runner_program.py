@@ -33,7 +33,7 @@ _RUNNER = '''\
 class Runner:
     """As much of Model Runner V2 as a logits processor sees: slots, their tokens, its calls."""
 
-    def __init__(self, max_num_reqs: int = 8) -> None:
+    def __init__(self, max_num_reqs: int = 8, vocab_size: int = {vocabulary}) -> None:
         self.staged = []
         self.tokens = SimpleNamespace(gpu=torch.zeros(max_num_reqs, 128, dtype=torch.int32))
         self.total = SimpleNamespace(gpu=torch.zeros(max_num_reqs, dtype=torch.int32))
@@ -41,13 +41,13 @@ class Runner:
         states = LogitsProcRequestState(
             device=torch.device("cpu"),
             max_num_reqs=max_num_reqs,
-            vocab_size={vocabulary},
+            vocab_size=vocab_size,
             all_token_ids=self.tokens,
             prompt_len=self.prompt,
             prefill_len=self.prefill,
             total_len=self.total,
         )
-        self.plugin = Plugin(engine_config(max_num_seqs=max_num_reqs), states)
+        self.plugin = Plugin(engine_config(max_num_reqs, vocab_size), states)
 
     @staticmethod
     def lengths(count: int) -> SimpleNamespace:

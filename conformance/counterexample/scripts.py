@@ -186,9 +186,7 @@ SCRIPTS = {
     "LB-30": _FULL,
     "LB-31": CONFIG + SERVED + fragments.COMPARE + fragments.ADMISSION,
     "LB-33": CONFIG + SERVED + fragments.COMPARE + fragments.RANKS,
-    "LB-35": cost_scripts.IDLE,
-    "LB-36": cost_scripts.GROWTH,
-    "LB-37": cost_scripts.MEMORY,
+    **cost_scripts.SCRIPTS,
 }
 
 #: Programs in which every request opts in.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import fragments, scripts, verdicts
+from conformance.counterexample import cost_scripts, fragments, scripts, verdicts
 from conformance.counterexample.source import decoded, laid_out, literal
 
 if TYPE_CHECKING:
@@ -320,13 +320,14 @@ SCRIPTS = {
     "LS-27": _FULL,
     "LS-28": _WAITS,
     "LS-31": _BOTH,
+    **cost_scripts.SLOT_SCRIPTS,
 }
 
 #: Programs that start others of their own can be executed as files only.
 FILES_ONLY = frozenset({"LS-25"})
 
 #: Steps of a program where no finding says how many.
-_STEPS = {"LS-02": 1, "LS-05": 10, "LS-13": 8, "LS-26": 8, "LS-27": 1}
+_STEPS = {"LS-02": 1, "LS-05": 10, "LS-13": 8, "LS-26": 8, "LS-27": 1, "LS-32": 0, "LS-33": 0}
 _MOST = 6
 
 

@@ -157,13 +157,29 @@ class Bench(Stock):
     _made: int = attrs.field(init=False, default=0)
     _fastest: float = attrs.field(init=False, default=math.inf)
 
-    def new(self, max_requests: int = MAX_REQUESTS, *, trusted: bool = False) -> Watched:
-        """Return an instance without requests: fresh, or used where building one takes long."""
-        if self._idle and max_requests == MAX_REQUESTS:
+    def new(
+        self,
+        max_requests: int = MAX_REQUESTS,
+        *,
+        vocabulary: int | None = None,
+        trusted: bool = False,
+    ) -> Watched:
+        """Return an instance without requests: fresh, or used where building one takes long.
+
+        Args:
+            max_requests: slots of the engine.
+            vocabulary: of the model, if it is to be another one than its own.
+            trusted: whether nobody looks if the plugin writes to what it may only read.
+
+        Raises:
+            PluginRaised: the constructor raised.
+
+        """
+        if self._idle and max_requests == MAX_REQUESTS and vocabulary is None:
             instance = self._idle.pop()
             instance.trusted = trusted
             return instance
-        states = request_states(self.vocabulary, max_requests)
+        states = request_states(vocabulary or self.vocabulary, max_requests)
         started = time.perf_counter()
         # An honest constructor may load a model of its own.
         with limited(CONSTRUCTOR_LIMIT):
@@ -178,7 +194,8 @@ class Bench(Stock):
 
     def construct(self, states: RequestState) -> LogitsProcessor:
         """Make an instance as ``build_custom_logits_processors`` does."""
-        config = vllm_config(self.model, states.max_num_reqs)
+        own = states.vocab_size == self.vocabulary
+        config = vllm_config(self.model, states.max_num_reqs, None if own else states.vocab_size)
         shown = LogitsProcRequestState.from_request_state(states)
         return self.plugin(config, shown)
 
@@ -206,6 +223,12 @@ class Alone:
     name: str = "alone"
 
     def begin(self) -> None:
+        """Add the request, with the outputs that it has, and write what was staged."""
+        self.join()
+        with torch.inference_mode():
+            self.instance.states.apply_staged_writes()
+
+    def join(self) -> None:
         """Add the request, with the outputs that it has."""
         states = self.instance.states
         tokens = [*self.prompt, *self.outputs]
@@ -214,7 +237,6 @@ class Alone:
         joining(states, self.slot, self.params, self.prompt, self.outputs)
         with torch.inference_mode():
             self.instance.add_request(self.slot, self.params)
-            states.apply_staged_writes()
 
     def row(self, logits: torch.Tensor) -> torch.Tensor:
         """Advance one step and return the processed row for logits ``[vocabulary]``."""
@@ -251,27 +273,30 @@ def together(
     """
     instance = requests[0].instance
     states = instance.states
-    slots_np = np.array([request.slot for request in requests], dtype=np.intp)
     with torch.inference_mode():
         if turned:
             states.apply_staged_writes()
         note("begin", states)
         instance.apply_staged_writes()
-        if not any(instance.answers[slot] for slot in slots_np.tolist()) and not any(
+        ctx = context(requests)
+        if not any(instance.answers[slot] for slot in ctx.idx_mapping_np.tolist()) and not any(
             request.processed for request in requests
         ):
             return logits  # no request needs to be processed: apply is not called
-        slots = torch.from_numpy(slots_np)
-        ends = torch.tensor([request.length - 1 for request in requests])
-        return instance.apply(
-            logits.clone(),
-            LogitsContext(
-                expanded_idx_mapping=slots,
-                idx_mapping=slots,
-                idx_mapping_np=slots_np,
-                expanded_local_pos=torch.zeros(len(requests), dtype=torch.int32),
-                input_ids=states.all_token_ids.gpu[slots, ends],
-                pos=ends,
-                seq_lens_upper_bound_np=(ends + 1).numpy().astype(np.int32),
-            ),
-        )
+        return instance.apply(logits.clone(), ctx)
+
+
+def context(requests: Sequence[Alone]) -> LogitsContext:
+    """Return what a plugin is told of a step of requests of one instance, one row each."""
+    slots_np = np.array([request.slot for request in requests], dtype=np.intp)
+    slots = torch.from_numpy(slots_np)
+    ends = torch.tensor([request.length - 1 for request in requests])
+    return LogitsContext(
+        expanded_idx_mapping=slots,
+        idx_mapping=slots,
+        idx_mapping_np=slots_np,
+        expanded_local_pos=torch.zeros(len(requests), dtype=torch.int32),
+        input_ids=requests[0].instance.states.all_token_ids.gpu[slots, ends],
+        pos=ends,
+        seq_lens_upper_bound_np=(ends + 1).numpy().astype(np.int32),
+    )

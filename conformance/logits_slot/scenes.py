@@ -111,4 +111,17 @@ _SHORT: Mapping[str, Callable[[Trial, Mapping[str, Any]], list[Part]]] = {
 }
 
 #: Rules whose program cannot be written without what the check said.
-_NEEDING = frozenset(("LS-02", "LS-05", "LS-13", "LS-15", "LS-19", "LS-21", "LS-28", "LS-31"))
+_NEEDING = frozenset(
+    (
+        "LS-02",
+        "LS-05",
+        "LS-13",
+        "LS-15",
+        "LS-19",
+        "LS-21",
+        "LS-28",
+        "LS-31",
+        "LS-32",
+        "LS-33",
+    )
+)

@@ -9,7 +9,7 @@ from conformance.logits import effects as common
 from conformance.logits import processes
 from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract
-from conformance.logits_slot import checks, demonstrations, effects, memory, strata
+from conformance.logits_slot import checks, costs, demonstrations, effects, memory, strata
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
 from conformance.logits_slot.parameters import rows_alone
 
@@ -34,6 +34,8 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-28": effects.never_waits,
     "LS-29": checks.says_no,
     "LS-31": checks.agrees_with_itself,
+    "LS-32": costs.grows,
+    "LS-33": costs.fits,
 }
 
 CONTRACT = Contract(

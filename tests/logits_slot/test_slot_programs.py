@@ -45,6 +45,9 @@ CHECKED = {
     "indexes_by_mask": "the host never waits",
     "claims_every_request": "add_request returned False",
     "disagrees_with_itself": "both model runners give the same row",
+    "compares_every_pair": "a step grows with its batch, and not with the vocabulary",
+    "goes_through_the_vocabulary": "a step grows with its batch, and not with the vocabulary",
+    "counts_tokens_one_hot": "a step holds 0.",
 }
 
 #: Plugins that write to what they may only read, which a history shows.

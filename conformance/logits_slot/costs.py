@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what a step costs, by counting: as the batch grows, and in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from conformance.logits import costs
+from conformance.logits_slot.bench import Alone, context, together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conformance.findings import Finding
+    from conformance.logits.costs import Batch
+    from conformance.logits.trial import Trial
+    from conformance.logits_slot.bench import Bench
+
+
+def grows(trial: Trial) -> Finding:
+    """LS-32: a step is longer by no more than its batch is larger, whatever the vocabulary."""
+    return costs.grows(trial, start)
+
+
+def fits(trial: Trial) -> Finding:
+    """LS-33: a step holds a few times the memory of its logits, and no more."""
+    return costs.fits(trial, start)
+
+
+def start(bench: Bench, batch: Batch) -> Callable[[], None]:
+    """Serve a batch, one row for each request; return the calls of its next step.
+
+    Raises:
+        PluginRaised: the plugin raised.
+
+    """
+    instance = bench.new(max(costs.SIZES), vocabulary=batch.vocabulary, trusted=True)
+    requests = [
+        Alone(
+            instance,
+            bench.params(batch.choice(row)),
+            [bench.tokens[0]],
+            outputs,
+            name=f"request {row}",
+        )
+        for row, outputs in enumerate(batch.outputs(bench))
+    ]
+    for request in requests:
+        request.join()
+    with torch.inference_mode():
+        instance.states.apply_staged_writes()
+    logits = batch.logits(bench)
+    for step in range(costs.WARM_UP):
+        together(requests, logits)
+        for row, request in enumerate(requests):
+            request.append(bench.tokens[(row + step) % len(bench.tokens)])
+    ctx = context(requests)
+    # The model runner does not call apply where no request wants it.
+    wanted = any(instance.answers.values())
+
+    def again() -> None:
+        with torch.inference_mode():
+            instance.apply_staged_writes()
+            if wanted:
+                instance.apply(logits, ctx)
+
+    return again
