@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 WIDTH = 640
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 14, 42
+LEFT, RIGHT, TOP, BOTTOM = 86, 16, 14, 52
+
+#: Above the largest value and below the least one.
+ROOM = 12
 
 
 @attrs.frozen
@@ -108,22 +111,22 @@ def lines(points: Sequence[Point], unit: str) -> Markup:
     if not positive:
         return Markup("")
     x = _scale([p.x for p in points], LEFT + 20, WIDTH - RIGHT - 20)
-    y = _scale(positive, height - BOTTOM, TOP)
+    y = _scale(positive, height - BOTTOM - ROOM, TOP + ROOM)
     least = min(positive)
     drawn = [_axes(height)]
     for tick in _ticks(positive):
         drawn.append(_line(LEFT, y(tick), WIDTH - RIGHT, y(tick), "grid"))
         drawn.append(_text(LEFT - 8, y(tick) + 4, _seconds(tick), "end"))
     for point in points:
-        drawn.append(_text(x(point.x), height - BOTTOM + 18, f"{point.x:g}", "middle"))
+        drawn.append(_text(x(point.x), height - BOTTOM + 20, _size(point.x), "middle"))
         low, high = y(max(point.low, least)), y(max(point.high, least))
         drawn.append(_line(x(point.x), low, x(point.x), high, "interval"))
         drawn.append(_dot(x(point.x), y(max(point.middle, least)), "differs"))
     path = " ".join(f"{x(p.x):.1f},{y(max(p.middle, least)):.1f}" for p in points)
     drawn.insert(1, Markup('<polyline class="trend" points="{}"/>').format(path))
     drawn.append(_text((LEFT + WIDTH) / 2, height - 6, unit, "middle"))
-    said = "; ".join(f"{p.x:g} {unit}: {_seconds(p.middle)}" for p in points)
-    return _svg(height, drawn, said)
+    said = "; ".join(f"{_size(p.x)} {unit}: {_seconds(p.middle)}" for p in points)
+    return _svg(height, drawn, said, "lines")
 
 
 def forest(rows: Sequence[Row]) -> Markup:
@@ -154,7 +157,7 @@ def forest(rows: Sequence[Row]) -> Markup:
     said = "; ".join(
         f"{r.name}: {r.middle:+.1%}" + ("" if r.differs else ", not measurable") for r in rows
     )
-    return _svg(height, drawn, said)
+    return _svg(height, drawn, said, "forest")
 
 
 def _scale(values: Sequence[float], start: float, end: float) -> Callable[[float], float]:
@@ -179,17 +182,21 @@ def _ticks(values: Sequence[float]) -> list[float]:
     return [low, high]
 
 
+def _size(value: float) -> str:
+    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"  # noqa: PLR2004 - five digits
+
+
 def _seconds(value: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value * 1e9:.3g} ns"
 
 
-def _svg(height: float, drawn: Sequence[Markup], said: str) -> Markup:
+def _svg(height: float, drawn: Sequence[Markup], said: str, kind: str) -> Markup:
     return Markup(
-        '<svg class="plot" viewBox="0 0 {} {:.0f}" role="img" aria-label="{}">{}</svg>'
-    ).format(WIDTH, height, said, Markup("").join(drawn))
+        '<svg class="plot {}" viewBox="0 0 {} {:.0f}" role="img" aria-label="{}">{}</svg>'
+    ).format(kind, WIDTH, height, said, Markup("").join(drawn))
 
 
 def _axes(height: float) -> Markup:
