@@ -108,7 +108,7 @@ def test_the_page_has_a_plot_for_each_figure(report: tuple[Path, str]) -> None:
     """Batch, vocabulary, and the comparison; each says in words what it shows."""
     place, _ = report
     source = (place / page.FILE_NAME).read_text("utf-8")
-    assert source.count('<svg class="plot"') == 3
+    assert source.count('<svg class="plot ') == 3
     assert source.count("<figcaption>") == 3
     assert 'aria-label="1 requests: ' in source
 
