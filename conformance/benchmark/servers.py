@@ -13,7 +13,7 @@ import attrs
 import psutil
 
 from conformance.benchmark.figures import Failed
-from conformance.engine.entry_points import IO_PROCESSORS
+from conformance.engine.entry_points import HOOK_RUNTIME, IO_PROCESSORS
 from conformance.engine.server import Server
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from conformance.benchmark.figures import Round
     from conformance.target import Plugin
     from conformance.worker import Job
-
-#: What has vLLM load the runtime of classifier hooks.
-HOOK_RUNTIME = {
-    "vllm.general_plugins": {"classifier_hook": "reference_plugins.classifier_hook:install"}
-}
 
 #: Name under which the second server knows an IO processor.
 IO_NAME = "measured"

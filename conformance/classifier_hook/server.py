@@ -20,6 +20,7 @@ from conformance.classifier_hook.clients import WAYS, Question
 from conformance.classifier_hook.live import Judge, Subject
 from conformance.counterexample.source import flat, literal
 from conformance.engine import serving
+from conformance.engine.entry_points import HOOK_RUNTIME
 from conformance.engine.server import ExternalServer, Server, external
 from conformance.ledger import Ledger
 from conformance.rules import Evidence
@@ -46,9 +47,6 @@ CROWDS = 3
 AT_ONCE = 64
 
 MIDDLEWARE = "--middleware=reference_plugins.classifier_hook.body.ScoresInBody"
-
-#: What has vLLM load the runtime.
-PLUGIN = {"vllm.general_plugins": {"classifier_hook": "reference_plugins.classifier_hook:install"}}
 
 _MODULE = "vllm_conformance_hooks"
 _WITNESS = "conformance.classifier_hook.witness:Witness"
@@ -93,7 +91,7 @@ class Trial:
                 live.runtime_folder(),
                 Path(__file__).parents[2],
             ],
-            entry_points=PLUGIN,
+            entry_points=HOOK_RUNTIME,
             device=subject.device,
             arguments=[MIDDLEWARE, "--max-model-len=512", f"--max-num-seqs={AT_ONCE}"],
             environment={

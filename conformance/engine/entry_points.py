@@ -28,6 +28,11 @@ LOGITS_PROCESSORS = "vllm.logits_processors"
 #: Its entry points name functions that return the name of a class.
 IO_PROCESSORS = "vllm.io_processor_plugins"
 
+#: What has vLLM load the runtime of classifier hooks.
+HOOK_RUNTIME = {
+    "vllm.general_plugins": {"classifier_hook": "reference_plugins.classifier_hook:install"}
+}
+
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
