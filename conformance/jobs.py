@@ -157,10 +157,12 @@ def _plugins(target: Target) -> list[Plugin]:
         source = targets.find_source(target)
         if target.qualname is not None:
             cls = targets.load_class(target)
+            source = targets.source_of(cls) or source
             served = _generations(cls, target)
+            # By the name that vLLM would be given: what a package hands on under another one.
             return [
                 _describe(
-                    target, cls.__qualname__, generation, source, broken, many=len(served) > 1
+                    target, target.qualname, generation, source, broken, many=len(served) > 1
                 )
                 for generation, broken in served
             ]
@@ -251,7 +253,7 @@ def _describe(
         root=target.root,
         path=source,
         digest=targets.digest_of(source),
-        version=targets.version_of(target.module),
+        version=targets.version_of(target),
         broken=broken,
     )
 

@@ -43,7 +43,7 @@ PRELOAD = (
 )
 
 #: Seconds that one rule may take before its process is given up, by evidence.
-LIMITS = {Evidence.SIMULATOR: 120.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
+LIMITS = {Evidence.SIMULATOR: 300.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
 DEEP_FACTOR = 10
 
 _WAITING_FOR = {Evidence.OFFLINE: "a real offline engine", Evidence.SERVER: "vllm serve"}

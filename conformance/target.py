@@ -276,11 +276,24 @@ def classes_of(module: ModuleType) -> list[type]:
     ]
 
 
-def version_of(module: str) -> str | None:
-    """Return the version of the package that a module belongs to, when it tells."""
-    top = sys.modules.get(module.partition(".")[0])
-    version = getattr(top, "__version__", None)
+def version_of(target: Target) -> str | None:
+    """Return the version of the distribution that a target is from, or of its package, if any."""
+    if match := _PREFIXED.match(target.text):
+        group, _, name = match["rest"].partition("/")
+        for entry in importlib.metadata.entry_points(group=group, name=name):
+            if entry.dist is not None:
+                return entry.dist.version
+    top = target.module.partition(".")[0]
+    if target.root is None:
+        for name in importlib.metadata.packages_distributions().get(top, ()):
+            return importlib.metadata.version(name)
+    version = getattr(sys.modules.get(top), "__version__", None)
     return version if isinstance(version, str) else None
+
+
+def source_of(cls: type) -> str | None:
+    """Return the file that defines a class, which is not always the one that it is named by."""
+    return getattr(sys.modules.get(cls.__module__), "__file__", None)
 
 
 def digest_of(path: str | None) -> str | None:

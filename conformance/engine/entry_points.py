@@ -94,6 +94,48 @@ def write_distribution(
     return directory
 
 
+def unlisted(directory: Path, cls: type) -> list[Path]:
+    """Write the metadata of installed distributions again, without a class among the entry points.
+
+    vLLM loads every installed logits processor into every engine. One that is also passed by name
+    would be there twice, and nothing would be without it. Of two distributions of one name the
+    first on the path counts, so these have to come before the installed ones.
+
+    Args:
+        directory: the folder to write to.
+        cls: the logits processor.
+
+    Returns:
+        *directory*, to put first on ``PYTHONPATH``; nothing where no distribution lists the class.
+
+    """
+    written = False
+    for distribution in importlib.metadata.distributions():
+        others = [entry for entry in distribution.entry_points if not _names(entry, cls)]
+        if len(others) == len(distribution.entry_points):
+            continue
+        groups: dict[str, list[str]] = {}
+        for entry in others:
+            groups.setdefault(entry.group, []).append(f"{entry.name} = {entry.value}\n")
+        lines = [f"[{group}]\n{''.join(entries)}" for group, entries in groups.items()]
+        files = {"entry_points.txt": "\n".join(lines)}
+        if metadata := distribution.read_text("METADATA"):
+            files["METADATA"] = metadata
+        write_distribution(
+            directory, name=distribution.name, version=distribution.version, files=files
+        )
+        written = True
+    return [directory] if written else []
+
+
+def _names(entry: importlib.metadata.EntryPoint, cls: type) -> bool:
+    if entry.group != LOGITS_PROCESSORS:
+        return False
+    with contextlib.suppress(Exception):  # what does not load is not the class
+        return entry.load() is cls
+    return False
+
+
 def refused(runner: Runner) -> str | None:
     """Say which installed logits processor keeps a model runner from starting, if one does.
 

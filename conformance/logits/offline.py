@@ -23,7 +23,7 @@ from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custo
 
 from conformance.engine import model_runner
 from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed
-from conformance.engine.entry_points import synthetic_distribution
+from conformance.engine.entry_points import synthetic_distribution, unlisted
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
 from conformance.interruption import limited
@@ -104,13 +104,21 @@ class Trial:
     ledger: Ledger = attrs.field(init=False)
     seconds: float = attrs.field(init=False, default=0.0)
     _entry_points: str = attrs.field(init=False)  #: folder that has the plugin as an entry point
+    #: Folder that hides an installed entry point of the plugin, if there is one.
+    _unlisted: list[str] = attrs.field(init=False, factory=list)
     _async: dict[str, AsyncEngine] = attrs.field(init=False, factory=dict)  #: by way of loading
 
     def __attrs_post_init__(self) -> None:
         """Run the workload through the engines."""
         self.ledger = Ledger(self.roles, Evidence.OFFLINE, self.parameters)
         started = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as self._entry_points:
+        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+            self._entry_points = str(Path(folder) / "listed")
+            if not self._builtin:
+                found = unlisted(Path(folder) / "unlisted", self.bench.plugin)
+                self._unlisted = [str(each) for each in found]
+                sys.path[:0] = self._unlisted
+                importlib.invalidate_caches()
             self._start_async()
             try:
                 with limited(LIMIT):
@@ -162,12 +170,16 @@ class Trial:
             entries={"conformance-target": self.plugin.fqcn},
         )
         ways: list[tuple[str, list[Any], list[str]]] = [
-            ("as a class", [self.bench.plugin], []),
-            (f"as a {LOGITSPROCS_GROUP} entry point", [], [str(folder)]),
+            ("as a class", [self.bench.plugin], self._unlisted),
+            (
+                f"as a {LOGITSPROCS_GROUP} entry point",
+                [],
+                [*self._unlisted, str(folder)],
+            ),
         ]
         if self.settings.budget is Budget.DEEP:
             # To AsyncLLM a name is what it is to LLM, and here every engine takes processor time.
-            ways.append(("by name", [self.plugin.fqcn], []))
+            ways.append(("by name", [self.plugin.fqcn], self._unlisted))
         for how, processors, path in ways:
             self._async[f"{_ASYNC}, loaded {how}"] = AsyncEngine.start(
                 self.model,

@@ -9,6 +9,7 @@ With ``--server-url`` a running server is used instead.
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from http import HTTPStatus
 from pathlib import Path
@@ -18,6 +19,7 @@ import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
 
 from conformance.engine import model_runner
+from conformance.engine.entry_points import unlisted
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, Server, ServerFailed, external
@@ -75,6 +77,11 @@ class Trial:
     server: Server | ExternalServer = attrs.field(init=False)
     second: Server | None = attrs.field(init=False, default=None)
     seconds: float = attrs.field(init=False, default=0.0)
+    #: Folder that hides an installed entry point of the plugin, if there is one.
+    _unlisted: list[Path] = attrs.field(init=False, factory=list)
+    _scratch: tempfile.TemporaryDirectory[str] = attrs.field(
+        init=False, factory=lambda: tempfile.TemporaryDirectory(prefix="vllm-conformance-")
+    )
     _done: bool = attrs.field(init=False, default=False)
     _invariant: bool = attrs.field(init=False, default=False)  #: the plugin's claim
 
@@ -85,6 +92,8 @@ class Trial:
             self.server = external(self.settings.server_url)
             return
         builtin = self.roles.builtin(self.bench.plugin)
+        if not builtin:
+            self._unlisted = unlisted(Path(self._scratch.name), self.bench.plugin)
         names = () if builtin else (self.plugin.fqcn,)
         self.server = self._start("server.log", logits_processors=names)
         if not builtin:
@@ -96,6 +105,7 @@ class Trial:
         self.server.stop()
         if self.second is not None:
             self.second.stop()
+        self._scratch.cleanup()
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
@@ -125,7 +135,7 @@ class Trial:
         return Server.start(
             self.model,
             log=Path(self.folder) / log,
-            python_path=[root, *self.settings.python_path],
+            python_path=[*self._unlisted, root, *self.settings.python_path],
             device=self._device(),
             runner=self.roles.runner,
             # A plugin may go by the length of the context: it is then that of offline engines.
