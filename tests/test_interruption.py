@@ -19,7 +19,8 @@ SECONDS = 0.3
 
 def _slow_to_compile(graph: torch.fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
     time.sleep(4 * SECONDS)
-    return graph.forward
+    forward: Callable[..., Any] = graph.forward
+    return forward
 
 
 def test_a_call_that_hangs_is_ended() -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conformance.engine.kernel_releases import fitted, unfit
 from conformance.engine.sampling_kernels import SAMPLING_KERNELS
 
 if TYPE_CHECKING:
@@ -34,10 +35,14 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def install() -> None:
+def install() -> str | None:
     """Register all kernels with vLLM, once in a process, whether it has Triton or not.
 
     In a process that is to run a model on a GPU this would be wrong: the kernels take CPU tensors.
+
+    Returns:
+        Why engines of the installed vLLM cannot run with them, or None.
+
     """
     # Before anything of vllm.v1.worker.gpu: it gives that package buffers that need no GPU.
     import vllm.v1.worker.cpu.shm  # noqa: F401 - imported for what it replaces
@@ -48,10 +53,12 @@ def install() -> None:
     if not HAS_TRITON:
         # What stands in for Triton lacks it, and launches ask for it.
         triton.next_power_of_2 = next_power_of_2
+    problem = unfit(KERNELS)  # afterwards the stand-ins are found in place of the kernels
     with warnings.catch_warnings():
         # It looks at every attribute of every module, and torch has deprecated some.
         warnings.simplefilter("ignore", FutureWarning)
-        register_kernels(KERNELS)
+        register_kernels({name: fitted(name, found) for name, found in KERNELS.items()})
+    return problem
 
 
 def apply_write(
