@@ -14,6 +14,7 @@ from conformance.comparison import difference, first_line, plain, shortened
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor import stock
 from conformance.io_processor.answers import Kind
+from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.host import request_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -31,41 +32,88 @@ HOSTILE = {Budget.QUICK: 60, Budget.STANDARD: 150, Budget.DEEP: 600}
 def answers(trial: Trial) -> Finding:
     """Valid requests are answered, online and offline."""
     bench = trial.bench
+    guessed: Finding | None = None
     for index in range(bench.stock.given):
         data = bench.stock.valid[index]
-        online = bench.alone(index, "id-0")
-        if online.kind is not Kind.ANSWERED:
-            return _unanswered("", data, online, index)
-        offline, _ = bench.try_offline(data)
-        if offline.kind is not Kind.ANSWERED:
-            return _unanswered("offline, without a request id, ", data, offline, index)
+        for request_id, where in (("id-0", ""), (None, "offline, without a request id, ")):
+            answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)[0]
+            if answer.guessed:
+                answer = _by_its_id(bench, data, request_id) or answer
+            if answer.guessed:
+                guessed = guessed or made_up(
+                    f"{where}the valid request {shortened(data)} {answer.describe()}"
+                )
+            elif answer.kind is not Kind.ANSWERED:
+                return failed(
+                    f"{where}the valid request {shortened(data)} {answer.describe()}",
+                    case={"data": data, "index": index},
+                )
     count = 2 * bench.stock.given
-    return passed(count, count)
+    return guessed or passed(count, count)
 
 
-def _unanswered(where: str, data: Any, answer: Answer, index: int) -> Finding:  # noqa: ANN401
-    return failed(
-        f"{where}the valid request {shortened(data)} {answer.describe()}",
-        case={"data": data, "index": index},
+#: Why others wait then.
+UNKNOWN = "what the model's own pooler returns is not known here"
+
+
+def made_up(trouble: str) -> Finding:
+    """Return that trouble proves nothing, since an output was made up for the plugin."""
+    return Finding(
+        Verdict.NOT_VERIFIED,
+        message=f"{trouble}, on an output that the simulator made up, since only a model can tell "
+        "what its own pooler returns: offline evidence shows it, with the plugin's model in "
+        "[io-processor] model",
     )
+
+
+def _by_its_id(
+    bench: Bench,
+    data: Any,  # noqa: ANN401 - JSON values
+    request_id: str | None,
+) -> Answer | None:
+    """Return what goes wrong with a request id, or without, and only so, on the same outputs.
+
+    Then it is no matter of the outputs, whoever made them up.
+    """
+    try:
+        outputs = prepared(bench.make(), bench, data, "id-0")
+    except Exception:  # noqa: BLE001 - told where the request is served
+        return None
+    raised: dict[str | None, Answer] = {}
+    for one in ("id-0", None):
+        plugin = bench.make()
+        try:
+            prepared(plugin, bench, data, one)
+            finished(plugin, bench, copy.deepcopy(outputs), one)
+        except Exception as error:  # noqa: BLE001 - an answer like any other
+            raised[one] = attrs.evolve(plugin.answer(error), guessed=False)
+    return raised.get(request_id) if len(raised) == 1 else None
+
+
+def unanswered(trial: Trial) -> Finding | None:
+    """Return that a rule has to wait, where it is not known whether valid requests are answered."""
+    found = trial.answered()
+    return waiting("IO-07", UNKNOWN) if found.verdict is Verdict.NOT_VERIFIED else None
 
 
 def refuses(trial: Trial) -> Finding:
     """Requests that the profile calls invalid are the client's error, online and offline."""
-    if why := _no_invalid(trial.bench) or _unserved(trial.bench):
+    if why := _no_invalid(trial.bench) or _unserved(trial):
         return why
+    guessed: Finding | None = None
     for data in trial.bench.stock.invalid:
         for where, answer in (
             ("", trial.bench.try_online(data).answers[0]),
             ("offline, ", trial.bench.try_offline(data)[0]),
         ):
-            if answer.kind is not Kind.REFUSED:
-                return failed(
-                    f"{where}the invalid request {shortened(data)} {answer.describe()}",
-                    case={"data": data},
-                )
+            if answer.kind is Kind.REFUSED:
+                continue
+            what = f"{where}the invalid request {shortened(data)} {answer.describe()}"
+            if not answer.guessed:
+                return failed(what, case={"data": data})
+            guessed = guessed or made_up(what)
     count = 2 * len(trial.bench.stock.invalid)
-    return passed(count, count)
+    return guessed or passed(count, count)
 
 
 def _no_invalid(bench: Bench) -> Finding | None:
@@ -75,17 +123,18 @@ def _no_invalid(bench: Bench) -> Finding | None:
     return Finding(Verdict.NOT_APPLICABLE, message="the profile names no invalid request")
 
 
-def _unserved(bench: Bench) -> Finding | None:
+def _unserved(trial: Trial) -> Finding | None:
     """Return that a rule has to wait where valid requests are not answered, or None."""
+    bench = trial.bench
     kinds = {bench.alone(index, "id-0").kind for index in range(bench.stock.given)}
     if kinds == {Kind.ANSWERED}:
         return None
-    return waiting("IO-07")
+    return unanswered(trial) or waiting("IO-07")
 
 
 def early(trial: Trial) -> Finding:
     """Invalid requests never get to the engine."""
-    if why := _no_invalid(trial.bench) or _unserved(trial.bench):
+    if why := _no_invalid(trial.bench) or _unserved(trial):
         return why
     for data in trial.bench.stock.invalid:
         played = trial.bench.try_online(data)
@@ -108,7 +157,7 @@ def hostile(trial: Trial) -> Finding:
     """Whatever JSON a client sends is answered or refused."""
     bench = trial.bench
     valid = bench.stock.valid[: bench.stock.given]
-    if why := _unserved(bench):
+    if why := _unserved(trial):
         return why
     tried = _Tried(trial)
     try:
@@ -120,7 +169,7 @@ def hostile(trial: Trial) -> Finding:
         return failed(
             f"the request {shortened(data)} {answer.describe()}", tried.count, case={"data": data}
         )
-    return passed(tried.count, tried.refused)
+    return tried.guessed or passed(tried.count, tried.refused)
 
 
 @attrs.define
@@ -131,6 +180,8 @@ class _Tried:
     count: int = 0
     refused: int = 0
     failed: list[tuple[Any, Answer]] = attrs.field(factory=list)
+    #: The first that ended with an error which proves nothing.
+    guessed: Finding | None = None
 
     def ask(self, data: Any) -> None:  # noqa: ANN401 - JSON values
         """Make a request.
@@ -144,7 +195,11 @@ class _Tried:
             return  # vLLM itself refuses a request without data
         answer = self.trial.bench.try_online(data).answers[0]
         self.refused += answer.kind is Kind.REFUSED
-        if answer.kind is Kind.FAILED:
+        if answer.guessed and answer.kind is Kind.FAILED:
+            self.guessed = self.guessed or made_up(
+                f"the request {shortened(data)} {answer.describe()}"
+            )
+        elif answer.kind is Kind.FAILED:
             self.failed.append((data, answer))
             raise _Broken
 

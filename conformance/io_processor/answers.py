@@ -31,6 +31,8 @@ class Answer:
     status: int = 200
     error: str = ""  #: type and message of what was raised
     call: str = ""  #: the call into the plugin that raised it; empty where vLLM did
+    #: Whether it may have been raised because an output was made up, which proves nothing.
+    guessed: bool = False
 
     def describe(self) -> str:
         """Say how the request ended, for a message."""
@@ -53,9 +55,15 @@ def status_of(error: BaseException) -> int:
     return int(create_error_response(error).error.code)
 
 
-def of_error(error: BaseException, call: str) -> Answer:
+def not_finite(error: BaseException) -> bool:
+    """Tell whether JSON could not be written because a number is none, or infinite."""
+    return isinstance(error, ValueError) and "Out of range float values" in str(error)
+
+
+def of_error(error: BaseException, call: str, *, guessed: bool = False) -> Answer:
     """Return the answer that an exception becomes."""
     status = status_of(error)
     refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
     kind = Kind.REFUSED if refused else Kind.FAILED
-    return Answer(kind, None, status, f"{type(error).__name__}: {first_line(str(error))}", call)
+    said = f"{type(error).__name__}: {first_line(str(error))}"
+    return Answer(kind, None, status, said, call, guessed)

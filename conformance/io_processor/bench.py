@@ -10,7 +10,7 @@ import attrs
 
 from conformance.comparison import unsteady
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
-from conformance.io_processor.answers import Answer, Kind, of_error
+from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
     DATA,
     Documented,
@@ -138,7 +138,7 @@ class Bench:
                     self.offline.serve(plugin, copy.deepcopy(data), failing=failing),
                 )
         except (Exception, SystemExit) as error:  # noqa: BLE001 - an answer like any other
-            return of_error(error, plugin.raised(error))
+            return plugin.answer(error)
 
     def unsteady(self) -> frozenset[Place]:
         """Return the places of answers that differ from one time to the next."""

@@ -28,6 +28,10 @@ serving: contextvars.ContextVar[int] = contextvars.ContextVar("serving")
 
 LABELS = 3  #: of a model whose configuration names none
 
+#: Tasks of which vLLM does not fix what they return: that is for the model's own pooler to say,
+#: and an output for one of them is made up.
+OWN_TASKS = frozenset(("plugin", "embed&token_classify"))
+
 
 class EngineFailed(RuntimeError):
     """The engine could not serve a prompt."""

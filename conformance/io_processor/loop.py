@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
+from conformance.io_processor.admission import unanswered
+from conformance.io_processor.watched import AFTER_OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,13 +35,19 @@ def works(trial: Trial) -> Finding:
 
 def _measured(trial: Trial, what: str, limit: float, seconds: Callable[[Call], float]) -> Finding:
     bench = trial.bench
+    # What hooks do with outputs that were made up, in vain, says nothing of how long they take.
+    guessed = unanswered(trial)
     forms = [False] if bench.online is bench.waiting else [False, True]
     for data in bench.stock.valid[: bench.stock.given]:
         for awaited in forms:
             longest: dict[str, float] = {}
             for time in range(TIMES):
                 played = bench.try_online(data, awaited=awaited)
-                on_loop = [call for call in played.calls if call.on_loop]
+                on_loop = [
+                    call
+                    for call in played.calls
+                    if call.on_loop and not (guessed and call.name in AFTER_OUTPUTS)
+                ]
                 now = dict.fromkeys({call.name for call in on_loop}, 0.0)
                 for call in on_loop:
                     now[call.name] = max(now[call.name], seconds(call))
@@ -57,4 +65,4 @@ def _measured(trial: Trial, what: str, limit: float, seconds: Callable[[Call], f
                         f"{shortened(data)} (at most {limit * 1000:.0f} ms)",
                         case={"data": data},
                     )
-    return passed(bench.stock.given, bench.stock.given)
+    return guessed or passed(bench.stock.given, bench.stock.given)

@@ -301,7 +301,7 @@ class _Play:
                 raise error
             if isinstance(error, EngineFailed):
                 return of_error(error, "")
-            return of_error(error, self.plugin.raised(error))
+            return self.plugin.answer(error)
         return Answer(Kind.ANSWERED, task.result())
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -26,6 +27,7 @@ from conformance.io_processor import (
 from conformance.io_processor.bench import ConstructorRaised
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.traffic import PluginExited
+from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
 
 def _survives(trial: Trial) -> Finding:
     """Everything else has been through the plugin by now."""
-    return Finding(Verdict.PASS, trial.asked, trial.asked)
+    return admission.unanswered(trial) or Finding(Verdict.PASS, trial.asked, trial.asked)
 
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
@@ -56,7 +58,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "IO-03": calling.takes_renderer,
     "IO-05": calling.signatures,
     "IO-06": calling.awaitable,
-    "IO-07": admission.answers,
+    "IO-07": lambda trial: trial.answered(),
     "IO-08": admission.refuses,
     "IO-09": admission.hostile,
     "IO-10": admission.early,
@@ -133,6 +135,9 @@ class Trial:
     _findings: dict[str, Finding] = attrs.field(factory=dict)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = None
+    #: What stands in the way where a call did not return, and may do so on a model's own outputs.
+    _guessed: Finding | None = None
+    _answered: Finding | None = None
     _ready: bool = False
     #: The first of the basic rules that does not hold; empty where all do.
     _trouble: str | None = None
@@ -153,6 +158,12 @@ class Trial:
             self._findings[rule] = self._find(rule)
         return self._findings[rule]
 
+    def answered(self) -> Finding:
+        """Judge once whether valid requests are answered, whatever else is broken."""
+        if self._answered is None:
+            self._answered = admission.answers(self)
+        return self._answered
+
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         host = f"{self.bench.online.name}, without an engine"
@@ -168,7 +179,7 @@ class Trial:
         cls = self.bench.cls
         if missing := ", ".join(sorted(getattr(cls, "__abstractmethods__", ()))):
             self._obstacle = (LOADS, f"{cls.__name__} does not define {missing}")
-        if self._obstacle is None:
+        if self._obstacle is None and self._guessed is None:
             try:
                 return self._decide(rule)
             except ConstructorRaised as error:
@@ -176,10 +187,27 @@ class Trial:
                 if rule == CONSTRUCTOR:
                     return CHECKS[rule](self)
             except PluginHung as error:
-                self._obstacle = (SURVIVES, str(error))
+                if self._may_return(rule, str(error)):
+                    self._guessed = admission.made_up(str(error))
+                else:
+                    self._obstacle = (SURVIVES, str(error))
             except PluginExited as error:
                 self._obstacle = (SURVIVES, str(error))
-        return obstructed(rule, *self._obstacle)
+        if self._obstacle is not None:
+            return obstructed(rule, *self._obstacle)
+        assert self._guessed is not None
+        return self._guessed if rule == ANSWERS else waiting(ANSWERS, admission.UNKNOWN)
+
+    def _may_return(self, rule: str, hung: str) -> bool:
+        """Tell whether a call that did not return might, were its outputs not made up."""
+        if not hung.startswith(AFTER_OUTPUTS):
+            return False
+        if rule not in _ADMISSION and self._answered and self._answered.verdict is Verdict.PASS:
+            return False  # it did, with the same outputs
+        plugin = self.bench.make()
+        with suppress(Exception):
+            parameters.asks(plugin, self.bench)()
+        return plugin.guessing
 
     def _decide(self, rule: str) -> Finding:
         if rule in _WITHOUT_DATA:
@@ -208,8 +236,11 @@ class Trial:
             elif owner is not None:
                 before.insert(0, owner)
         for other in before:
-            if self.find(other).verdict is Verdict.FAIL:
+            found = self.find(other)
+            if found.verdict is Verdict.FAIL:
                 return waiting(other)
+            if other == ANSWERS and found.verdict is Verdict.NOT_VERIFIED:
+                return waiting(other, admission.UNKNOWN)
         if rule in _COMPARING and () in self.bench.hidden:
             return waiting(STEADY)
         return None
@@ -220,7 +251,7 @@ class Trial:
             self._trouble = next(
                 (rule for rule, trouble in _BASIC if self._has(rule) and trouble(self.bench)), ""
             )
-            if not self._trouble and admission.answers(self).verdict is Verdict.FAIL:
+            if not self._trouble and self.answered().verdict is not Verdict.PASS:
                 self._trouble = ANSWERS
         return self._trouble or None
 

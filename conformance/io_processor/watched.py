@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.interruption import in_call, limited
-from conformance.io_processor.engine import serving
+from conformance.io_processor.answers import Answer, not_finite, of_error
+from conformance.io_processor.engine import OWN_TASKS, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,10 @@ METHODS = (
     "post_process_async",
     "output_to_response",
 )
+
+#: Those that say which outputs they want, and those that are given them, or what was made of them.
+_PARAMS = frozenset(("validate_or_generate_params", "merge_pooling_params"))
+AFTER_OUTPUTS = ("post_process", "post_process_async", "output_to_response")
 
 
 @attrs.frozen
@@ -54,6 +59,8 @@ class Watched:
 
     plugin: Any
     calls: list[Call] = attrs.field(factory=list)
+    #: Whether the plugin asks for outputs that have to be made up.
+    guessing: bool = False
     _loop_thread: int = attrs.field(factory=threading.get_ident)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the plugin
@@ -68,16 +75,28 @@ class Watched:
         """Return the call that raised an exception, or an empty string."""
         return next((call.name for call in self.calls if call.error is error), "")
 
+    def answer(self, error: BaseException) -> Answer:
+        """Return the answer that an exception becomes, which the plugin or the host raised."""
+        call = self.raised(error)
+        guessed = self.guessing and (call in AFTER_OUTPUTS or (not call and not_finite(error)))
+        return of_error(error, call, guessed=guessed)
+
     def _function(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 - the plugin's own
             begin = _Moment.now()
             failure: BaseException | None = None
             try:
                 with _limited(), in_call(name):
-                    return function(*arguments, **keywords)
+                    result = function(*arguments, **keywords)
             except BaseException as error:
                 failure = error
                 raise
+            else:
+                if name in _PARAMS:
+                    # Hosts make None the task "plugin".
+                    task = getattr(result, "task", "")
+                    self.guessing = self.guessing or task is None or task in OWN_TASKS
+                return result
             finally:
                 self._note(name, begin.since(), tuple(keywords), failure)
 

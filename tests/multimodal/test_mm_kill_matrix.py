@@ -10,7 +10,7 @@ import pytest
 from support import DEFECTIVE_PROCESSOR, certify, gallery
 
 from conformance.multimodal.processor.catalogue import RULES
-from conformance.verdict import Verdict
+from conformance.verdict import Verdict, waits_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,6 +107,24 @@ def test_dies_by_no_other_rule(zygote: Zygote, specimen: Specimen, tmp_path: Pat
 
     assert [r.rule for r in results.values() if r.verdict is Verdict.FAIL] == [specimen.rule]
     assert Verdict.ERROR not in {result.verdict for result in results.values()}
+
+
+#: Rules about rows, which only a model makes.
+OF_ROWS = {*(f"MM-{number}" for number in range(20, 29)), "MM-39"}
+
+
+def test_nothing_is_said_of_rows_that_no_model_made(zygote: Zygote, tmp_path: Path) -> None:
+    """Where the model cannot be made, its rows neither pass nor fail; everything else passes."""
+    specimen = next(specimen for specimen in SPECIMENS if specimen.rule == "MM-02")
+    results = certify(zygote, specimen, tmp_path)
+
+    assert results["MM-02"].verdict is Verdict.FAIL
+    for rule in OF_ROWS:
+        assert results[rule].verdict is Verdict.NOT_VERIFIED, rule
+        assert waits_for(results[rule].message or "") == ("MM-02",), rule
+        assert not results[rule].examples, rule
+    others = {results[rule].verdict for rule in set(results) - OF_ROWS - {"MM-02"}}
+    assert others <= {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 
 def test_every_rule_has_a_defective_processor() -> None:

@@ -35,7 +35,8 @@ ANSWERS = Rule(
         ),
     ),
     hint="Run the request by hand: parse, pre_process, post_process; offline there is no request "
-    "id.",
+    "id. For the task plugin the simulator makes outputs up: a post_process that raises on them is "
+    "not verified, and an engine with the plugin's own model shows it.",
     evidence=ALL,
 )
 

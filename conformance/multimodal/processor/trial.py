@@ -26,7 +26,7 @@ from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, alone
 from conformance.multimodal.processor.search import Broken, search
 from conformance.multimodal.processor.stock import Item
 from conformance.rules import Evidence
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.verdict import RuleResult, Verdict, must_wait, waits_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -173,6 +173,10 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
 _WITHOUT_ITEMS = frozenset((LOADS, MODEL, "MM-03", SERVED, "MM-06", SURVIVES))
 
 
+#: Rules about rows of embeddings.  Where nothing can be encoded they find no fault in any prompt,
+#: so each waits for whatever one that it is built on waits for.
+_WITH_ROWS = frozenset((*(f"MM-{number}" for number in range(20, 29)), "MM-39"))
+
 #: Rules about items that stand in a text.
 _WITH_TEXT = frozenset(("MM-13", "MM-14", "MM-15", "MM-16", "MM-17", "MM-18", "MM-28"))
 
@@ -255,8 +259,11 @@ class Trial:
             why = "items of an encoder-decoder model are not in the prompt with the text"
             return Finding(Verdict.NOT_APPLICABLE, message=why)
         for other in _AFTER.get(rule, ()):
-            if (found := self.find(other)).verdict is Verdict.FAIL:
+            found = self.find(other)
+            if found.verdict is Verdict.FAIL:
                 return waiting(other, found.message)
+            if rule in _WITH_ROWS and waits_for(found.message or ""):
+                return Finding(Verdict.NOT_VERIFIED, message=found.message)
         if rule not in _WITHOUT_ITEMS and not self.bench.stock.items:
             return waiting(SERVED, self.find(SERVED).message)
         return CHECKS[rule](self)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins whose model has a pooler of its own: outputs are made up, and nobody knows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import Specimen, certify
+
+from conformance.rules import Evidence
+from conformance.verdict import Verdict, waits_for
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from conformance.verdict import RuleResult
+    from conformance.worker import Zygote
+
+#: Its model returns [n, byte 1 ... byte n], in UTF-8, for the task "plugin".
+FRAMED = """\
+import time
+
+from vllm.inputs import TokensPrompt
+from vllm.plugins.io_processors.interface import IOProcessor
+from vllm.pooling_params import PoolingParams
+
+
+class Framed(IOProcessor):
+    def parse_data(self, data):
+        if not isinstance(data, dict) or not isinstance(data.get("text"), str) or not data["text"]:
+            raise ValueError("'text' is required")
+        return data["text"]
+
+    def merge_pooling_params(self, params=None):
+        params = params or PoolingParams()
+        params.task = "plugin"
+        return params
+
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        return TokensPrompt(prompt_token_ids=[1 + ord(c) % 90 for c in prompt[:50]])
+
+    def post_process(self, model_output, request_id=None, **kwargs):
+        data = model_output[0].outputs.data.tolist()
+        return bytes(int(b) for b in data[1 : int(data[0]) + 1]).decode("utf-8")
+"""
+
+#: Variations, each a class of its own that follows the first.
+VARIATIONS = {
+    # vLLM fixes what embeddings of tokens are.
+    "EmbedsTokens": """
+    def merge_pooling_params(self, params=None):
+        params = params or PoolingParams()
+        params.task = "token_embed"
+        return params
+""",
+    # The task that hosts make "plugin".
+    "AsksForNone": """
+    def merge_pooling_params(self, params=None):
+        return params or PoolingParams()
+""",
+    # What an identity pooler returns.
+    "TakesStates": """
+    def post_process(self, model_output, request_id=None, **kwargs):
+        return model_output[0].outputs.data.mean(0).tolist()
+""",
+    "NeedsAnId": """
+    def post_process(self, model_output, request_id=None, **kwargs):
+        return [request_id.upper()[:2], *model_output[0].outputs.data.mean(0).tolist()]
+""",
+    "RaisesInPreProcess": """
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        return {}["prompt"]
+""",
+    "Sleeps": """
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        time.sleep(0.15)
+        return super().pre_process(prompt)
+""",
+    "TakesTwoRows": """
+    def post_process(self, model_output, request_id=None, **kwargs):
+        return model_output[0].outputs.data[1].tolist()
+""",
+    "DividesByNone": """
+    def post_process(self, model_output, request_id=None, **kwargs):
+        data = model_output[0].outputs.data.mean(0)
+        return (data / (data - data)).tolist()
+""",
+    "ReadsToTheEnd": """
+    def post_process(self, model_output, request_id=None, **kwargs):
+        data = model_output[0].outputs.data.flatten().tolist()
+        place, found = 0, []
+        while place < len(data):
+            found.append(data[place])
+            place += max(0, int(data[place]) // 100)
+        return found
+""",
+}
+
+#: Rules that need no request.
+WITHOUT_DATA = {"IO-01", "IO-02", "IO-05", "IO-14", "IO-15", "IO-16"}
+
+
+def _certified(
+    zygote: Zygote, folder: Path, name: str, rules: Collection[str] | None = None
+) -> dict[str, RuleResult]:
+    source = FRAMED
+    if name in VARIATIONS:
+        source += f"\n\nclass {name}(Framed):{VARIATIONS[name]}"
+    path = folder / "framed.py"
+    path.write_text(source, encoding="utf-8")
+    profile = {
+        "model": "tiny-embedding",
+        "valid": [{"text": "one"}, {"text": "another"}],
+        "invalid": [{}],
+    }
+    specimen = Specimen(f"{path}:{name}", None, profile, generation="io/data")
+    return certify(zygote, specimen, folder, rules=rules)
+
+
+@pytest.mark.parametrize("name", ["Framed", "AsksForNone"])
+def test_nothing_is_held_against_a_plugin(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    """It is not said to fail nor to pass, and what would show it is said."""
+    results = _certified(zygote, tmp_path, name)
+
+    answers = results["IO-07"]
+    assert answers.verdict is Verdict.NOT_VERIFIED
+    assert answers.message is not None
+    assert "made up" in answers.message
+    assert f"{Evidence.OFFLINE} evidence" in answers.message
+    assert {rule for rule, r in results.items() if r.verdict is Verdict.PASS} == WITHOUT_DATA
+    for rule in set(results) - WITHOUT_DATA - {"IO-06", "IO-07"}:
+        assert results[rule].verdict is Verdict.NOT_VERIFIED, rule
+        assert waits_for(results[rule].message or "") == ("IO-07",), rule
+
+
+@pytest.mark.parametrize("name", ["TakesTwoRows", "DividesByNone"])
+def test_luck_with_some_outputs_shows_nothing(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    """Outputs of one row, and numbers that JSON has not, may be due to what was made up."""
+    results = _certified(zygote, tmp_path, name, {"IO-07", "IO-08", "IO-09", "IO-22"})
+
+    assert Verdict.FAIL not in {result.verdict for result in results.values()}
+    assert results["IO-09"].verdict is Verdict.NOT_VERIFIED
+    assert "made up" in (results["IO-07" if name == "DividesByNone" else "IO-09"].message or "")
+
+
+def test_outputs_that_are_taken_show_all(zygote: Zygote, tmp_path: Path) -> None:
+    """A plugin that takes what was made up passes everything."""
+    results = _certified(zygote, tmp_path, "TakesStates")
+
+    bad = {
+        rule: result.message
+        for rule, result in results.items()
+        if result.verdict not in (Verdict.PASS, Verdict.NOT_APPLICABLE)
+    }
+    assert not bad
+    assert results["IO-27"].acted
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("EmbedsTokens", "IO-07"),
+        ("RaisesInPreProcess", "IO-07"),
+        ("NeedsAnId", "IO-07"),
+        ("Sleeps", "IO-32"),
+    ],
+)
+def test_what_is_no_matter_of_outputs_fails(
+    zygote: Zygote, tmp_path: Path, name: str, rule: str
+) -> None:
+    """Outputs of a fixed shape, other hooks and the request id are judged as ever."""
+    result = _certified(zygote, tmp_path, name, {rule})[rule]
+
+    assert result.verdict is Verdict.FAIL, result.message
+
+
+def test_a_loop_may_end_on_outputs_of_the_model(zygote: Zygote, tmp_path: Path) -> None:
+    """A ``post_process`` that does not return from an output made up is not said to hang."""
+    results = _certified(zygote, tmp_path, "ReadsToTheEnd", {"IO-07", "IO-37"})
+
+    assert results["IO-07"].verdict is Verdict.NOT_VERIFIED
+    assert "did not return" in (results["IO-07"].message or "")
+    assert results["IO-37"].verdict is Verdict.NOT_VERIFIED
+    assert waits_for(results["IO-37"].message or "") == ("IO-07",)
