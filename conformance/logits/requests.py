@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -26,6 +27,9 @@ END_OF_SEQUENCE = 1
 
 #: The last of the token ids that stand for no text in the tiny model.
 LAST_SPECIAL = 2
+
+#: Different tokens that requests are made of, at most.
+MOST_TOKENS = 5
 
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
 
@@ -49,11 +53,13 @@ class Stock:
         """Derive the tokens and the logits from the model, the parameters and the seed."""
         self.vocabulary = vllm_config(self.model).model_config.get_vocab_size()
         # Few different tokens, those of the parameters among them, so that history readers
-        # (n-gram bans, stop words) meet what they look for within a few steps.
+        # (n-gram bans, stop words) meet what they look for within a few steps; and no more where
+        # parameters name many, or nothing would come twice in a short history.
         named = [
             value for value in _integers(self.parameters) if LAST_SPECIAL < value < self.vocabulary
         ]
-        self.tokens = tuple(dict.fromkeys([*named[:3], 7, 11, 13]))
+        different = dict.fromkeys([*named[:3], 7, 11, 13])
+        self.tokens = tuple(islice(different, MOST_TOKENS))
         self.table = logits_table(self.vocabulary, self.tokens, self.seed)
         for choice, keywords in self.parameters.items():
             params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")

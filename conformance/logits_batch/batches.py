@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited
+from conformance.interruption import CONSTRUCTOR_LIMIT, limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.rows import differing, same
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 #: Rows of logits in memory are this much longer than the vocabulary, as vLLM pads it to 64.
 PADDING = 12
 
-#: Steps for which a batch runs: some effects come late.
+#: Steps for which a batch runs: some effects come late, and some only when outputs repeat
+#: themselves. More would be past vLLM's default of ``max_tokens``.
 STEPS = 8
+MORE_STEPS = 16
 
 #: A batch far larger than those of the histories, in an engine that allows it.
 FULL = 300
@@ -99,8 +101,8 @@ def takes_views(trial: Trial) -> Finding:
     bench = trial.bench
     choices = list(bench.parameters)
     with limited():
-        plain = _rows(bench, bench.new(), choices)
-        padded = _rows(bench, bench.new(), choices, _padded)
+        plain = _acting(bench, bench.new, choices)
+        padded = _rows(bench, bench.new(), choices, _padded, _count(plain))
     if isinstance(plain, PluginRaised):
         if not minds_inference_mode(bench):
             raise plain  # not about how logits are handed over
@@ -111,7 +113,7 @@ def takes_views(trial: Trial) -> Finding:
     for step, (got, expected) in enumerate(zip(padded, plain, strict=True)):
         if apart := _apart(got, expected):
             return failed(f"{what} {apart} as for logits that are not (step {step})", step + 1)
-    return passed(STEPS, _acted(bench, choices, plain))
+    return passed(len(plain), _acted(bench, choices, plain))
 
 
 def minds_inference_mode(bench: Bench) -> bool:
@@ -129,14 +131,17 @@ def serves_full_batches(trial: Trial) -> Finding:
     bench = trial.bench
     choices = list(bench.parameters)
     many = [choices[row % len(choices)] for row in range(FULL)]
-    config = vllm_config(bench.model, MAX_FULL)
-    arguments = (config, host.CPU, False)
-    few, full = (Watched(call("__init__", bench.plugin, *arguments)) for _ in range(2))
+    arguments = (vllm_config(bench.model, MAX_FULL), host.CPU, False)
+
+    def new() -> Watched:
+        with limited(CONSTRUCTOR_LIMIT):
+            return Watched(call("__init__", bench.plugin, *arguments))
+
     with limited():
-        small = _rows(bench, few, choices)
+        small = _acting(bench, new, choices)
         if isinstance(small, PluginRaised):
             raise small
-        large = _rows(bench, full, many)
+        large = _rows(bench, new(), many, steps=len(small))
     where = f"with {FULL} requests and max_num_seqs={MAX_FULL}"
     if isinstance(large, PluginRaised):
         return failed(f"{where}, {large}")
@@ -145,7 +150,21 @@ def serves_full_batches(trial: Trial) -> Finding:
             return failed(
                 f"{where} {apart} as in a batch of {len(choices)} (step {step})", step + 1
             )
-    return passed(STEPS, _acted(bench, choices, small))
+    return passed(len(small), _acted(bench, choices, small))
+
+
+def _acting(
+    bench: Bench, new: Callable[[], Watched], choices: Sequence[Choice]
+) -> list[torch.Tensor] | PluginRaised:
+    """Return the rows of each step, of more steps where none was changed, or what was raised."""
+    rows = _rows(bench, new(), choices)
+    if isinstance(rows, PluginRaised) or _acted(bench, choices, rows):
+        return rows
+    return _rows(bench, new(), choices, steps=MORE_STEPS)
+
+
+def _count(rows: list[torch.Tensor] | PluginRaised) -> int:
+    return STEPS if isinstance(rows, PluginRaised) else len(rows)
 
 
 def _rows(
@@ -153,22 +172,23 @@ def _rows(
     instance: Watched,
     choices: Sequence[Choice],
     layout: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone,
+    steps: int = STEPS,
 ) -> list[torch.Tensor] | PluginRaised:
     """Return the rows of each step with one request for each choice, or what was raised."""
-    steps: list[torch.Tensor] = []
+    found: list[torch.Tensor] = []
     try:
         lists = _serve(bench, instance, choices)
-        for step in range(STEPS):
+        for step in range(steps):
             if step:
                 instance.update_state(None)
             result = instance.apply(layout(_logits(bench, choices, step)))
-            steps.append(result.clone())
+            found.append(result.clone())
             for outputs in lists:
                 outputs.append(bench.tokens[step % len(bench.tokens)])
         instance.update_state(BatchUpdate(0, list(range(len(choices) - 1, -1, -1)), [], []))
     except PluginRaised as error:
         return error
-    return steps
+    return found
 
 
 def _logits(bench: Bench, choices: Sequence[Choice], step: int) -> torch.Tensor:

