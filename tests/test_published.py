@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The certificates of published plugins that are kept here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import published
+import pytest
+
+from conformance.reporting import certificate, verification
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CERTIFICATES = certificate.under(published.FOLDER)
+
+
+def test_the_table_is_drawn_from_the_certificates() -> None:
+    """Nobody edits it: ``python tests/published.py --draw`` draws it again."""
+    assert (published.FOLDER / "README.md").read_text(encoding="utf-8") == published.table()
+
+
+@pytest.mark.parametrize("entry", published.plugins(), ids=lambda entry: entry["target"])
+def test_each_entry_has_a_certificate(entry: dict[str, str]) -> None:
+    """It says of which version it is, and what was asked of which vLLM."""
+    found = {document["plugin"]["target"]: document for _, document in CERTIFICATES}
+    document = found[entry["target"]]
+
+    assert document["plugin"]["version"] == entry["requirement"].partition("==")[2]
+    assert document["environment"]["vllm"] in (entry["vllm"], None)
+    assert document["verdict"] in ("conformant", "non-conformant")
+
+
+@pytest.mark.parametrize("found", CERTIFICATES, ids=lambda found: found[0].parent.name)
+def test_each_certificate_verifies(found: tuple[Path, dict[str, Any]]) -> None:
+    """Its verdict is what its rules say, and nothing of this machine is in it."""
+    path, document = found
+
+    assert not verification.wrong(verification.of_document(document))
+    assert str(published.FOLDER.parents[1]) not in path.read_text(encoding="utf-8")
