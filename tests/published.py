@@ -4,7 +4,8 @@
     python tests/published.py [WORD ...]
 
 Those of ``reports/published/plugins.toml`` whose target or requirement has one of the words, or
-all, are certified, each in an environment that ``matrix`` makes. ``--draw`` only draws the table again.
+all, are certified, each in an environment that ``matrix`` makes. ``--draw`` only draws the
+table again.
 """
 
 from __future__ import annotations
