@@ -86,6 +86,27 @@ def started(keywords: list[dict], count: int, vocabulary: int, history: int = 0)
 _INSTRUCTIONS = '''\
 def instructions(keywords: list[dict], count: int, vocabulary: int) -> int:
     """Return how many instructions of Python a step executes in which nobody comes or goes."""
+    with torch.inference_mode():
+        again = started(keywords, count, vocabulary)
+        return monitored(again) if sys.version_info >= (3, 12) else traced(again)
+
+
+def monitored(again) -> int:
+    """Return how many instructions a call executes; sys.settrace misses some from 3.12 on."""
+    executed, monitoring = [], sys.monitoring
+    monitoring.use_tool_id(3, "instructions")
+    monitoring.register_callback(3, monitoring.events.INSTRUCTION, lambda *at: executed.append(at))
+    monitoring.set_events(3, monitoring.events.INSTRUCTION)
+    try:
+        again()
+    finally:
+        monitoring.set_events(3, monitoring.events.NO_EVENTS)
+        monitoring.free_tool_id(3)
+    return len(executed)
+
+
+def traced(again) -> int:
+    """Return how many instructions a call executes."""
     executed = 0
 
     def trace(frame, event, _):
@@ -94,13 +115,11 @@ def instructions(keywords: list[dict], count: int, vocabulary: int) -> int:
         executed += event == "opcode"
         return trace
 
-    with torch.inference_mode():
-        again = started(keywords, count, vocabulary)
-        sys.settrace(trace)
-        try:
-            again()
-        finally:
-            sys.settrace(None)
+    sys.settrace(trace)
+    try:
+        again()
+    finally:
+        sys.settrace(None)
     return executed
 
 
