@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import signal
 import time
+import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 #: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs,
@@ -24,6 +25,9 @@ _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/triton/compiler/compiler.py")
 
 CONSTRUCTOR_LIMIT = 120.0
 
+#: Seconds between two signs of life.
+HEARTBEAT = 5.0
+
 
 class PluginHung(BaseException):
     """A call did not return in time; a ``BaseException`` so that plugins do not swallow it."""
@@ -32,8 +36,35 @@ class PluginHung(BaseException):
         super().__init__(f"{call} did not return within {seconds:.0f} s")
 
 
+class OutOfTime(TimeoutError):
+    """Nothing of the plugin was running when the time was over: the host is slow, or stuck."""
+
+
 #: The plugin calls in progress, for whoever interrupts them.
 _in_progress: list[str] = []
+
+#: The seconds of the limited blocks that this process is in, the innermost last.
+_limits: list[float] = []
+
+#: Tells whoever waits for this process that it is at work, and since when it has told nothing.
+_tell: Callable[[], None] = lambda: None  # noqa: E731 - replaced by a worker
+_told = 0.0
+
+
+def tell_progress(tell: Callable[[], None]) -> None:
+    """Have somebody told when :func:`progressed` is called, every few seconds at the most."""
+    global _tell  # noqa: PLW0603 - a process waits for, and works on, one thing
+    _tell = tell
+
+
+def progressed() -> None:
+    """Say that the host gets on: the time of the limited block begins anew."""
+    global _told  # noqa: PLW0603 - as above
+    if _limits:
+        signal.setitimer(signal.ITIMER_REAL, _limits[-1], 1.0)
+    if time.monotonic() - _told > HEARTBEAT:
+        _told = time.monotonic()
+        _tell()
 
 
 @contextmanager
@@ -51,11 +82,12 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
     """Interrupt the block when it takes longer than ``seconds`` of wall time.
 
     Within another limited block, the time of the inner one does not count for the outer one.
-    While torch compiles, time begins anew, up to :data:`COMPILING_LIMIT`.
+    Time begins anew with :func:`progressed`, and while torch compiles, up to
+    :data:`COMPILING_LIMIT`.
 
     Raises:
         PluginHung: the plugin was being called.
-        TimeoutError: nothing of the plugin was running: the harness itself is slow.
+        OutOfTime: nothing of the plugin was running: the host, or the harness, is slow.
 
     """
     started = time.monotonic()
@@ -66,16 +98,26 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
             return
         if _in_progress:
             raise PluginHung(_in_progress[-1], seconds)
-        raise TimeoutError("the harness did not finish an example in time")
+        raise OutOfTime(
+            f"this machine got no further for {seconds:.0f} s, with nothing of the plugin running"
+        )
 
     handler = signal.signal(signal.SIGALRM, interrupt)
     # Again and again, in case the plugin catches everything and goes on.
     outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    _limits.append(seconds)
     try:
         yield
     finally:
+        _limits.pop()
         signal.setitimer(signal.ITIMER_REAL, *outer)
         signal.signal(signal.SIGALRM, handler)
+
+
+def line_in(error: BaseException, path: str | None) -> int | None:
+    """Return the line of a file that was being executed when something was raised, if any was."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
 
 
 def _compiling(frame: FrameType | None) -> bool:

@@ -14,13 +14,15 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance import hindrances
+from conformance import hindrances, interruption
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine.environment import eager
@@ -59,6 +61,7 @@ def trial(
     """Answer each rule id with its result, until the caller hangs up."""
     generation = named(plugin.generation)
     opened: Any = None
+    interruption.tell_progress(partial(_tell, connection))
     try:
         try:
             cls = class_of(plugin)
@@ -96,6 +99,12 @@ def trial(
     finally:
         if hasattr(opened, "close"):
             opened.close()
+
+
+def _tell(connection: Connection) -> None:
+    """Say that the trial gets on."""
+    with suppress(OSError):  # nobody asks any more
+        connection.send("")
 
 
 def replay(connection: Connection, plugin: Plugin, case: dict[str, Any], model: str) -> None:

@@ -43,6 +43,10 @@ class Ledger:
         """Note that a rule is broken that no other one waits for."""
         self.troubles.setdefault(rule, message)
 
+    def stop(self, why: str) -> None:
+        """Note that nothing more can be seen, which is no fault of the plugin."""
+        self.blocked = self.blocked or why
+
     def saw(self, rule: str, count: int = 1) -> None:
         """Note that a rule was seen to hold."""
         self.seen[rule] += count

@@ -132,6 +132,8 @@ class Certification:
     contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
     _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
     _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
+    #: Trials that got no further, with nothing of the plugin running.
+    _slow: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
     _owns_zygote: bool = attrs.field(init=False, default=False)
     _known: set[tuple[str, Evidence]] = attrs.field(init=False, factory=set)
     _pending: list[Check] = attrs.field(init=False, factory=list)
@@ -256,6 +258,8 @@ class Certification:
         ):
             # Waiting for a hang in an engine, and then in a server, would teach nobody anything.
             return _not_verified(check, must_wait([generation.survival_rule]))
+        if (slow := self._slow.get((plugin.target, evidence))) is not None:
+            return _not_verified(check, slow)
         if (key := (plugin.target, evidence)) in self._ended:
             return self._after_the_end(check, self._ended[key])
         return None
@@ -281,7 +285,12 @@ class Certification:
         except JobDied as error:
             return self._lost(check, f"the plugin's process: {error}")
         except JobHung as error:
-            return self._lost(check, f"the plugin {error}{_where(error.stack, plugin)}")
+            if where := _where(error.stack, plugin):
+                return self._lost(check, f"the plugin {error}{where}")
+            slow = f"this machine is too slow: a trial {error}, with nothing of the plugin running"
+            self._slow[key] = slow
+            self._jobs.pop(key, None)
+            return _not_verified(check, slow)
         if not isinstance(answer, RuleResult):
             return RuleResult(check.rule, Verdict.ERROR, evidence, message=repr(answer))
         return answer
@@ -335,7 +344,8 @@ class Certification:
             return
         for check in self._pending:
             key = (check.plugin.target, evidence)
-            if check.evidence is evidence and key not in self._ended and not check.plugin.broken:
+            over = key in self._ended or key in self._slow
+            if check.evidence is evidence and not over and not check.plugin.broken:
                 self._job(check.plugin, evidence)
                 return
 

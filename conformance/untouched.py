@@ -11,6 +11,7 @@ import importlib
 import multiprocessing
 import os
 import signal
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +54,15 @@ class Untouched:
         """Run an errand in a process of its own, forked from the untouched one.
 
         Raises:
-            EOFError: the plugin ended that process.
+            EOFError: that process ended without an answer.
 
         """
         self._connection.send(errand)
         answer = self._connection.recv()
-        if answer is None:
-            raise EOFError("the plugin ended the process of an errand")
-        (result,) = answer
+        result, status = answer
+        if status != _ANSWERED:
+            how = "killed by " + signal.Signals(-status).name if status < 0 else f"status {status}"
+            raise EOFError(f"the process of an errand ended: {how}")
         return result
 
     def close(self) -> None:
@@ -80,12 +82,16 @@ def _serve(connection: Connection, plugin: type[Any]) -> None:
             if pid == 0:
                 status = 1
                 try:
-                    connection.send((_function(errand.what)(plugin, errand),))
+                    connection.send((_function(errand.what)(plugin, errand), _ANSWERED))
                     status = _ANSWERED
+                except BaseException:
+                    traceback.print_exc()  # the owner hears only that there is no answer
+                    raise
                 finally:
                     os._exit(status)
-            if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != _ANSWERED:
-                connection.send(None)  # errands to come are none the worse for it
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if status != _ANSWERED:
+                connection.send((None, status))  # errands to come are none the worse for it
 
 
 def _function(what: str) -> Callable[[type[Any], Any], Any]:

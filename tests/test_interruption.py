@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from conformance.interruption import PluginHung, in_call, limited
+from conformance.interruption import OutOfTime, PluginHung, in_call, limited, line_in, progressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +24,49 @@ def _slow_to_compile(graph: torch.fx.GraphModule, _: list[Any]) -> Callable[...,
     return forward
 
 
+def _get_on_and_stop() -> None:
+    progressed()
+    time.sleep(10)
+
+
+def _get_on_within() -> None:
+    with limited(10 * SECONDS):
+        progressed()
+    time.sleep(10)
+
+
 def test_a_call_that_hangs_is_ended() -> None:
     """The message names the call that was in progress."""
     with pytest.raises(PluginHung, match="apply did not return within 0 s"), limited(SECONDS):  # noqa: SIM117 - the inner one is the plugin's
         with in_call("apply"):
             time.sleep(10)
+
+
+def test_a_slow_host_is_no_plugin_that_hangs() -> None:
+    """Where no call of the plugin was in progress, its end says so, and where it was."""
+    with pytest.raises(OutOfTime, match="nothing of the plugin running") as caught:  # noqa: SIM117 - the limit raises
+        with limited(SECONDS):
+            time.sleep(10)
+    line = line_in(caught.value, __file__)
+    assert line is not None
+    assert "time.sleep(10)" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
+    assert line_in(caught.value, "elsewhere.py") is None
+
+
+def test_a_host_that_gets_on_has_time() -> None:
+    """With every sign of life the time begins anew, and without them it ends."""
+    with limited(SECONDS):
+        for _ in range(8):
+            time.sleep(SECONDS / 2)
+            progressed()
+    with pytest.raises(OutOfTime), limited(SECONDS):
+        _get_on_and_stop()
+
+
+def test_progress_within_a_call_leaves_the_outer_limit_alone() -> None:
+    """After an inner block the outer one has the time it had left."""
+    with pytest.raises(OutOfTime), limited(SECONDS):
+        _get_on_within()
 
 
 def test_compiling_is_no_hang() -> None:

@@ -59,6 +59,13 @@ def hangs(connection):
     while True:
         time.sleep(0.01)
 
+def gets_on(connection):
+    connection.recv()
+    for _ in range(4):
+        connection.send("")
+        time.sleep(0.5)
+    connection.send(["done"])
+
 def hangs_in_a_plugin(connection):
     connection.recv()
     connection.send("working")
@@ -175,6 +182,13 @@ def test_what_a_job_raised_is_in_its_log(fork: Callable[..., Job], folder: Path)
         fork("raises").ask("anything", limit=PATIENCE)
 
     assert "LookupError: nothing there" in (folder / "job.log").read_text()
+
+
+def test_a_job_that_gets_on_is_left_alone(fork: Callable[..., Job]) -> None:
+    """Its limit begins anew with every sign of life; an empty one is told nobody."""
+    heard: list[str] = []
+    assert fork("gets_on").ask("anything", limit=1, progress=heard.append) == ["done"]
+    assert not heard
 
 
 def test_a_job_that_hangs_is_ended(fork: Callable[..., Job]) -> None:

@@ -51,6 +51,7 @@ class Cost:
     same: Interval  #: one instance of the plugin against another, as a part of its step
     against: Interval | None  #: the plugin against the other one, as a part of the other's step
     samples: tuple[float, ...]  #: steps of the plugin, in the order of the rounds
+    waits: int | None  #: times that the host waits for the GPU in a step; None without one
 
     @property
     def floor(self) -> float:

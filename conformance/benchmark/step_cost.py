@@ -12,6 +12,7 @@ import importlib
 import random
 import time
 import traceback
+import warnings
 from typing import TYPE_CHECKING
 
 import attrs
@@ -103,6 +104,7 @@ def measure(
         same=ratio(mine, again, seed=seed),
         against=ratio(mine, others[0], seed=seed) if others else None,
         samples=tuple(mine),
+        waits=_waits(served[0], master, scratch),
     )
 
 
@@ -134,6 +136,22 @@ def _rounds(
                 if number >= 0:
                     taken[which].append(passed)
     return taken
+
+
+def _waits(served: Served, master: torch.Tensor, scratch: torch.Tensor) -> int | None:
+    """Return how often the host waits for the GPU in one step; on a CPU nothing is waited for."""
+    if master.device.type == "cpu":
+        return None
+    scratch.copy_(master)
+    served.prepare()
+    with torch.inference_mode(), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            served.step(scratch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("called a synchronizing CUDA operation" in str(each.message) for each in warned)
 
 
 def _clock(device: torch.device) -> Callable[[], float]:

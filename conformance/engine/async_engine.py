@@ -14,6 +14,7 @@ import contextlib
 import multiprocessing
 import os
 import sys
+import time
 import traceback
 from multiprocessing import connection as connections
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,7 @@ import attrs
 from conformance.engine import model_runner
 from conformance.engine.fork import drop_sockets, may_fork
 from conformance.engine.offline import engine_arguments
+from conformance.interruption import HEARTBEAT, progressed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 
     from conformance.engine.model_runner import Runner
 
-#: Seconds in which an engine on a tiny model has started, and has answered.
-LIMIT = 60.0
+#: Seconds in which an engine on a tiny model has started, and has answered, or has got further.
+LIMIT = 120.0
 
 #: Seconds in which an engine that has nothing to do has ended.
 GRACE = 5.0
@@ -44,11 +46,16 @@ class AsyncEngineFailed(Exception):
     """The engine did not start, or did not answer: one sentence."""
 
 
+class AsyncEngineSlow(AsyncEngineFailed):
+    """Nothing was heard of the engine for too long."""
+
+
 class _Said(NamedTuple):
     """What the process says; a failure is a sentence."""
 
     failure: str | None = None
     tokens: list[tuple[int, ...]] | None = None
+    working: bool = False  #: it got on, and is not done
 
 
 @attrs.define
@@ -95,6 +102,7 @@ class AsyncEngine:
 
         Raises:
             AsyncEngineFailed: the engine failed.
+            AsyncEngineSlow: it does not get on.
 
         """
         with contextlib.suppress(OSError):  # it has ended; why is in what it said
@@ -108,6 +116,7 @@ class AsyncEngine:
 
         Raises:
             AsyncEngineFailed: it did not start.
+            AsyncEngineSlow: it has not started in time.
 
         """
         self._hear()
@@ -126,9 +135,16 @@ class AsyncEngine:
         self._process.join()
 
     def _hear(self) -> _Said:
+        """Return the next thing that is said of something that is done."""
+        while (said := self._next()).working:
+            progressed()
+        progressed()
+        return said
+
+    def _next(self) -> _Said:
         ready = connections.wait([self._connection, self._process.sentinel], LIMIT)
         if not ready:
-            raise AsyncEngineFailed(f"AsyncLLM said nothing for {LIMIT:.0f} s")
+            raise AsyncEngineSlow(f"AsyncLLM got no further for {LIMIT:.0f} s")
         try:
             # What was said before the end is still to be read.
             if self._connection in ready or self._connection.poll():
@@ -178,10 +194,17 @@ async def _answer(connection: Connection, arguments: dict[str, Any], device: str
         envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
     llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 
+    told = time.monotonic()
+
     async def put(name: int, prompt: list[int], params: SamplingParams) -> tuple[int, ...]:
-        answers = llm.generate({"prompt_token_ids": prompt}, params, str(name))
-        *_, last = [answer async for answer in answers]
-        return tuple(last.outputs[0].token_ids)
+        nonlocal told
+        tokens: tuple[int, ...] = ()
+        async for answer in llm.generate({"prompt_token_ids": prompt}, params, str(name)):
+            tokens = tuple(answer.outputs[0].token_ids)
+            if time.monotonic() - told > HEARTBEAT:
+                told = time.monotonic()
+                connection.send(_Said(working=True))
+        return tokens
 
     try:
         connection.send(_Said())

@@ -22,6 +22,10 @@ class ServerFailed(Exception):
     """
 
 
+class ServerSlow(ServerFailed):
+    """The server runs, and is not healthy in time."""
+
+
 @final
 class ExternalServer:
     """A vLLM server that somebody else runs; make one with `external`."""

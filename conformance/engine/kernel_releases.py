@@ -23,7 +23,7 @@ class Difference:
     """Parameters that the kernels of some releases have and others have not."""
 
     names: tuple[str, ...]
-    follows: str  #: the parameter before which they stand, or would
+    follows: str  #: the parameter before which they stand, or would; empty for the end
     #: What stands for them where this release has none; nothing where it is the stand-in that
     #: has no use for them.
     absent: tuple[Any, ...] = ()
@@ -35,6 +35,14 @@ DIFFERENCES = {
     # Since 0.32, for drafting, which the stand-in refuses.
     "_gumbel_sample_kernel": Difference(
         ("logits_cache_source_ptr", "logits_cache_source_stride"), "logits_ptr", (None, 0)
+    ),
+    # Since 0.33, for drafting as well.
+    "_post_update_kernel": Difference(
+        ("draft_tokens_ptr", "draft_tokens_out_ptr", "num_draft_tokens"), ""
+    ),
+    # Since 0.33, for sliding windows, which the tiny models do without.
+    "_gather_block_tables_kernel": Difference(
+        ("num_computed_tokens_ptr", "sliding_window_reach_ptr", "block_sizes_ptr"), ""
     ),
 }
 
@@ -52,7 +60,7 @@ def fitted(kernel: str, stand_in: Callable[..., Any]) -> Callable[..., Any]:
     there = set(known.names) <= set(asked := parameters(kernel))
     if there == bool(known.absent):
         return stand_in
-    end = asked.index(known.follows)
+    end = asked.index(known.follows) if known.follows else len(asked)
     start = end - len(known.names) * there
 
     def launched(*arguments: object, **options: object) -> object:
@@ -70,8 +78,8 @@ def unfit(stand_ins: Mapping[str, Callable[..., Any]]) -> str | None:
             taken += -len(known.names) if known.absent else len(known.names)
         if asked != taken:
             return (
-                f"Model Runner V2 needs a GPU here: its kernel {name} takes {asked} arguments, and "
-                f"what replaces it on a CPU takes {taken}, as other releases of vLLM do"
+                f"its kernel {name} takes {asked} arguments, and what replaces it on a CPU takes "
+                f"{taken}, as other releases of vLLM do"
             )
     return None
 

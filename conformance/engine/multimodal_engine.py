@@ -12,7 +12,7 @@ import attrs
 from conformance.engine import model_runner
 from conformance.engine.environment import eager
 from conformance.engine.offline import MARGIN
-from conformance.interruption import limited
+from conformance.interruption import OutOfTime, limited, progressed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,8 @@ MAX_SEQUENCES = 4
 #: A prompt may have so many tokens, or as many as the model has room for.
 MAX_MODEL_LEN = 2048
 
-#: Requests to a tiny model that take longer hang: an engine that failed may go on for ever.
+#: An engine on a tiny model computes something again within so many seconds, or never:
+#: one that failed may go on for ever.
 LIMIT = 60.0
 
 
@@ -81,6 +82,7 @@ class MultiModalEngine:
     llm: Any
     #: What the model made of items, each time that one was encoded, by the item's hash.
     encoded: list[tuple[str, torch.Tensor]] = attrs.field(factory=list)
+    idle: int = 0  #: steps in a row in which there was nothing to compute
     _places: dict[str, tuple[Place, ...]] = attrs.field(factory=dict)
     _margins: dict[str, list[float]] = attrs.field(factory=dict)
     _encoding: str = ""
@@ -155,7 +157,7 @@ class MultiModalEngine:
 
         Raises:
             EngineFailed: the engine raised; it must not be used again.
-            TimeoutError: it did not finish.
+            OutOfTime: it got no further.
             Exception: a request was refused, and none was run.
 
         """
@@ -169,6 +171,8 @@ class MultiModalEngine:
         try:
             with limited(LIMIT):
                 outputs = self.llm.wait_for_completion(use_tqdm=False)
+        except OutOfTime:
+            raise
         except Exception as error:
             places = [self._places.get(_external(name), ()) for name in names]
             raise EngineFailed(_told(error), places, self._encoding) from error
@@ -193,6 +197,15 @@ class MultiModalEngine:
             doubts.index(True) if any(doubts) else len(tokens),
         )
 
+    def _note(self, order: Any) -> None:  # noqa: ANN401 - SchedulerOutput
+        if order.total_num_scheduled_tokens:
+            progressed()
+            self.idle = 0
+        else:
+            self.idle += 1
+        for new in order.scheduled_new_reqs:
+            self._places[_external(new.req_id)] = tuple(map(_place, new.mm_features))
+
     def _watch(self) -> None:
         """Note what the runner is told of new requests, what is encoded, and what is close."""
         runner = self.runner
@@ -203,8 +216,7 @@ class MultiModalEngine:
         )
 
         def update_states(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput
-            for new in order.scheduled_new_reqs:
-                self._places[_external(new.req_id)] = tuple(map(_place, new.mm_features))
+            self._note(order)
             return obey(order)
 
         def execute_mm_encoder(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput

@@ -15,6 +15,7 @@ import attrs
 
 from conformance.engine import model_runner
 from conformance.engine.environment import eager
+from conformance.interruption import progressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +115,7 @@ class OfflineEngine:
         from vllm import LLM
 
         llm = LLM(**engine_arguments(model, logits_processors, device))
+        progressed()
         engine = cls(llm)
         engine._watch_scheduler()
         return engine
@@ -187,8 +189,11 @@ class OfflineEngine:
         obey = getattr(runner, name)
 
         def watched(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput
-            if order.num_scheduled_tokens or order.finished_req_ids:
-                self.orders.append(_order(order, v2=self._is_v2))
+            # Those that compute nothing and finish nobody, too: asynchronous scheduling makes them
+            # while requests wait for their last tokens, V1 then takes all rows out of the batch,
+            # and V2 writes what is staged.
+            progressed()
+            self.orders.append(_order(order, v2=self._is_v2))
             return obey(order)
 
         setattr(runner, name, watched)

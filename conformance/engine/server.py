@@ -25,6 +25,7 @@ from conformance.engine.environment import eager, host_environment, vllm_metadat
 from conformance.engine.external_server import (
     ExternalServer,
     ServerFailed,
+    ServerSlow,
     external,
     open_client,
     trouble,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from conformance.engine.model_runner import Runner
 
-__all__ = ["ExternalServer", "Server", "ServerFailed", "external"]
+__all__ = ["ExternalServer", "Server", "ServerFailed", "ServerSlow", "external"]
 
 _HOST = "127.0.0.1"
 _STARTS = 3  # how often a server that lost the race for its port is started
@@ -223,7 +224,8 @@ class Server:
         and `url` afterwards.
 
         Raises:
-            ServerFailed: if it died or is not healthy within *timeout* seconds.
+            ServerFailed: if it died.
+            ServerSlow: if it is not healthy within *timeout* seconds.
         """
         deadline = time.monotonic() + timeout
         while not self.healthy():
@@ -237,7 +239,7 @@ class Server:
                 )
             elif time.monotonic() > deadline:
                 evidence = self._evidence(of_death=False)
-                raise ServerFailed(f"vLLM did not become healthy within {timeout:g} s{evidence}")
+                raise ServerSlow(f"vLLM did not become healthy within {timeout:g} s{evidence}")
             time.sleep(_POLL)
         self._was_healthy = True
         self._reservation.close()

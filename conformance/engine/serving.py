@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from conformance.engine.server import ExternalServer, Server, ServerFailed
+from conformance.engine.server import ExternalServer, Server, ServerFailed, ServerSlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ def healthy(
 
     Args:
         server: the server to wait for.
-        ledger: where a server of our own that does not start breaks the rule *loads*, and a
-            running one that does not answer keeps every rule from being seen.
+        ledger: where a server of our own that does not start breaks the rule *loads*, and one
+            that runs and does not answer keeps every rule from being seen.
         progress: is told in a sentence what is waited for, and how long that took.
         loads: the rule that a server with the plugin starts.
         how: what the sentence about a server that does not start begins with.
@@ -49,8 +49,8 @@ def healthy(
     try:
         server.wait_healthy(START_LIMIT if isinstance(server, Server) else EXTERNAL_LIMIT)
     except ServerFailed as error:
-        if isinstance(server, ExternalServer):
-            ledger.blocked = str(error)
+        if isinstance(server, ExternalServer) or isinstance(error, ServerSlow):
+            ledger.stop(str(error))
         else:
             ledger.fail(loads, f"{how}: {error}")
         return False

@@ -65,6 +65,7 @@ class Answer:
     tokens: tuple[int, ...] = ()
     text: str = ""
     error: str | None = None
+    late: bool = False  #: there was none within :data:`LIMIT`
 
     @property
     def same_as(self) -> tuple[tuple[int, ...], str]:
@@ -136,6 +137,8 @@ async def _put(client: openai.AsyncOpenAI, model: str, ask: Ask) -> Answer:
         return Answer(200, tuple(tokens), "".join(text))
     except openai.APIStatusError as error:
         return Answer(error.status_code, error=str(error))
+    except openai.APITimeoutError as error:
+        return Answer(0, error=str(error), late=True)
     except openai.APIError as error:
         # A refused stream has status 200 and an error in its first event.
         code = (error.body or {}).get("code") if isinstance(error.body, dict) else None
@@ -162,6 +165,8 @@ def post(url: str, model: str, ask: Ask, *, api_key: str = "none") -> Answer:
     headers = {"Authorization": f"Bearer {api_key}"}
     try:
         response = httpx.post(url + path, json=body, headers=headers, timeout=LIMIT)
+    except httpx.TimeoutException as error:
+        return Answer(0, error=f"{type(error).__name__}: {error}", late=True)
     except httpx.HTTPError as error:
         return Answer(0, error=f"{type(error).__name__}: {error}")
     if response.status_code != httpx.codes.OK:

@@ -38,6 +38,10 @@ class Ledger:
         if self.blocked is None:
             self.blocked = must_wait([rule], message)
 
+    def stop(self, why: str) -> None:
+        """Note that nothing more can be seen, which is no fault of the plugin."""
+        self.blocked = self.blocked or why
+
     def saw(self, rule: str, count: int = 1) -> None:
         """Note that a rule was seen to hold."""
         self.seen[rule] += count

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.engine.entry_points import refused
-from conformance.engine.environment import chosen_device
 from conformance.logits.ledger import Ledger
 from conformance.rules import Evidence
 
@@ -63,7 +62,7 @@ def open_trial(
 
     """
     external = evidence is Evidence.SERVER and settings.server_url
-    if not external and (why := refused(roles.runner) or _unfit(roles, settings)):
+    if not external and (why := refused(roles.runner)):
         # Told before any engine starts: what vLLM says of it then is hard to understand.
         ledger = Ledger(roles, evidence, parameters)
         ledger.blocked = why
@@ -71,13 +70,3 @@ def open_trial(
     module = importlib.import_module(f"conformance.logits.{evidence.value}")
     watches = (watch(),) if evidence is Evidence.OFFLINE else ()
     return module.Trial(roles, *watches, plugin, parameters, bench, model, settings, folder)
-
-
-def _unfit(roles: Roles, settings: Settings) -> str | None:
-    """Say why Model Runner V2 of the installed vLLM does not run without a GPU, if so."""
-    if roles.runner != "v2" or chosen_device(settings.device) != "cpu":
-        return None
-    # Only processes of slot plugins have them.
-    from conformance.engine import kernels
-
-    return kernels.install()

@@ -22,11 +22,11 @@ import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custom_logitsprocs
 
 from conformance.engine import model_runner
-from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed
+from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed, AsyncEngineSlow
 from conformance.engine.entry_points import synthetic_distribution, unlisted
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import OfflineEngine
-from conformance.interruption import limited
+from conformance.interruption import OutOfTime, PluginHung, limited, line_in
 from conformance.logits import workload
 from conformance.logits.ledger import Ledger
 from conformance.logits.requests import admissible, sampling_params
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: An engine on a tiny model that has not finished its requests after this long hangs.
+#: An engine on a tiny model that has not started, or made another step, after this long hangs.
 LIMIT = 120.0
 
 #: What every engine imports when it starts; once is enough for all forks.
@@ -123,6 +123,10 @@ class Trial:
             try:
                 with limited(LIMIT):
                     self._run()
+            except OutOfTime as error:
+                if line := line_in(error, self.plugin.path):
+                    raise PluginHung(f"line {line} of the plugin", LIMIT) from None
+                self.ledger.stop(str(error))
             finally:
                 for engine in self._async.values():
                     engine.close()
@@ -249,12 +253,18 @@ class Trial:
         for way, other in self._async.items():
             try:
                 other.wait_started()
+            except AsyncEngineSlow as error:
+                self.ledger.stop(f"{way}: {error}")
+                return
             except AsyncEngineFailed as error:
                 self.ledger.fail(self.roles.loads, f"{way}: the engine did not start: {error}")
                 return
             self.ledger.saw(self.roles.loads)
             try:
                 answers = other.generate(prompts, [job.params() for job in asked])
+            except AsyncEngineSlow as error:
+                self.ledger.stop(f"{way}: {error}")
+                return
             except AsyncEngineFailed as error:
                 self.ledger.fail(self.roles.same, f"a request failed with {way}: {error}")
                 return
@@ -304,6 +314,8 @@ class Trial:
         """Run an action; whatever it raises breaks ``rule``."""
         try:
             return action()
+        except OutOfTime:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
             cause: BaseException = error
             while cause.__cause__ is not None:
@@ -319,6 +331,8 @@ class Trial:
                 engine.generate([job.prompt], [params])
             except ValueError:
                 pass
+            except OutOfTime:
+                raise
             except Exception as error:  # noqa: BLE001 - anything else is the finding
                 if type(error).__name__ != "VLLMValidationError":
                     self.ledger.fail(

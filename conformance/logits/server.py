@@ -9,6 +9,7 @@ With ``--server-url`` a running server is used instead.
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 import time
 from http import HTTPStatus
@@ -22,9 +23,10 @@ from conformance.engine import model_runner
 from conformance.engine.entry_points import unlisted
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import MAX_MODEL_LEN
-from conformance.engine.server import ExternalServer, Server, ServerFailed, external
+from conformance.engine.server import ExternalServer, Server, ServerFailed, ServerSlow, external
 from conformance.logits import workload
 from conformance.logits.conversation import (
+    LIMIT,
     Answer,
     Ask,
     body_of,
@@ -84,6 +86,8 @@ class Trial:
     )
     _done: bool = attrs.field(init=False, default=False)
     _invariant: bool = attrs.field(init=False, default=False)  #: the plugin's claim
+    #: Seconds of a request that is alone, where that is known: so slow is the machine.
+    _pace: float = attrs.field(init=False, default=math.inf)
 
     def __attrs_post_init__(self) -> None:
         """Start the servers in the background."""
@@ -167,8 +171,8 @@ class Trial:
         try:
             self.server.wait_healthy(START_LIMIT if isinstance(self.server, Server) else 10.0)
         except ServerFailed as error:
-            if isinstance(self.server, ExternalServer):
-                self.ledger.blocked = str(error)
+            if isinstance(self.server, ExternalServer) or isinstance(error, ServerSlow):
+                self.ledger.stop(str(error))
             else:
                 self.ledger.fail(
                     self.roles.loads, f"with --logits-processors {self.plugin.fqcn}: {error}"
@@ -179,9 +183,11 @@ class Trial:
         if not any(choice[0] == "on" for choice in bodies):
             self.ledger.blocked = "no `on` request of the profile can be sent over HTTP"
             return
+        started = time.perf_counter()
         alone = self._put(self.server, alone_asks, at_once=False)
         if alone is None:
             return
+        self._pace = (time.perf_counter() - started) / len(alone_asks)
         self._judge_effect(alone_asks, alone)
         self._judge_together(alone_asks, alone)
         if self.ledger.blocked:
@@ -223,6 +229,8 @@ class Trial:
                 continue
             if death := self._dead():
                 self.ledger.fail(self.roles.raises, f"a valid request ended the server: {death}")
+            elif answer.late and self._pace * len(asks) > LIMIT:
+                self.ledger.stop(f"this machine is too slow: no answer within {LIMIT:.0f} s")
             else:
                 self.ledger.fail(
                     self.roles.refuses
@@ -318,7 +326,9 @@ class Trial:
         over_rest = post_all(url, name, [*asked, *(ask for ask, _ in text)])
         if not self._same(ways, rest, over_rest, text, sdk):
             return
-        if isinstance(by_entry_point, ServerFailed):
+        if isinstance(by_entry_point, ServerSlow):
+            self.ledger.stop(f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}")
+        elif isinstance(by_entry_point, ServerFailed):
             self.ledger.fail(
                 self.roles.loads, f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}"
             )
@@ -338,6 +348,9 @@ class Trial:
         """Compare answers to the questions of ``ways``, and after them to those about text."""
         split = len(ways.jobs)
         for job, answer in zip(ways.jobs, answers, strict=False):
+            if answer.late:
+                self.ledger.stop(f"{way}: no answer within {LIMIT:.0f} s")
+                return False
             if answer.error is not None:
                 self.ledger.fail(self.roles.same, f"{job.label} got {answer.error} with {way}")
                 return False

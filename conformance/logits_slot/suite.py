@@ -19,7 +19,7 @@ from conformance.logits.requests import Stock
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.untouched import Untouched
-from conformance.verdict import Verdict
+from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +62,12 @@ def open_trial(
     vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
     untouched = Untouched.fork(cls)
+    # Rows of engines are judged in the simulator, too.
+    if problem := untouched.run(_Fits()):
+        return _Unknown(
+            f"this release of vLLM has a Model Runner V2 that is not known here: {problem}",
+            evidence,
+        )
     if evidence is Evidence.SIMULATOR:
         from conformance.logits.trial import Trial
         from conformance.logits_slot import parameters
@@ -89,6 +95,31 @@ def open_trial(
         settings=settings,
         folder=folder,
     )
+
+
+@attrs.frozen
+class _Unknown:
+    """A trial on a host that is not known: nothing can be shown."""
+
+    why: str
+    evidence: Evidence
+
+    def check(self, rule: str) -> RuleResult:
+        return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=self.why)
+
+
+@attrs.frozen
+class _Fits:
+    """An errand: find out whether the kernels of this release have stand-ins that fit."""
+
+    what: str = "conformance.logits_slot.suite:fits"
+
+
+def fits(_cls: type, _errand: _Fits) -> str | None:
+    """Say which kernel has none, if one has not; not in a process that may run an engine."""
+    from conformance.engine import kernels
+
+    return kernels.install()
 
 
 @attrs.frozen

@@ -112,6 +112,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "floor": cost.floor,
         "against": None if cost.against is None else _bounds(cost.against),
         "against_differs": cost.against is not None and cost.against.beyond(cost.floor),
+        "waits": cost.waits,
     }
 
 
@@ -248,6 +249,9 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
                 f"A step ({cost['name']}) takes {middle:.1f} us longer than one without a "
                 f"processor ({low:.1f} to {high:.1f})."
             )
+            if waits := cost.get("waits"):  # files of older releases have no such figure
+                times = "once" if waits == 1 else f"{waits} times"
+                said.append(f"In a step ({cost['name']}) the host waits for the GPU {times}.")
     said += [_said(found) for found in document["throughput"] if found["figure"] in _SAID]
     return said
 

@@ -189,9 +189,11 @@ class Job:
     ) -> Any:  # noqa: ANN401 - whatever the job answers
         """Send a question and wait for its answer; strings before it are progress.
 
+        With each of them the time begins anew; an empty one says only that the job is at work.
+
         Raises:
             JobDied: the process ended first.
-            JobHung: no answer within ``limit`` seconds; the process has been killed.
+            JobHung: nothing came for ``limit`` seconds; the process has been killed.
 
         """
         deadline = time.monotonic() + limit
@@ -204,7 +206,8 @@ class Job:
                     if not isinstance(answer, str):
                         self._busy = False
                         return answer
-                    if progress:
+                    deadline = time.monotonic() + limit
+                    if progress and answer:
                         progress(answer)
                 elif time.monotonic() > deadline:
                     raise JobHung(f"did not answer within {limit:.0f} s", stack=self._give_up())

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ class RaisesInLargeBatches(LogitsProcessor):
         logits[:, 3] += 1.0
         return logits
 """
+
+WAITS = RAISES.replace("len(logits) > 100", "logits[0, 0].item() is None")
 
 ASLEEP = RAISES.replace("logits[:, 3] += 1.0", "pass")
 
@@ -101,6 +104,32 @@ def test_the_certificate_has_a_line_about_cost(report: tuple[Path, str]) -> None
     assert any("A step's cost grows" in sentence for sentence in note["says"])
     verified = CliRunner().invoke(main, ["verify", str(place / "certificate.json")])
     assert verified.exit_code == 0, verified.output
+
+
+@pytest.mark.slow
+def test_waits_for_a_gpu_are_said_where_there_is_one(report: tuple[Path, str]) -> None:
+    """On a CPU there are none to count; files of older releases do not name them."""
+    place, _ = report
+    document = json.loads((place / performance.FILE_NAME).read_text("utf-8"))
+    said = "\n".join(performance.sentences(document))
+    cost = next(each for each in document["steps"] if f"A step ({each['name']})" in said)
+    assert cost["waits"] is None
+    assert "waits for the GPU" not in said
+    cost["waits"] = 3
+    assert any("waits for the GPU 3 times" in each for each in performance.sentences(document))
+    del cost["waits"]
+    assert not any("waits for the GPU" in each for each in performance.sentences(document))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no CUDA GPU on this machine")
+def test_waits_for_a_gpu_are_counted(tmp_path: Path) -> None:
+    """A plugin that reads a number back in each step is told of it."""
+    (tmp_path / "waits.py").write_text(WAITS)
+    options = ["--conformance-report", tmp_path / "report", "--budget", "quick", "--json"]
+    done = run(tmp_path / "waits.py", *options, "--device", "cuda")
+    (document,) = json.loads(done.stdout)
+    assert all(cost["waits"] == 1 for cost in document["steps"])
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAPPINGS = "release._compute_slot_mappings_kernel"
 GUMBEL = "release._gumbel_sample_kernel"
+UPDATE = "release._post_update_kernel"
 OTHER = "release._other_kernel"
 
 
@@ -24,6 +25,10 @@ def _mappings(sizes: object, enabled: object, *, pad: int = 0) -> tuple[object, 
 
 def _gumbel(column: object, source: object, stride: object, logits: object) -> tuple[object, ...]:
     return column, source, stride, logits
+
+
+def _update(slots: object, lengths: object, **_: object) -> tuple[object, ...]:
+    return slots, lengths
 
 
 def _release(patch: pytest.MonkeyPatch, kernel: str, *names: str) -> None:
@@ -54,6 +59,17 @@ def test_what_a_release_does_not_hand_over_is_made_up(monkeypatch: pytest.Monkey
     assert unfit({GUMBEL: _gumbel}) is None
 
 
+def test_what_a_release_hands_over_at_the_end_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """vLLM 0.33 hands over drafts after everything else."""
+    drafts = ("draft_tokens_ptr", "draft_tokens_out_ptr", "num_draft_tokens")
+    _release(monkeypatch, UPDATE, "idx_mapping_ptr", "total_len_ptr", *drafts)
+
+    assert fitted(UPDATE, _update)("slots", "lengths", None, None, 0) == ("slots", "lengths")
+    assert unfit({UPDATE: _update}) is None
+
+
 def test_a_release_that_is_like_ours_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in itself is launched."""
     _release(monkeypatch, MAPPINGS, "block_sizes", "slot_mapping_enabled")
@@ -66,6 +82,6 @@ def test_what_nobody_knows_of_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     _release(monkeypatch, OTHER, "first", "second", "third")
 
     assert unfit({OTHER: _mappings}) == (
-        "Model Runner V2 needs a GPU here: its kernel _other_kernel takes 3 arguments, and what "
-        "replaces it on a CPU takes 2, as other releases of vLLM do"
+        "its kernel _other_kernel takes 3 arguments, and what replaces it on a CPU takes 2, as "
+        "other releases of vLLM do"
     )

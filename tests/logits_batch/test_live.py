@@ -11,7 +11,7 @@ from support import DEFECTIVE, FIXTURES, ROOT, Specimen, certify, gallery
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server
 from conformance.rules import Evidence
-from conformance.runner import Certification
+from conformance.runner import LIMITS, Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
 
@@ -27,6 +27,24 @@ TARGET = {
     "off": [{}, {"extra_args": {"unrelated": 1}}],
     "invalid": [{"extra_args": {"target_token": "x"}}, {"extra_args": {"target_token": True}}],
 }
+#: In one instruction that no signal interrupts.
+STUCK = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+
+class Stuck(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        pass
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        pass
+
+    def apply(self, logits):
+        return sum(iter(int, 1)) and logits
+"""
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 
@@ -47,6 +65,37 @@ def test_reference_passes_in_an_engine(zygote: Zygote, tmp_path: Path) -> None:
     assert not _broken(results)
     seen = ("LB-06", "LB-07", "LB-09", "LB-11", "LB-18", "LB-31", "LB-32")
     assert all(results[rule].acted for rule in seen)
+
+
+@pytest.mark.engine
+def test_a_slow_machine_is_no_fault_of_the_plugin(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing of the plugin runs when the time is over, nothing is verified or broken."""
+    monkeypatch.setitem(LIMITS, Evidence.OFFLINE, 0.2)
+    specimen = Specimen(f"{REFERENCE}:TargetTokenLogitsProcessor", None, TARGET)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert {found.verdict for found in results.values()} == {Verdict.NOT_VERIFIED}
+    (said,) = {found.message for found in results.values()}
+    assert said == (
+        "this machine is too slow: a trial did not answer within 0 s, with nothing of the plugin "
+        "running"
+    )
+
+
+@pytest.mark.engine
+def test_a_plugin_that_nothing_interrupts_is_named(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that computes on in C for ever fails the rule about it, at its line."""
+    monkeypatch.setitem(LIMITS, Evidence.OFFLINE, 20.0)
+    (tmp_path / "stuck.py").write_text(STUCK)
+    specimen = Specimen(f"{tmp_path / 'stuck.py'}:Stuck", None, {"on": [{}]})
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert results["LB-24"].verdict is Verdict.FAIL
+    assert "did not answer within 20 s (at stuck.py:" in str(results["LB-24"].message)
 
 
 @pytest.mark.engine

@@ -7,6 +7,7 @@ what its model makes of an item among others must be what it makes of the item a
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
 from conformance.comparison import first_line
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
+from conformance.interruption import OutOfTime, line_in
 from conformance.ledger import Ledger
 from conformance.multimodal.processor import checkpoint, live
 from conformance.multimodal.processor.bench import Answer, named, same_rows
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from conformance.multimodal.processor.live import Subject
     from conformance.multimodal.processor.stock import Item
     from conformance.verdict import RuleResult
+
+#: Steps in a row without anything to compute, after which an engine is stuck and not slow.
+IDLE = 1000
 
 
 @attrs.define
@@ -206,21 +211,29 @@ class Trial:
         for rule, what, data, prompt in asked:
             tokens = tuple(subject.bench.tokens(prompt))
             found = self._run_requests([Request(tokens, data)])
-            if isinstance(found, EngineFailed):
-                self.ledger.fail(live.SURVIVES, f"with {what} the engine ended: {found}")
-            elif not isinstance(found, Exception):
-                self.ledger.fail(rule, f"{what} were answered by the engine")
-            elif not Answer(error=found).of_client:
-                self.ledger.fail(rule, f"{what}: LLM.generate {Answer(error=found).describe()}")
-            else:
-                self.ledger.saw(rule)
-                continue
-            return
+            if isinstance(found, OutOfTime):
+                self._blame([prompt], found)
+                return
+            if not self._refused(rule, what, found):
+                return
         if self._prompts:
             prompt = self._prompts[0]
             again = self._ask([prompt])
             if again is not None and (why := _other(again[0], self._first[prompt])):
                 self.ledger.fail(live.SURVIVES, f"after refusals {live.shown(prompt)} {why}")
+
+    def _refused(self, rule: str, what: str, found: list[Response] | Exception) -> bool:
+        """Judge what became of a request that is not allowed."""
+        if isinstance(found, EngineFailed):
+            self.ledger.fail(live.SURVIVES, f"with {what} the engine ended: {found}")
+        elif not isinstance(found, Exception):
+            self.ledger.fail(rule, f"{what} were answered by the engine")
+        elif not Answer(error=found).of_client:
+            self.ledger.fail(rule, f"{what}: LLM.generate {Answer(error=found).describe()}")
+        else:
+            self.ledger.saw(rule)
+            return True
+        return False
 
     def _options(self, prompt: Prompt) -> dict[str, Any]:
         return dict(self.subject.bench.stock.options[prompt.options])
@@ -252,8 +265,17 @@ class Trial:
         """Find the rule that an engine's or a processor's exception is about."""
         why = f"{type(error).__name__}: {first_line(str(error))}"
         what = live.shown(prompts[0]) if len(prompts) == 1 else f"{len(prompts)} prompts at once"
-        if isinstance(error, TimeoutError):
-            self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} does not end")
+        if isinstance(error, OutOfTime):
+            line = line_in(error, inspect.getsourcefile(self.subject.cls))
+            if line is not None:
+                self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} hangs at line {line}")
+            elif self._engine.idle > IDLE:
+                self.ledger.fail(
+                    live.SURVIVES,
+                    f"LLM.generate of {what} does not end: the engine finds nothing to compute",
+                )
+            else:
+                self.ledger.stop(f"LLM.generate of {what}: {error}")
         elif not isinstance(error, EngineFailed):
             self.ledger.fail(live.PROCESSES, f"LLM.generate of {what} raised {why}")
         elif error.encoding:
