@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.benchmark.figures import Failed, Round
 from conformance.benchmark.surroundings import environment
 from conformance.engine import model_runner
-from conformance.engine.environment import chosen_device
+from conformance.engine.environment import GPU_SHARE, chosen_device
 from conformance.logits.conversation import body_of
 from conformance.logits.requests import sampling_params
 
@@ -37,20 +37,13 @@ PROMPT, ANSWER = 16, 32
 MOST_SEQUENCES = 64
 MOST_TOKENS = 512  #: of a request
 
-#: Bytes for the keys and values of a tiny model on a CPU.
-CACHE_BYTES = 64 << 20
-
-#: Of a GPU for one of two engines on a tiny model.
-GPU_SHARE = 0.2
+#: Bytes for keys and values: of a tiny model on a CPU, and on a GPU of a larger one as well.
+CACHE_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 
 
 def engine_arguments(model: str, *, device: str, eager: bool) -> dict[str, Any]:
     """Return the options of engines and servers that are compared."""
-    memory = (
-        {"gpu_memory_utilization": GPU_SHARE}
-        if device == "cuda"
-        else {"kv_cache_memory_bytes": CACHE_BYTES}
-    )
+    memory = {"gpu_memory_utilization": GPU_SHARE} if device == "cuda" else {}
     return {
         "model": model,
         "enforce_eager": eager,
@@ -59,6 +52,7 @@ def engine_arguments(model: str, *, device: str, eager: bool) -> dict[str, Any]:
         "enable_prefix_caching": False,
         "dtype": "float32" if device == "cpu" else "auto",
         "seed": 0,
+        "kv_cache_memory_bytes": CACHE_BYTES[device],
         **memory,
     }
 

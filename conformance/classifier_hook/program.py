@@ -26,6 +26,7 @@ from conformance.classifier_hook.stretches import clocks
 from conformance.classifier_hook.witness import Witness
 from conformance.engine import model_runner
 from conformance.engine.async_engine import GRACE, AsyncEngineFailed
+from conformance.engine.environment import GPU_SHARE
 from conformance.engine.fork import drop_sockets, may_fork
 
 if TYPE_CHECKING:
@@ -194,12 +195,12 @@ async def _run(connection: Connection, order: _Order, hook: Any) -> None:  # noq
 
     from reference_plugins.classifier_hook import HookRefused, Policy, hooks_of, install, register
 
-    more: dict[str, Any] = {"gpu_memory_utilization": 0.2}
+    more: dict[str, Any] = {"gpu_memory_utilization": GPU_SHARE}
     if order.device == "cpu":
         # The default executor for CPUs would add a worker process; only the full name of this one
         # is not turned back into it.
         executor = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-        more = {"distributed_executor_backend": executor, "kv_cache_memory_bytes": 32 << 20}
+        more = {"distributed_executor_backend": executor}
         envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
     install()
     llm: Any = AsyncLLM.from_engine_args(
@@ -210,6 +211,7 @@ async def _run(connection: Connection, order: _Order, hook: Any) -> None:  # noq
             max_num_seqs=8,
             dtype="float32",
             seed=0,
+            kv_cache_memory_bytes=32 << 20,
             **more,
         )
     )

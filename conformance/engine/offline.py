@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.engine import model_runner
-from conformance.engine.environment import eager
+from conformance.engine.environment import GPU_SHARE, eager
 from conformance.interruption import progressed
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def engine_arguments(
     model: str, logits_processors: Sequence[str | type], device: str
 ) -> dict[str, Any]:
     """Return the options of an engine on a tiny model, for ``LLM`` and ``AsyncEngineArgs``."""
-    memory = {"gpu_memory_utilization": 0.1} if device == "cuda" else {}
+    memory = {"gpu_memory_utilization": GPU_SHARE} if device == "cuda" else {}
     return {
         "model": model,
         "logits_processors": list(logits_processors) or None,

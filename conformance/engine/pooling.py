@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.engine.environment import eager
+from conformance.engine.environment import GPU_SHARE, eager
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ class PoolingEngine:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         from vllm import LLM
 
-        memory = {"gpu_memory_utilization": 0.1} if device == "cuda" else {}
+        memory = {"gpu_memory_utilization": GPU_SHARE} if device == "cuda" else {}
         llm = LLM(
             model=str(model),
             runner="pooling",

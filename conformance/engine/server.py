@@ -21,11 +21,17 @@ from typing import TYPE_CHECKING, final
 
 from conformance.engine import model_runner
 from conformance.engine.entry_points import synthetic_distribution
-from conformance.engine.environment import eager, host_environment, vllm_metadata_shim
+from conformance.engine.environment import (
+    GPU_SHARE,
+    eager,
+    has_no_room,
+    host_environment,
+    vllm_metadata_shim,
+)
 from conformance.engine.external_server import (
     ExternalServer,
+    HostTrouble,
     ServerFailed,
-    ServerSlow,
     external,
     open_client,
     trouble,
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
 
     from conformance.engine.model_runner import Runner
 
-__all__ = ["ExternalServer", "Server", "ServerFailed", "ServerSlow", "external"]
+__all__ = ["ExternalServer", "HostTrouble", "Server", "ServerFailed", "external"]
 
 _HOST = "127.0.0.1"
 _STARTS = 3  # how often a server that lost the race for its port is started
@@ -50,13 +56,15 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 # For tiny models only: the memory for keys and values is fixed, because vLLM's default wants most
 # of the machine's; the executor without a worker process saves an import of vLLM, and only its
 # full name is not turned back into the one with.
-_ARGUMENTS = ("--max-model-len=256", "--dtype=float32", "--max-num-seqs=8")
+_ARGUMENTS = (
+    "--max-model-len=256",
+    "--dtype=float32",
+    "--max-num-seqs=8",
+    f"--kv-cache-memory-bytes={32 << 20}",
+)
 _DEVICE_ARGUMENTS = {
-    "cpu": (
-        f"--kv-cache-memory-bytes={32 << 20}",
-        "--distributed-executor-backend=vllm.v1.executor.uniproc_executor.UniProcExecutor",
-    ),
-    "cuda": ("--gpu-memory-utilization=0.2",),
+    "cpu": ("--distributed-executor-backend=vllm.v1.executor.uniproc_executor.UniProcExecutor",),
+    "cuda": (f"--gpu-memory-utilization={GPU_SHARE}",),
 }
 
 
@@ -225,21 +233,21 @@ class Server:
 
         Raises:
             ServerFailed: if it died.
-            ServerSlow: if it is not healthy within *timeout* seconds.
+            HostTrouble: if there is no room for it, or it is not healthy within *timeout* seconds.
         """
         deadline = time.monotonic() + timeout
         while not self.healthy():
             failure = self.failure()
             if failure is not None:
                 if not self._start_elsewhere():
-                    raise ServerFailed(failure)
+                    raise (HostTrouble if has_no_room(failure) else ServerFailed)(failure)
             elif self._stopped:
                 raise ServerFailed(
                     f"the vLLM server on port {self.port} was stopped before it was healthy"
                 )
             elif time.monotonic() > deadline:
                 evidence = self._evidence(of_death=False)
-                raise ServerSlow(f"vLLM did not become healthy within {timeout:g} s{evidence}")
+                raise HostTrouble(f"vLLM did not become healthy within {timeout:g} s{evidence}")
             time.sleep(_POLL)
         self._was_healthy = True
         self._reservation.close()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from conformance.engine.server import ExternalServer, Server, ServerFailed, ServerSlow
+from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def healthy(
     try:
         server.wait_healthy(START_LIMIT if isinstance(server, Server) else EXTERNAL_LIMIT)
     except ServerFailed as error:
-        if isinstance(server, ExternalServer) or isinstance(error, ServerSlow):
+        if isinstance(server, ExternalServer) or isinstance(error, HostTrouble):
             ledger.stop(str(error))
         else:
             ledger.fail(loads, f"{how}: {error}")

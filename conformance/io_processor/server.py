@@ -19,7 +19,7 @@ from conformance.comparison import difference, shortened
 from conformance.engine import serving
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
-from conformance.engine.server import ExternalServer, Server, ServerFailed, ServerSlow, external
+from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.io_processor import clients, live, rehearsal
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.calling import NAME, entry_module
@@ -203,7 +203,7 @@ class Trial:
         self.progress("waiting for a server that works on several prompts at once")
         try:
             self.second.wait_healthy(serving.START_LIMIT)
-        except ServerSlow as error:
+        except HostTrouble as error:
             self.ledger.stop(str(error))
             return
         except ServerFailed as error:

@@ -24,7 +24,7 @@ from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custo
 from conformance.engine import model_runner
 from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed, AsyncEngineSlow
 from conformance.engine.entry_points import synthetic_distribution, unlisted
-from conformance.engine.environment import chosen_device
+from conformance.engine.environment import chosen_device, has_no_room
 from conformance.engine.offline import OfflineEngine
 from conformance.interruption import OutOfTime, PluginHung, limited, line_in
 from conformance.logits import workload
@@ -320,6 +320,9 @@ class Trial:
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__
+            if has_no_room(str(cause)):
+                self.ledger.stop(f"{what}: {cause}")
+                return None
             self.ledger.fail(rule, f"{what}: {type(cause).__name__}: {cause}")
             return None
 

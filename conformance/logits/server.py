@@ -23,7 +23,7 @@ from conformance.engine import model_runner
 from conformance.engine.entry_points import unlisted
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import MAX_MODEL_LEN
-from conformance.engine.server import ExternalServer, Server, ServerFailed, ServerSlow, external
+from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.logits import workload
 from conformance.logits.conversation import (
     LIMIT,
@@ -171,7 +171,7 @@ class Trial:
         try:
             self.server.wait_healthy(START_LIMIT if isinstance(self.server, Server) else 10.0)
         except ServerFailed as error:
-            if isinstance(self.server, ExternalServer) or isinstance(error, ServerSlow):
+            if isinstance(self.server, ExternalServer) or isinstance(error, HostTrouble):
                 self.ledger.stop(str(error))
             else:
                 self.ledger.fail(
@@ -326,7 +326,7 @@ class Trial:
         over_rest = post_all(url, name, [*asked, *(ask for ask, _ in text)])
         if not self._same(ways, rest, over_rest, text, sdk):
             return
-        if isinstance(by_entry_point, ServerSlow):
+        if isinstance(by_entry_point, HostTrouble):
             self.ledger.stop(f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}")
         elif isinstance(by_entry_point, ServerFailed):
             self.ledger.fail(

@@ -45,6 +45,44 @@ class Stuck(LogitsProcessor):
     def apply(self, logits):
         return sum(iter(int, 1)) and logits
 """
+#: A plugin whose engines are ordered, before every fifth step, to compute nothing.
+IDLE = """\
+from vllm.v1.core.sched.output import SchedulerOutput
+from {runner} import GPUModelRunner
+
+from {module} import {name}
+
+
+class Plugin({name}):
+    pass
+
+
+steps = 0
+execute = GPUModelRunner.execute_model
+
+
+def execute_model(self, order, *others, **named):
+    global steps
+    steps += bool(order.total_num_scheduled_tokens)
+    if steps % 5 == 4:
+        execute(self, SchedulerOutput.make_empty())
+    return execute(self, order, *others, **named)
+
+
+GPUModelRunner.execute_model = execute_model
+"""
+IDLING = {
+    "logits/batch": (
+        "vllm.v1.worker.gpu_model_runner",
+        "reference_plugins.logits_batch.target_token",
+        "TargetTokenLogitsProcessor",
+    ),
+    "logits/slot": (
+        "vllm.v1.worker.gpu.model_runner",
+        "reference_plugins.logits_slot.target_token",
+        "TargetTokenSlotLogitsProcessor",
+    ),
+}
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 
@@ -96,6 +134,20 @@ def test_a_plugin_that_nothing_interrupts_is_named(
 
     assert results["LB-24"].verdict is Verdict.FAIL
     assert "did not answer within 20 s (at stuck.py:" in str(results["LB-24"].message)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("generation", ["logits/batch", "logits/slot"])
+def test_steps_that_compute_nothing_are_followed(
+    zygote: Zygote, generation: str, tmp_path: Path
+) -> None:
+    """Asynchronous scheduling, which needs a GPU, orders them while requests are running."""
+    runner, module, name = IDLING[generation]
+    (tmp_path / "idling.py").write_text(IDLE.format(runner=runner, module=module, name=name))
+    specimen = Specimen(f"{tmp_path / 'idling.py'}:Plugin", None, TARGET, generation=generation)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert not _broken(results)
 
 
 @pytest.mark.engine

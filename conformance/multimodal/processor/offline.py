@@ -18,6 +18,7 @@ from vllm.model_executor.models.registry import ModelRegistry
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
 from conformance.comparison import first_line
+from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
 from conformance.interruption import OutOfTime, line_in
 from conformance.ledger import Ledger
@@ -95,8 +96,11 @@ class Trial:
                 device=subject.device,
             )
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
-            why = f"{type(error).__name__}: {first_line(str(error))}"
-            self.ledger.fail(live.LOADS, f"an engine does not start: {why}")
+            why = f"an engine does not start: {type(error).__name__}: {first_line(str(error))}"
+            if has_no_room(str(error)):
+                self.ledger.stop(why)
+            else:
+                self.ledger.fail(live.LOADS, why)
             return
         self.ledger.saw(live.LOADS)
         self.progress(f"asking an offline engine for {len(self._prompts)} prompts")
