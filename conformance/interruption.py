@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import traceback
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
 #: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs,
@@ -24,6 +25,8 @@ COMPILING_LIMIT = 280.0
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/triton/compiler/compiler.py")
 
 CONSTRUCTOR_LIMIT = 120.0
+
+_OURS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "")  # noqa: PTH118, PTH120 - a text
 
 #: Seconds between two signs of life.
 HEARTBEAT = 5.0
@@ -114,10 +117,34 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
-def line_in(error: BaseException, path: str | None) -> int | None:
-    """Return the line of a file that was being executed when something was raised, if any was."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
+def place_in(error: BaseException, path: str | None) -> str | None:
+    """Return the place in a plugin that was being executed when something was raised, if any was.
+
+    Args:
+        error: what was raised.
+        path: the file of the plugin's class, if it has one.
+
+    """
+    frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    return innermost(reversed(frames), path)
+
+
+def innermost(frames: Iterable[tuple[str, int | None]], path: str | None) -> str | None:
+    """Return ``file.py:LINE`` of the first frame that is the plugin's, given as file and line."""
+    for file, line in frames:
+        if path is not None and _beside(os.path.realpath(file), os.path.realpath(path)):
+            return f"{os.path.basename(file)}:{line}"  # noqa: PTH119 - a text stays one
+    return None
+
+
+def _beside(file: str, path: str) -> bool:
+    """Tell whether a file is that of a plugin, or one of its package."""
+    folder = os.path.dirname(path)  # noqa: PTH120 - as above
+    if file == path or not file.startswith(folder + os.sep):
+        return file == path
+    # An environment may lie in the project's folder, and a module directly in an environment.
+    whole = folder.endswith("site-packages") or "site-packages" in file[len(folder) :]
+    return not whole and not file.startswith(_OURS)
 
 
 def _compiling(frame: FrameType | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +22,7 @@ from conformance.counterexample import of_loading
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
 from conformance.generations import named
+from conformance.interruption import innermost
 from conformance.rules import Evidence
 from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import RuleResult, Verdict, must_wait
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
     from conformance.target import Plugin
     from conformance.worker import Job
+
+#: A line of a stack as ``faulthandler`` writes it.
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 #: Imported once, before anything is known about the targets.
 PRELOAD = (
@@ -414,11 +419,7 @@ def _not_verified(check: Check, message: str) -> RuleResult:
 
 
 def _where(stack: str, plugin: Plugin) -> str:
-    """Name the line of the plugin in a stack that ``faulthandler`` wrote."""
-    with contextlib.suppress(StopIteration):
-        return next(
-            f" (at {Path(plugin.path or '').name}:{line.split('line ')[1].split(' ')[0]})"
-            for line in stack.splitlines()
-            if plugin.path and plugin.path in line and "line " in line
-        )
-    return ""
+    """Name the line of the plugin in a stack that ``faulthandler`` wrote, innermost first."""
+    frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
+    place = innermost(frames, plugin.path)
+    return f" (at {place})" if place else ""

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from support import ROOT
 
-from conformance.interruption import OutOfTime, PluginHung, in_call, limited, line_in, progressed
+from conformance.interruption import (
+    OutOfTime,
+    PluginHung,
+    in_call,
+    innermost,
+    limited,
+    place_in,
+    progressed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +56,30 @@ def test_a_slow_host_is_no_plugin_that_hangs() -> None:
     with pytest.raises(OutOfTime, match="nothing of the plugin running") as caught:  # noqa: SIM117 - the limit raises
         with limited(SECONDS):
             time.sleep(10)
-    line = line_in(caught.value, __file__)
-    assert line is not None
+    place = str(place_in(caught.value, __file__))
+    assert place.startswith("test_interruption.py:")
+    line = int(place.partition(":")[2])
     assert "time.sleep(10)" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
-    assert line_in(caught.value, "elsewhere.py") is None
+    assert place_in(caught.value, "/elsewhere/plugin.py") is None
+
+
+@pytest.mark.parametrize(
+    ("file", "plugin", "its_own"),
+    [
+        ("/project/plugin.py", "/project/plugin.py", True),
+        ("/project/helpers/rows.py", "/project/plugin.py", True),
+        ("/project/.venv/lib/python3.12/site-packages/vllm/llm.py", "/project/plugin.py", False),
+        ("/env/site-packages/package/base.py", "/env/site-packages/package/plugin.py", True),
+        ("/env/site-packages/vllm/llm.py", "/env/site-packages/package/plugin.py", False),
+        ("/env/site-packages/vllm/llm.py", "/env/site-packages/plugin.py", False),
+        ("/projects/plugin.py", "/project/plugin.py", False),
+        (limited.__code__.co_filename, str(ROOT / "plugin.py"), False),
+    ],
+)
+def test_files_of_a_plugin_are_told_from_others(file: str, plugin: str, its_own: bool) -> None:
+    """Those of its package are its own; vLLM and the harness are not, wherever they lie."""
+    found = innermost([("/usr/lib/python3.12/threading.py", 1), (file, 7)], plugin)
+    assert found == (f"{Path(file).name}:7" if its_own else None)
 
 
 def test_a_host_that_gets_on_has_time() -> None:

@@ -26,7 +26,7 @@ from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed, Asyn
 from conformance.engine.entry_points import synthetic_distribution, unlisted
 from conformance.engine.environment import chosen_device, has_no_room
 from conformance.engine.offline import OfflineEngine
-from conformance.interruption import OutOfTime, PluginHung, limited, line_in
+from conformance.interruption import OutOfTime, PluginHung, limited, place_in
 from conformance.logits import workload
 from conformance.logits.ledger import Ledger
 from conformance.logits.requests import admissible, sampling_params
@@ -124,8 +124,8 @@ class Trial:
                 with limited(LIMIT):
                     self._run()
             except OutOfTime as error:
-                if line := line_in(error, self.plugin.path):
-                    raise PluginHung(f"line {line} of the plugin", LIMIT) from None
+                if place := place_in(error, self.plugin.path):
+                    raise PluginHung(f"the plugin ({place})", LIMIT) from None
                 self.ledger.stop(str(error))
             finally:
                 for engine in self._async.values():

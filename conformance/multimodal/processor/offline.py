@@ -20,7 +20,7 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 from conformance.comparison import first_line
 from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
-from conformance.interruption import OutOfTime, line_in
+from conformance.interruption import OutOfTime, place_in
 from conformance.ledger import Ledger
 from conformance.multimodal.processor import checkpoint, live
 from conformance.multimodal.processor.bench import Answer, named, same_rows
@@ -270,9 +270,9 @@ class Trial:
         why = f"{type(error).__name__}: {first_line(str(error))}"
         what = live.shown(prompts[0]) if len(prompts) == 1 else f"{len(prompts)} prompts at once"
         if isinstance(error, OutOfTime):
-            line = line_in(error, inspect.getsourcefile(self.subject.cls))
-            if line is not None:
-                self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} hangs at line {line}")
+            place = place_in(error, inspect.getsourcefile(self.subject.cls))
+            if place is not None:
+                self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} hangs at {place}")
             elif self._engine.idle > IDLE:
                 self.ledger.fail(
                     live.SURVIVES,
