@@ -63,11 +63,14 @@ class Processes:
         with self._lock:
             self._ended = True
             running = list(self._running)
+        # What was started in the background may ignore interrupts, and then so do its children.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for process in running:
+                _signal(process, number)
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE)
         for process in running:
-            _signal(process, signal.SIGINT)
-        for process in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
             _signal(process, signal.SIGKILL)
 
 

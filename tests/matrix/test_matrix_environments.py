@@ -182,16 +182,25 @@ def test_a_harness_from_its_source_is_installed_so(tmp_path: Path) -> None:
         environments.requirement(str(tmp_path))
 
 
-def test_what_runs_is_ended_with_all_it_started() -> None:
-    """Ctrl-C leaves nothing behind, and starts nothing more."""
+@pytest.mark.parametrize("number", ["INT", "TERM"])
+def test_what_runs_is_ended_with_all_it_started(
+    number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C leaves nothing behind, and starts nothing more; also where interrupts are ignored."""
+    monkeypatch.setattr("conformance.matrix.processes.GRACE", 3.0)
+    monkeypatch.chdir(tmp_path)
     processes = Processes()
-    command = ["sh", "-c", "trap 'kill $! ; exit 3' INT; sleep 60 & wait"]
+    # A shell cannot trap what it was started to ignore, as it is in the background.
+    ignored = "trap '' INT;" if number == "TERM" else ""
+    trap = f"{ignored} trap 'kill $! ; exit 3' {number} TERM; touch ready; sleep 60 & wait"
+    command = ["sh", "-c", trap]
     done: list[int] = []
     thread = threading.Thread(
         target=lambda: done.append(processes.run(command, dict(os.environ)).status)
     )
     thread.start()
-    time.sleep(1)
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.05)
     processes.end()
     thread.join(10)
 
