@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 import traceback
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/triton/compiler/compiler.py")
 
 CONSTRUCTOR_LIMIT = 120.0
 
-_OURS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "")  # noqa: PTH118, PTH120 - a text
+_OURS = Path(__file__).resolve().parent
 
 #: Seconds between two signs of life.
 HEARTBEAT = 5.0
@@ -132,19 +132,22 @@ def place_in(error: BaseException, path: str | None) -> str | None:
 def innermost(frames: Iterable[tuple[str, int | None]], path: str | None) -> str | None:
     """Return ``file.py:LINE`` of the first frame that is the plugin's, given as file and line."""
     for file, line in frames:
-        if path is not None and _beside(os.path.realpath(file), os.path.realpath(path)):
-            return f"{os.path.basename(file)}:{line}"  # noqa: PTH119 - a text stays one
+        # What is frozen into Python has no path, and is in no folder.
+        if path is None or not Path(file).is_absolute():
+            continue
+        if _beside(Path(file).resolve(), Path(path).resolve()):
+            return f"{Path(file).name}:{line}"
     return None
 
 
-def _beside(file: str, path: str) -> bool:
+def _beside(file: Path, plugin: Path) -> bool:
     """Tell whether a file is that of a plugin, or one of its package."""
-    folder = os.path.dirname(path)  # noqa: PTH120 - as above
-    if file == path or not file.startswith(folder + os.sep):
-        return file == path
+    folder = plugin.parent
+    if file == plugin or not file.is_relative_to(folder):
+        return file == plugin
     # An environment may lie in the project's folder, and a module directly in an environment.
-    whole = folder.endswith("site-packages") or "site-packages" in file[len(folder) :]
-    return not whole and not file.startswith(_OURS)
+    whole = "site-packages" in (folder.name, *file.relative_to(folder).parts)
+    return not whole and not file.is_relative_to(_OURS)
 
 
 def _compiling(frame: FrameType | None) -> bool:

@@ -73,6 +73,7 @@ def test_a_slow_host_is_no_plugin_that_hangs() -> None:
         ("/env/site-packages/vllm/llm.py", "/env/site-packages/package/plugin.py", False),
         ("/env/site-packages/vllm/llm.py", "/env/site-packages/plugin.py", False),
         ("/projects/plugin.py", "/project/plugin.py", False),
+        ("<frozen runpy>", str(Path.cwd() / "plugin.py"), False),
         (limited.__code__.co_filename, str(ROOT / "plugin.py"), False),
     ],
 )
