@@ -76,6 +76,14 @@ def certify(entry: dict[str, Any]) -> None:
     for path in (FOLDER / folder_name(entry["target"])).iterdir():
         if path.name not in KEPT:
             path.unlink()
+    _forget_machine(FOLDER / folder_name(entry["target"]) / "cases")
+
+
+def _forget_machine(cases: Path) -> None:
+    """Take out of counterexamples where environments and models lie on this machine."""
+    for path in cases.glob("*"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(str(cache_directory()), "CACHE"), encoding="utf-8")
 
 
 def table() -> str:

