@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.v1.sample.logits_processor import (
+    LogitBiasLogitsProcessor,
     MinPLogitsProcessor,
     MinTokensLogitsProcessor,
 )
@@ -23,6 +24,7 @@ from reference_plugins.logits_batch.probability_floor import ProbabilityFloorLog
 from reference_plugins.logits_batch.request_level import TwoArgumentTargetToken
 from reference_plugins.logits_batch.target_token import TargetTokenLogitsProcessor
 from reference_plugins.logits_batch.thinking_budget import ThinkingBudgetLogitsProcessor
+from reference_plugins.logits_batch.token_bias import TokenBiasLogitsProcessor
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -35,6 +37,7 @@ SLOTS = "reference_plugins.logits_slot."
 
 BATCH, SLOT = "logits/batch", "logits/slot"
 TARGET = {"extra_args": {"target_token": 67}}
+BIASED = list(range(5, 305, 10))  #: tokens of a request
 NGRAM = {"extra_args": {"no_repeat_ngram": 3}}
 
 
@@ -56,6 +59,7 @@ def contestants() -> dict[str, Contestant]:
         "identity": (identity(BATCH), {}),
         "document's example": (EXAMPLES.DummyLogitsProcessor, TARGET),
         "document's wrapped example": (EXAMPLES.WrappedPerReqLogitsProcessor, TARGET),
+        "vLLM's logit bias": (LogitBiasLogitsProcessor, {"logit_bias": dict.fromkeys(BIASED, 2.5)}),
         "vLLM's min-p": (MinPLogitsProcessor, {"min_p": 0.1}),
         "vLLM's min tokens": (MinTokensLogitsProcessor, endless),
         "target_token": (TargetTokenLogitsProcessor, TARGET),
@@ -63,6 +67,10 @@ def contestants() -> dict[str, Contestant]:
         "probability_floor": (
             ProbabilityFloorLogitsProcessor,
             {"extra_args": {"probability_floor": 0.1}},
+        ),
+        "token_bias": (
+            TokenBiasLogitsProcessor,
+            {"extra_args": {"biased_tokens": BIASED, "token_bias": 2.5}},
         ),
         "no_repeat_ngram": (NoRepeatNgramLogitsProcessor, NGRAM),
         "thinking_budget": (ThinkingBudgetLogitsProcessor, _thinking(100, [98])),

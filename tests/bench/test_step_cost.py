@@ -39,6 +39,7 @@ SAME_KIND = (
     ("target_token", "document's example"),
     ("request_level", "document's wrapped example"),
     ("probability_floor", "vLLM's min-p"),
+    ("token_bias", "vLLM's logit bias"),
     ("dual_target_token, slots", "target_token, slots"),
 )
 

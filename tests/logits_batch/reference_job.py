@@ -15,6 +15,7 @@ from reference_histories import asked, made
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import (
     BatchUpdate,
+    LogitBiasLogitsProcessor,
     LogitsProcessor,
     MinPLogitsProcessor,
 )
@@ -23,14 +24,17 @@ from conformance.logits_batch.host import Host, Joining
 from reference_plugins.logits_batch.no_repeat_ngram import NoRepeatNgramLogitsProcessor
 from reference_plugins.logits_batch.probability_floor import ProbabilityFloorLogitsProcessor
 from reference_plugins.logits_batch.thinking_budget import ThinkingBudgetLogitsProcessor
+from reference_plugins.logits_batch.token_bias import TokenBiasLogitsProcessor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
 
 #: Which plugin of two is nearer to the floor is a matter of rounding for logits this close to it.
 ROUNDING = 1e-4
+
+VOCABULARY = 40
 
 
 def run(connection: Connection, case: str) -> None:
@@ -81,10 +85,35 @@ def generates_200_tokens_without_a_trigram_twice() -> None:
 
 def floor_equals_min_p_row_for_row() -> None:
     """The rows are those of vLLM's own min-p, whatever the batch went through."""
-    changed = 0
-    for seed in range(12):
-        changed += _floor_against_min_p(random.Random(seed))
-    assert changed > 500
+
+    def parameters(choose: random.Random) -> SamplingParams:
+        floor = choose.choice((0.0, 0.0, 0.01, 0.1, 0.5, 1.0))
+        return SamplingParams(min_p=floor, extra_args={"probability_floor": floor})
+
+    def rounded(row: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+        floor = math.log(params.min_p) if params.min_p else -math.inf
+        return (row - row.max() - floor).abs() < ROUNDING
+
+    plugins = ProbabilityFloorLogitsProcessor, MinPLogitsProcessor
+    assert sum(_compare(*plugins, parameters, seed, rounded) for seed in range(12)) > 500
+
+
+def biases_equal_logit_bias_row_for_row() -> None:
+    """The rows are those of vLLM's own logit bias, whatever the batch went through."""
+
+    def parameters(choose: random.Random) -> SamplingParams:
+        tokens = choose.sample(range(VOCABULARY), choose.choice((0, 1, 3)))
+        bias = choose.choice((-100.0, -1.5, 0.0, 3.0))
+        if not tokens:
+            return SamplingParams()
+        return SamplingParams(
+            logit_bias=dict.fromkeys(tokens, bias),
+            # One token more than once, and one that the model does not have.
+            extra_args={"biased_tokens": [*tokens, tokens[0], 5000], "token_bias": bias},
+        )
+
+    plugins = TokenBiasLogitsProcessor, LogitBiasLogitsProcessor
+    assert sum(_compare(*plugins, parameters, seed) for seed in range(12)) > 500
 
 
 @attrs.define
@@ -95,8 +124,8 @@ class Pair(LogitsProcessor):
     second: Any
 
     def is_argmax_invariant(self) -> bool:
-        """Return True, as both do."""
-        return True
+        """Claim what both do."""
+        return bool(self.first.is_argmax_invariant())
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Tell both."""
@@ -108,34 +137,43 @@ class Pair(LogitsProcessor):
         return logits
 
 
-def _floor_against_min_p(choose: random.Random) -> int:
-    pair = Pair(made(ProbabilityFloorLogitsProcessor), made(MinPLogitsProcessor))
-    vocabulary = 40
-    host = Host(pair, vocabulary, reorder=True, invariant=True)
-    floors: dict[str, float] = {}
+def _nowhere(row: torch.Tensor, _: SamplingParams) -> torch.Tensor:
+    return torch.zeros_like(row, dtype=torch.bool)
+
+
+def _compare(
+    ours: type[LogitsProcessor],
+    theirs: type[LogitsProcessor],
+    parameters: Callable[[random.Random], SamplingParams],
+    seed: int,
+    rounded: Callable[[torch.Tensor, SamplingParams], torch.Tensor] = _nowhere,
+) -> int:
+    """Compare row by row but for logits that are ``rounded``; return how many rows changed."""
+    choose = random.Random(seed)
+    pair = Pair(made(ours), made(theirs))
+    host = Host(pair, VOCABULARY, reorder=True, invariant=pair.is_argmax_invariant())
+    asked_for: dict[str, SamplingParams] = {}
     changed = 0
     for step in range(40):
         live = list(host.requests)
         finish = [name for name in live if choose.random() < 0.15]
         join = []
         for number in range(choose.randint(0, min(3, 8 - len(live) + len(finish)))):
-            floor = choose.choice((0.0, 0.0, 0.01, 0.1, 0.5, 1.0))
-            params = SamplingParams(min_p=floor, extra_args={"probability_floor": floor})
-            join.append(Joining(name := f"{step}.{number}", [1, 2, 3], params))
-            floors[name] = floor
+            name = f"{step}.{number}"
+            asked_for[name] = parameters(choose)
+            join.append(Joining(name, [1, 2, 3], asked_for[name]))
         pause = [name for name in live if name not in finish and choose.random() < 0.1]
         host.schedule(finish=finish, join=join, pause=pause)
         names = list(host.batch.req_ids)
         if names and choose.random() < 0.7:  # else: every request is greedy, or nothing runs
             generator = torch.Generator().manual_seed(step)
-            logits = torch.randn(len(names), vocabulary, generator=generator) * 3
+            logits = torch.randn(len(names), VOCABULARY, generator=generator) * 3
             logits[torch.rand(logits.shape, generator=generator) < 0.2] = -torch.inf
-            ours, theirs = pair.first.apply(logits.clone()), pair.second.apply(logits.clone())
+            first, second = pair.first.apply(logits.clone()), pair.second.apply(logits.clone())
             for row, name in enumerate(names):
-                floor = math.log(floors[name]) if floors[name] else -math.inf
-                near = (logits[row] - logits[row].max() - floor).abs() < ROUNDING
-                assert torch.equal(ours[row][~near], theirs[row][~near]), (step, name)
-            changed += int((ours != logits).any(dim=-1).sum())
+                sure = ~rounded(logits[row], asked_for[name])
+                assert torch.equal(first[row][sure], second[row][sure]), (step, name)
+            changed += int((first != logits).any(dim=-1).sum())
         host.complete(lambda _: 1)
     return changed
 
@@ -217,10 +255,12 @@ def steps_do_not_read_the_outputs_again() -> None:
 def refuses_what_json_cannot_say() -> None:
     """NaN, infinities and huge numbers are refused with a sentence, in every argument."""
     thinking: dict[str, object] = {"thinking_budget": 1, "thinking_start": 1, "thinking_end": 2}
+    biases: dict[str, object] = {"biased_tokens": [5], "token_bias": 1.0}
     arguments: list[tuple[type[LogitsProcessor], dict[str, object], str]] = [
         (ProbabilityFloorLogitsProcessor, {"probability_floor": 0.5}, "probability_floor"),
         (NoRepeatNgramLogitsProcessor, {"no_repeat_ngram": 2}, "no_repeat_ngram"),
         *((ThinkingBudgetLogitsProcessor, thinking, key) for key in thinking),
+        *((TokenBiasLogitsProcessor, biases, key) for key in biases),
     ]
     values: tuple[object, ...] = (math.nan, math.inf, -math.inf, -(2**62), [math.nan], {}, False)
     for plugin, good, key in arguments:

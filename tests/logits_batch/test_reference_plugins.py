@@ -18,6 +18,7 @@ CASES = (
     "reference_histories:forced_markers_equal_an_obvious_search",
     "reference_job:thinking_ends_after_its_budget_across_preemption",
     "reference_job:floor_equals_min_p_row_for_row",
+    "reference_job:biases_equal_logit_bias_row_for_row",
     "reference_job:steps_do_not_read_the_outputs_again",
     "reference_job:refuses_what_json_cannot_say",
 )
