@@ -29,10 +29,11 @@ def keep_target(token: int, output_ids: list[int], logits: torch.Tensor) -> torc
 
     ``output_ids`` is the live list of the request's outputs; nothing depends on it here.
     """
-    if token < len(logits):  # else the model does not have it, and nothing would be left to sample
-        kept = logits[token].clone()
+    if token < logits.shape[0]:  # else the model does not have it, and nothing would be left
+        target = logits[token]  # a view, so that the row is indexed once
+        kept = target.clone()  # not `item()`, which would wait for the device
         logits.fill_(-torch.inf)
-        logits[token] = kept
+        target.copy_(kept)
     return logits
 
 
