@@ -130,9 +130,9 @@ class SlotRecording:
 
     def _rows(self, ctx: LogitsContext) -> tuple[Row, ...]:
         states = self._sampler.req_states
-        lengths = dict(
-            zip(ctx.idx_mapping_np.tolist(), ctx.seq_lens_upper_bound_np.tolist(), strict=True)
-        )
+        slots = ctx.idx_mapping_np.tolist()
+        # Full CUDA graphs pad the batch: zeros follow the lengths of its requests.
+        lengths = dict(zip(slots, ctx.seq_lens_upper_bound_np.tolist(), strict=False))
         columns = (ctx.expanded_idx_mapping, ctx.expanded_local_pos, ctx.input_ids, ctx.pos)
         return tuple(
             Row(

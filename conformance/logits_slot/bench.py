@@ -261,7 +261,7 @@ class Alone:
 
 
 def together(
-    requests: Sequence[Alone], logits: torch.Tensor, *, turned: bool = False
+    requests: Sequence[Alone], logits: torch.Tensor, *, turned: bool = False, spare: int = 0
 ) -> torch.Tensor:
     """Advance requests of one instance by a step, one row each; return the processed rows.
 
@@ -269,6 +269,7 @@ def together(
         requests: those of the step, in the order of their rows.
         logits: ``[requests, vocabulary]``.
         turned: whether others are added in this step, who turn the buffers over.
+        spare: how many requests there is room for beside them in the CUDA graph that runs.
 
     """
     instance = requests[0].instance
@@ -278,7 +279,7 @@ def together(
             states.apply_staged_writes()
         note("begin", states)
         instance.apply_staged_writes()
-        ctx = context(requests)
+        ctx = context(requests, spare=spare)
         if not any(instance.answers[slot] for slot in ctx.idx_mapping_np.tolist()) and not any(
             request.processed for request in requests
         ):
@@ -286,7 +287,7 @@ def together(
         return instance.apply(logits.clone(), ctx)
 
 
-def context(requests: Sequence[Alone]) -> LogitsContext:
+def context(requests: Sequence[Alone], *, spare: int = 0) -> LogitsContext:
     """Return what a plugin is told of a step of requests of one instance, one row each."""
     slots_np = np.array([request.slot for request in requests], dtype=np.intp)
     slots = torch.from_numpy(slots_np)
@@ -298,5 +299,5 @@ def context(requests: Sequence[Alone]) -> LogitsContext:
         expanded_local_pos=torch.zeros(len(requests), dtype=torch.int32),
         input_ids=requests[0].instance.states.all_token_ids.gpu[slots, ends],
         pos=ends,
-        seq_lens_upper_bound_np=(ends + 1).numpy().astype(np.int32),
+        seq_lens_upper_bound_np=np.pad((ends + 1).numpy().astype(np.int32), (0, spare)),
     )

@@ -24,12 +24,14 @@ from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, differing, same
-from conformance.logits_slot.bench import Alone
+from conformance.logits_slot.bench import Alone, together
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict, must_wait
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conformance.history import Choice
     from conformance.logits.trial import Trial
     from conformance.logits_slot.bench import Bench, Watched
@@ -249,6 +251,69 @@ def serves_full_batches(trial: Trial) -> Finding:
     if what:
         return failed(what, 2 * count, case={"choices": list(bench.choices)})
     return Finding(Verdict.PASS, 2 * count, 2 * count)
+
+
+def takes_padded_batches(trial: Trial) -> Finding:
+    """LS-34: three requests in a CUDA graph for four get the rows that they get without it."""
+    if waiting := _after_histories(trial):
+        return waiting
+    bench: Bench = trial.bench
+    examples = acted = 0
+    chosen = switched_on(bench) or list(bench.choices)
+    for number, choice in enumerate(chosen):
+        # One that is left alone among them, where there is one.
+        batch = (choice, bench.choices[-1], chosen[(number + 1) % len(chosen)])
+        case = {"choices": list(batch)}
+        with limited():
+            expected = _decoded(bench, batch, spare=0)
+            try:
+                got = _decoded(bench, batch, spare=1)
+            except PluginRaised as error:
+                return failed(
+                    f"in a batch of 3 that runs as one of 4, {error}", examples + 1, case=case
+                )
+        for step, ((before, want), (_, have)) in enumerate(zip(expected, got, strict=True)):
+            examples += 1
+            acted += not torch.equal(before, want)
+            if not same(have, want):
+                row = next(at for at in range(len(batch)) if not same(have[at], want[at]))
+                token, value, other = differing(have[row], want[row])[0]
+                return failed(
+                    f"in a batch of 3 that runs as one of 4, step {step} gives token {token} of "
+                    f"{label(batch[row])} a logit of {value:.5g} instead of {other:.5g}",
+                    examples,
+                    acted,
+                    case={**case, "steps": step + 1},
+                )
+    return passed(examples, acted)
+
+
+def _decoded(
+    bench: Bench, batch: Sequence[Choice], *, spare: int
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Run requests together; return the logits of each step before and after.
+
+    Only steps in which all of them decode run as a full CUDA graph.
+    """
+    instance = bench.new()
+    prompt = [bench.tokens[0], bench.tokens[-1]]
+    requests = [
+        Alone(instance, bench.params(choice), prompt, name=f"r{number}")
+        for number, choice in enumerate(batch)
+    ]
+    for request in requests:
+        request.join()
+    with torch.inference_mode():
+        instance.states.apply_staged_writes()
+    rows = []
+    for step in range(STEPS):
+        before = bench.table[step].repeat(len(requests), 1)
+        after = together(requests, before, spare=spare if step else 0)
+        rows.append((before, after.clone()))
+        for request in requests:
+            request.append(bench.tokens[step % len(bench.tokens)])
+    bench.retire(instance)
+    return rows
 
 
 def _filled(bench: Bench, count: int) -> str | None:

@@ -123,5 +123,6 @@ _NEEDING = frozenset(
         "LS-31",
         "LS-32",
         "LS-33",
+        "LS-34",
     )
 )

@@ -36,6 +36,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-31": checks.agrees_with_itself,
     "LS-32": costs.grows,
     "LS-33": costs.fits,
+    "LS-34": checks.takes_padded_batches,
 }
 
 CONTRACT = Contract(
@@ -49,7 +50,7 @@ CONTRACT = Contract(
     steady="LS-15",
     rule_of_call={"__init__": "LS-02"},
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},
-    comparing=frozenset(("LS-02", "LS-13", "LS-23", "LS-27", "LS-31")),
+    comparing=frozenset(("LS-02", "LS-13", "LS-23", "LS-27", "LS-31", "LS-34")),
     leading=frozenset(("LS-04", "LS-14", "LS-17", "LS-18", "LS-20", "LS-22")),
     both=frozenset(("LS-21",)),
     anywhere=strata.ANYWHERE,

@@ -96,7 +96,7 @@ class NoRepeatNgramSlotLogitsProcessor(LogitsProcessor):
         sizes = self._wanted[0, ctx.idx_mapping_np]
         if not sizes.any():
             return logits
-        longest = int(ctx.seq_lens_upper_bound_np[sizes > 0].max())
+        longest = int(ctx.seq_lens_upper_bound_np[: len(sizes)][sizes > 0].max())
         tokens = self._history(ctx, longest, drafts=len(logits) != len(sizes))
         repeats = self._repeats(ctx, tokens, longest_run=int(sizes.max()))
         # A prompt may hold placeholders of images that lie outside the vocabulary.

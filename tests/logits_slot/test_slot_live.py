@@ -35,6 +35,10 @@ TARGET = {
     "on": [{"extra_args": {"target_token": 67}}, {"extra_args": {"target_token": 5}}],
     "off": [{}, {"extra_args": {"unrelated": 1}}],
 }
+NGRAM = {
+    "on": [{"extra_args": {"no_repeat_ngram": size}} for size in (2, 3)],
+    "off": [{}, {"extra_args": {"unrelated": 1}}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +119,42 @@ def test_what_an_engine_alone_shows(zygote: Zygote, tmp_path: Path) -> None:
     failing = {rule for rule, result in live.items() if result.verdict is Verdict.FAIL}
     assert failing == {"LS-30"}
     assert "loaded by name" in str(live["LS-30"].message)
+
+
+#: Longer than the batch by one, as where a full CUDA graph runs, which only a GPU does.
+PADDING = """
+
+from inspect import signature
+
+import numpy as np
+from vllm.v1.worker.gpu.sample.sampler import Sampler
+
+_sample, _names = Sampler.sample, signature(Sampler.sample)
+
+
+def sample(*args, **kwargs):
+    bound = _names.bind(*args, **kwargs).arguments
+    lengths = bound["seq_lens_upper_bound_np"]
+    return _sample(**{**bound, "seq_lens_upper_bound_np": np.append(lengths, np.int32(0))})
+
+
+Sampler.sample = sample
+"""
+
+
+@pytest.mark.engine
+def test_padded_batches_are_followed(zygote: Zygote, tmp_path: Path) -> None:
+    """A reference that reads the lengths passes where they are longer than the batch."""
+    reference = ROOT / "reference_plugins" / "logits_slot" / "no_repeat_ngram.py"
+    plugin = tmp_path / "in_graphs.py"
+    plugin.write_text(reference.read_text(encoding="utf-8") + PADDING, encoding="utf-8")
+    target = f"{plugin}:NoRepeatNgramSlotLogitsProcessor"
+    specimen = Specimen(target, None, NGRAM, generation="logits/slot")
+
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert {rule: r.message for rule, r in results.items() if r.verdict not in GOOD} == {}
+    assert Verdict.PASS in {result.verdict for result in results.values()}
 
 
 @pytest.mark.server

@@ -172,4 +172,27 @@ RULES = (
         hint="Size per-slot tensors by req_states.max_num_reqs and per-row tensors by "
         "logits.shape[0].",
     ),
+    Rule(
+        id="LS-34",
+        title="seq_lens_upper_bound_np may be longer than the batch",
+        statement=(
+            "Where seq_lens_upper_bound_np has more items than idx_mapping_np, the rows are those "
+            "of a step in which it has as many; what is beyond the requests of the batch is 0."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu/model_runner.py:GPUModelRunner.prepare_inputs",
+                "a full CUDA graph runs for as many requests as it was captured for: "
+                "padded entries left at zero",
+            ),
+            vllm(
+                "v1/worker/gpu/sample/sampler.py:Sampler.__call__",
+                "hands the array on as it is, though the interface says [num_reqs]",
+            ),
+        ),
+        hint="Take ctx.seq_lens_upper_bound_np[: len(ctx.idx_mapping_np)]. CUDA graphs are the "
+        "default on a GPU; an engine on a CPU never pads.",
+    ),
 )
