@@ -77,6 +77,9 @@ class SlotRecording:
     def __init__(self, plugin: Any, sampler: Any) -> None:  # noqa: ANN401 - vLLM's
         self.plugin = plugin
         self.events: list[Event] = []
+        #: Slots without a request when the recording began, the next to be given away last:
+        #: an engine that warms up with requests leaves them in some order.
+        self.free = tuple(sampler.req_states.free_indices)
         self._sampler = sampler
 
     @classmethod

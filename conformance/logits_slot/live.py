@@ -82,7 +82,7 @@ class Watch:
             tuple(_plain(event) for event in recording.events),
             tuple(engine.orders) if tokens is not None else (),
             {job.prompt: given for job, given in zip(jobs, tokens or (), strict=False)},
-            engine.runner.max_num_reqs,
+            recording.free,
         )
         found: Found = self.untouched.run(errand)
         for rule, message in found.troubles.items():
@@ -117,7 +117,7 @@ class Judge:
     events: tuple[Event, ...]
     orders: tuple[Order, ...]  #: none where a request failed
     outputs: Mapping[tuple[int, ...], tuple[int, ...]]  #: the tokens that each prompt got
-    max_requests: int
+    free: tuple[int, ...]  #: all slots, the next to be given away last
     what: str = "conformance.logits_slot.witness:judge"
 
 

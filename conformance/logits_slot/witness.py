@@ -32,7 +32,7 @@ def judge(plugin: type, errand: Judge) -> Found:
     witness = _Witness(bench, dict(errand.jobs))
     witness.judge(errand.events)
     fault = None
-    replayed = replay(bench, errand.orders, errand.outputs, errand.max_requests)
+    replayed = replay(bench, errand.orders, errand.outputs, errand.free)
     for number, (live, ours) in enumerate(zip(errand.events, replayed, strict=False)):
         if live != ours:
             fault = (
@@ -147,7 +147,7 @@ def replay(
     bench: Bench,
     orders: Sequence[Order],
     outputs: Mapping[tuple[int, ...], tuple[int, ...]],
-    max_requests: int,
+    free: Sequence[int],
 ) -> list[Event]:
     """Play a live engine's orders in the simulator; return what a fresh instance is sent.
 
@@ -155,10 +155,11 @@ def replay(
         bench: the plugin.
         orders: what the scheduler ordered, step by step.
         outputs: the tokens that each prompt got in the engine.
-        max_requests: slots of the engine.
+        free: slots of the engine before its first request, the next to be given away last.
 
     """
-    states = request_states(bench.vocabulary, max_requests)
+    states = request_states(bench.vocabulary, len(free))
+    states.free_indices = list(free)
     host = Host(states, bench.construct(states), bench.model)
     recording = SlotRecording.insert(host.sampler, bench.plugin)
     for order in orders:

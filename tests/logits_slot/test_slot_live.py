@@ -121,12 +121,14 @@ def test_what_an_engine_alone_shows(zygote: Zygote, tmp_path: Path) -> None:
     assert "loaded by name" in str(live["LS-30"].message)
 
 
-#: Longer than the batch by one, as where a full CUDA graph runs, which only a GPU does.
-PADDING = """
+#: What CUDA graphs change, without a GPU: lengths of a batch that is padded,
+#: and slots in another order, since engines that capture graphs warm up with requests.
+GRAPHS = """
 
 from inspect import signature
 
 import numpy as np
+from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu.sample.sampler import Sampler
 
 _sample, _names = Sampler.sample, signature(Sampler.sample)
@@ -138,16 +140,24 @@ def sample(*args, **kwargs):
     return _sample(**{**bound, "seq_lens_upper_bound_np": np.append(lengths, np.int32(0))})
 
 
-Sampler.sample = sample
+_warm_up = CPUWorker.compile_or_warm_up_model
+
+
+def warm_up(self):
+    self.model_runner.req_states.free_indices.reverse()
+    return _warm_up(self)
+
+
+Sampler.sample, CPUWorker.compile_or_warm_up_model = sample, warm_up
 """
 
 
 @pytest.mark.engine
-def test_padded_batches_are_followed(zygote: Zygote, tmp_path: Path) -> None:
-    """A reference that reads the lengths passes where they are longer than the batch."""
+def test_engines_with_graphs_are_followed(zygote: Zygote, tmp_path: Path) -> None:
+    """A reference that reads lengths passes where a batch is padded and slots are in any order."""
     reference = ROOT / "reference_plugins" / "logits_slot" / "no_repeat_ngram.py"
     plugin = tmp_path / "in_graphs.py"
-    plugin.write_text(reference.read_text(encoding="utf-8") + PADDING, encoding="utf-8")
+    plugin.write_text(reference.read_text(encoding="utf-8") + GRAPHS, encoding="utf-8")
     target = f"{plugin}:NoRepeatNgramSlotLogitsProcessor"
     specimen = Specimen(target, None, NGRAM, generation="logits/slot")
 
