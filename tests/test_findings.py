@@ -51,6 +51,7 @@ PROGRAMS = (
     Program("applied_twice.py"),
     Program("dropped_by_drafts.py"),
     Program("slot_entry_point.py"),
+    Program("padded_lengths.py"),
     Program("one_row_for_all.py"),
     Program("ngram_processor.py", torchvision=True),
     Program("missing_placeholder.py", TINY_LLAVA.folder, torchvision=True, marks=_ENGINE),
