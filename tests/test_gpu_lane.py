@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU lane, as far as it runs without a GPU: what it skips, and which commands it gives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+NVIDIA = Path("/dev/nvidiactl")  #: there where a GPU is
+GPU = "GPU 0: NVIDIA H200 (UUID: GPU-0)"
+
+#: Writes its arguments down and fails where they are those of a benchmark.
+PYTHON = """\
+#!/bin/sh
+[ "$1" = -c ] && exit 0
+echo "graphs=$VLLM_CONFORMANCE_CUDA_GRAPHS $*" >>"$CALLS"
+case "$*" in *bench*) exit 2 ;; esac
+"""
+
+
+def lane(folder: Path, smi: str | None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the lane for two plugins, with an ``nvidia-smi`` that prints a line, or none."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name in ("sh", "dirname", "grep"):
+        link = programs / name
+        if not link.exists():
+            link.symlink_to(f"/bin/{name}" if name != "dirname" else "/usr/bin/dirname")
+    if smi is not None:
+        executable(programs / "nvidia-smi", f"#!/bin/sh\necho '{smi}'\n")
+    return subprocess.run(
+        [str(ROOT / ".ci" / "gpu"), "one.py", "two.py"],
+        env={"PATH": str(programs), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def executable(path: Path, text: str) -> Path:
+    """Write a program."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("smi", [None, "No devices were found"])
+def test_without_a_gpu_it_says_so_and_succeeds(tmp_path: Path, smi: str | None) -> None:
+    """One sentence with the reason, and nothing is installed or run."""
+    done = lane(tmp_path, smi, GPU_PYTHON="/nowhere/python")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("skipped: no CUDA GPU on this machine (nvidia-smi ")
+    assert done.stderr == ""
+
+
+@pytest.mark.slow  # imports torch
+@pytest.mark.skipif(NVIDIA.exists(), reason="there is a GPU")
+def test_a_torch_that_cannot_use_the_gpu_is_told(tmp_path: Path) -> None:
+    """The harness could not do its work: status 3, and which interpreter it is about."""
+    done = lane(tmp_path, GPU, GPU_PYTHON=sys.executable)
+
+    assert done.returncode == 3
+    assert done.stderr.endswith(f"torch in {sys.executable} cannot use it\n")
+
+
+def test_every_step_is_taken_and_the_worst_status_stands(tmp_path: Path) -> None:
+    """Tests, certificates eager and with graphs, and benchmarks for either model runner."""
+    python = executable(tmp_path / "python", PYTHON)
+    calls = tmp_path / "calls"
+    options = {"GPU_REPORT": "there", "GPU_BUDGET": "quick", "CALLS": str(calls)}
+    done = lane(tmp_path, GPU, GPU_PYTHON=str(python), **options)
+
+    assert done.returncode == 2
+    given = calls.read_text().splitlines()
+    cli, rest = "-m conformance.cli", "--device cuda --budget quick"
+    eager, graphs = "--conformance-report there/eager", "--conformance-report there/graphs"
+    bench = [
+        f"graphs= {cli} bench reference_plugins/{generation}/target_token.py {how} {rest}"
+        for generation in ("logits_batch", "logits_slot")
+        for how in (
+            f"--measure all {eager}",
+            f"--measure offline,server --cuda-graphs {graphs}",
+        )
+    ]
+    assert given == [
+        "graphs= -m pytest tests -m gpu",
+        f"graphs= {cli} certify one.py two.py --evidence all {eager} {rest}",
+        f"graphs=1 {cli} certify one.py two.py --evidence offline,server {graphs} {rest}",
+        *bench,
+    ]
