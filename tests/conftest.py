@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from support import ROOT
 from user import CACHE
@@ -66,6 +68,16 @@ class Scheduling(LoadScopeScheduling):
 @cache
 def _shares(module: str) -> bool:
     return 'scope="module"' in (ROOT / module).read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Take two workers for each core: half of the time tests wait, for servers and time limits.
+
+    Each may have engines and servers, which take some gigabytes.
+    """
+    cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory().total
+    return max(1, min(2 * cores, memory // (5 << 30)))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,9 +14,10 @@ import pytest
 from conformance.rules import Evidence
 from conformance.runner import Certification
 from conformance.settings import DEFAULT_SEED, Budget, Device, Settings
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from conformance.verdict import RuleResult
     from conformance.worker import Zygote
@@ -147,6 +148,33 @@ def certify(
             checks = [c for c in checks if c.plugin.generation == specimen.generation]
         certification.select(checks)
         return {check.rule: certification.run(check) for check in checks}
+
+
+def caught(
+    zygote: Zygote,
+    specimen: Specimen,
+    folder: Path,
+    *,
+    short: Callable[[RuleResult], bool] = lambda _: True,
+) -> RuleResult:
+    """Return what the rule of a defective plugin comes to, at the first budget that shows it.
+
+    Most faults need few histories. That more of them show it as well, whatever the seed, is what
+    the survey of the gallery is about.
+    """
+    assert specimen.rule is not None
+    rule, evidence = specimen.rule, (specimen.evidence,)
+
+    def judged(budget: Budget) -> RuleResult:
+        return certify(zygote, specimen, folder, budget=budget, evidence=evidence, rules={rule})[
+            rule
+        ]
+
+    if specimen.evidence is Evidence.SIMULATOR:
+        result = judged(Budget.QUICK)
+        if result.verdict is Verdict.FAIL and short(result):
+            return result
+    return judged(Budget.STANDARD)
 
 
 def as_toml(section: Mapping[str, Any], name: str = "logits-processor") -> str:
