@@ -40,6 +40,11 @@ class Opened:
         return str(self.environment["device"])
 
 
+#: Two equal instances lie at different addresses, and may differ by some thousandths of a step in
+#: every round: less than this part of a step is nobody's doing, however quiet the machine is.
+LEAST = 0.01
+
+
 @attrs.frozen
 class Cost:
     """What one step takes, in seconds of the thread (on a GPU, of the wall)."""
@@ -56,7 +61,7 @@ class Cost:
     @property
     def floor(self) -> float:
         """The smallest difference, as a part of a step, that this run could have seen."""
-        return self.same.reach
+        return max(LEAST, self.same.reach)
 
 
 @attrs.frozen

@@ -7,7 +7,9 @@ import random
 
 import attrs
 
-from conformance.benchmark.figures import FIGURES, Overhead, Round, compare
+from conformance.benchmark.figures import FIGURES, Cost, Overhead, Round, compare
+from conformance.benchmark.intervals import Interval
+from conformance.benchmark.loads import Load
 
 TURNS = 40
 
@@ -63,3 +65,22 @@ def test_every_figure_is_more_where_it_is_worse() -> None:
     for overhead in _compared(_turns(1.5)).values():
         assert overhead.interval.median > -0.05
         assert overhead.without > 0
+
+
+def test_some_thousandths_of_a_step_are_never_a_difference() -> None:
+    """Where a machine is so quiet that equal instances can be told apart, nobody is slower."""
+    quiet = Interval(-0.001, 0.0, 0.001)
+    cost = Cost(
+        Load(16, 32_000, 0.5),
+        rounds=1834,
+        step=Interval(1e-5, 1e-5, 1e-5),
+        added=Interval(0.0, 0.0, 0.0),
+        same=quiet,
+        against=Interval(0.0013, 0.002, 0.0028),
+        samples=(),
+        waits=None,
+    )
+    assert cost.against is not None
+    assert cost.against.beyond(quiet.reach)
+    assert not cost.against.beyond(cost.floor)
+    assert Interval(0.045, 0.05, 0.055).beyond(cost.floor)
