@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,11 +26,9 @@ case "$*" in *bench*) exit 2 ;; esac
 def lane(folder: Path, smi: str | None, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the lane for two plugins, with an ``nvidia-smi`` that prints a line, or none."""
     programs = folder / "bin"
-    programs.mkdir(exist_ok=True)
+    programs.mkdir()
     for name in ("sh", "dirname", "grep"):
-        link = programs / name
-        if not link.exists():
-            link.symlink_to(f"/bin/{name}" if name != "dirname" else "/usr/bin/dirname")
+        (programs / name).symlink_to(str(shutil.which(name)))
     if smi is not None:
         executable(programs / "nvidia-smi", f"#!/bin/sh\necho '{smi}'\n")
     return subprocess.run(

@@ -292,6 +292,8 @@ def context(requests: Sequence[Alone], *, spare: int = 0) -> LogitsContext:
     slots_np = np.array([request.slot for request in requests], dtype=np.intp)
     slots = torch.from_numpy(slots_np)
     ends = torch.tensor([request.length - 1 for request in requests])
+    lengths = np.zeros(len(requests) + spare, dtype=np.int32)
+    lengths[: len(requests)] = ends + 1
     return LogitsContext(
         expanded_idx_mapping=slots,
         idx_mapping=slots,
@@ -299,5 +301,5 @@ def context(requests: Sequence[Alone], *, spare: int = 0) -> LogitsContext:
         expanded_local_pos=torch.zeros(len(requests), dtype=torch.int32),
         input_ids=requests[0].instance.states.all_token_ids.gpu[slots, ends],
         pos=ends,
-        seq_lens_upper_bound_np=np.pad((ends + 1).numpy().astype(np.int32), (0, spare)),
+        seq_lens_upper_bound_np=lengths,
     )

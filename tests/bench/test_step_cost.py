@@ -52,9 +52,9 @@ NEAREST = (
     ("thinking_budget", "vLLM's min tokens", 1.0),
     # It masks in one pass over all rows, of which half may be nobody's: that is as slow as the
     # machine's memory.
-    ("thinking_budget, forcing", "document's example", 4.0),
+    ("thinking_budget, forcing", "document's example", 3.5),
     # What is staged on the host is copied to the device, which here is the host again.
-    ("target_token, slots", "target_token", 4.0),
+    ("target_token, slots", "target_token", 3.5),
 )
 
 SIZES = (1, 16, 256, 1024)
