@@ -117,11 +117,12 @@ def _measure(
     eager: bool,
 ) -> list[dict[str, Any]]:
     from conformance.reporting import folder, performance
-    from conformance.runner import HarnessError, start_zygote
+    from conformance.runner import HarnessError, start_zygote, validate
     from conformance.session import report_folder
     from conformance.worker import JobDied, JobHung
 
     documents = []
+    validate(settings)
     zygote = start_zygote()
     try:
         with console.status("importing vLLM") as display:

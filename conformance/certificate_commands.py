@@ -64,7 +64,7 @@ def report(directory: Path, *, draw: bool, as_json: bool) -> int:
         return int(status(documents))
     for document in documents:
         console.print(summary.headline(document))
-        console.print(summary.table(document, width=console.width))
+        summary.show(console, document)
         console.print()
     return int(status(documents))
 

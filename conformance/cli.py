@@ -25,6 +25,7 @@ from conformance.init_command import init
 from conformance.matrix_command import matrix
 from conformance.settings import Budget, Device, Settings, UsageError, parse_evidence
 from conformance.verdict import ExitStatus, Verdict
+from conformance.warm_command import warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,10 @@ class _Group(click.Group):
             _fail(error.format_message(), ExitStatus.USAGE)
         except UsageError as error:
             _fail(str(error), ExitStatus.USAGE)
+        except Exception as error:  # noqa: BLE001 - never a verdict on a plugin, never a traceback
+            from conformance.session import explained
+
+            _fail(explained(error), ExitStatus.HARNESS_FAILED)
 
 
 def _fail(message: str, status: ExitStatus) -> None:
@@ -157,17 +162,17 @@ def _certify(
 ) -> tuple[list[dict[str, Any]], int]:
     """Run every check, show progress, write and show the certificates."""
     from conformance.runner import Certification, HarnessError
-    from conformance.session import status, write_reports
+    from conformance.session import Reports, interruptible, status
 
-    started = time.monotonic()
+    reports = Reports(settings, time.monotonic())
     results: dict[str, list[RuleResult]] = {}
     interrupted = False
     plugins: tuple[Plugin, ...] = ()
-    with console.status("starting") as display:
+    documents: list[dict[str, Any]] = []
+    with console.status("starting") as display, interruptible():
         say = (lambda _: None) if quiet else _speaker(console, display.update)
-        certification = Certification(settings, say)
-        try:
-            with certification:
+        with Certification(settings, say) as certification:
+            try:
                 certification.start()
                 plugins = certification.load()
                 checks = certification.checks()
@@ -182,18 +187,15 @@ def _certify(
                     shown = result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet
                     if shown and not certification.known(check):
                         _show_failure(console, settings, check.plugin, result)
-        except KeyboardInterrupt:
-            interrupted = True
-        except HarnessError as error:
-            _fail(str(error), ExitStatus.HARNESS_FAILED)
-    documents = write_reports(
-        settings,
-        plugins,
-        results,
-        certification.contexts,
-        started=started,
-        interrupted=interrupted,
-    )
+                    reports.take(certification, check.plugin, results)
+            except KeyboardInterrupt:
+                interrupted = True
+            except HarnessError as error:
+                _fail(str(error), ExitStatus.HARNESS_FAILED)
+            # Before anything is ended, which may take longer than there is time left.
+            documents = reports.write(
+                plugins, results, certification.contexts, interrupted=interrupted
+            )
     _show_certificates(console, settings, plugins, documents, quiet=quiet)
     if interrupted and not documents:
         return documents, int(ExitStatus.INCOMPLETE)
@@ -254,9 +256,7 @@ def _show_certificates(
         console.print(summary.headline(document))
         if quiet:
             continue
-        console.print(summary.table(document, width=console.width))
-        console.print(summary.known(document), end="", soft_wrap=True)
-        console.print(summary.notes(document), end="")
+        summary.show(console, document)
         folder = settings.report / report_folder(settings, plugin).name
         console.print(f"certificate: {folder}", style="dim", markup=False, soft_wrap=True)
         console.print()
@@ -279,10 +279,7 @@ def rules(interface: str | None, *, as_json: bool) -> None:
         names = ", ".join(generation.name for generation in all_generations())
         raise UsageError(f"there is no interface {interface!r}: there are {names}.")
     if as_json:
-        import attrs
-
-        document = [attrs.asdict(generation) for generation in generations]
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps([generation.document() for generation in generations], indent=2))
         return
     from conformance.reporting.reference import by_section
 
@@ -328,7 +325,7 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-for command in (badge, bench, report, verify, host, init, matrix):
+for command in (badge, bench, report, verify, host, init, matrix, warm):
     main.add_command(command)
 
 

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from conformance.rules import Evidence
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.verdict import RuleResult, Verdict, awaited, must_wait
+
+if TYPE_CHECKING:
+    from conformance.verdict import Reason
 
 
 @attrs.frozen
@@ -21,6 +24,8 @@ class Finding:
     message: str | None = None
     #: For a failure without a history: what ``demonstrations`` needs to show it again.
     case: dict[str, Any] | None = None
+    #: Where it cannot be judged before other rules hold: those.
+    waits_for: tuple[str, ...] = ()
 
 
 def passed(examples: int, acted: int) -> Finding:
@@ -44,9 +49,14 @@ def failed(
     return Finding(Verdict.FAIL, examples, acted, message, case)
 
 
+def unjudged(why: Reason, examples: int = 0, acted: int = 0) -> Finding:
+    """Return ``not-verified``, and why that is all that can be said."""
+    return Finding(Verdict.NOT_VERIFIED, examples, acted, message=str(why), waits_for=awaited(why))
+
+
 def waiting(owner: str, why: str | None = None) -> Finding:
     """Return ``not-verified``: nothing can be said before the rule *owner* holds."""
-    return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], why))
+    return unjudged(must_wait([owner], why))
 
 
 def obstructed(rule: str, owner: str, message: str) -> Finding:
@@ -67,4 +77,5 @@ def simulated(
         seconds=seconds,
         message=finding.message,
         counterexample=counterexample,
+        waits_for=finding.waits_for,
     )

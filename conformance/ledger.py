@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.verdict import RuleResult, Verdict, awaited, must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conformance.rules import Evidence
+    from conformance.verdict import Reason
 
 
 @attrs.define
@@ -25,13 +26,17 @@ class Ledger:
     evidence: Evidence
     troubles: dict[str, str] = attrs.field(factory=dict)
     seen: Counter[str] = attrs.field(factory=Counter)
-    #: Why a rule does not apply.
+    #: Why a rule does not apply, unless it is seen all the same.
     beside: dict[str, str] = attrs.field(factory=dict)
-    #: Why a rule could not be shown.
-    unshown: dict[str, str] = attrs.field(factory=dict)
+    #: What else is to be said of a rule that is not broken, or why it could not be shown.
+    remarks: dict[str, str] = attrs.field(factory=dict)
+    #: Why this evidence cannot carry what would show a rule.
+    out_of_reach: dict[str, str] = attrs.field(factory=dict)
     #: Why nothing more can be seen; rules that were seen before keep their verdict.
-    blocked: str | None = None
+    blocked: Reason | None = None
     fault: str | None = None  #: the harness's own, or the runtime's
+    #: Whether a plugin counts as having acted where all that is known of a rule is its failure.
+    failing_is_acting: bool = True
     _seconds: float = attrs.field(init=False, default=0.0)
 
     def fail(self, rule: str, message: str) -> None:
@@ -68,22 +73,29 @@ class Ledger:
         seconds, self._seconds = self._seconds, 0.0
         count = self.seen[rule]
         if rule in self.troubles:
-            message = f"{self.evidence}: {self.troubles[rule]}"
-            return self._result(rule, Verdict.FAIL, max(count, 1), seconds, message)
+            said = f"{self.evidence}: {self.troubles[rule]}"
+            found = self._result(rule, Verdict.FAIL, max(count, 1), seconds, said)
+            return found if self.failing_is_acting else attrs.evolve(found, acted=count)
         if rule in self.beside and not count:
             return self._result(rule, Verdict.NOT_APPLICABLE, 0, seconds, self.beside[rule])
         if self.fault is not None:
             return self._result(rule, Verdict.ERROR, count, seconds, self.fault)
         if count:
-            return self._result(rule, Verdict.PASS, count, seconds, None)
+            return self._result(rule, Verdict.PASS, count, seconds, self.remarks.get(rule))
         why = (
-            self.unshown.get(rule)
+            self.remarks.get(rule)
             or self.blocked
             or f"nothing in this run showed it ({self.evidence})"
         )
-        return self._result(rule, Verdict.NOT_VERIFIED, 0, seconds, why)
+        found = self._result(rule, Verdict.NOT_VERIFIED, 0, seconds, why)
+        if rule not in self.out_of_reach or found.waits_for:
+            return found
+        return attrs.evolve(found, message=self.out_of_reach[rule], out_of_reach=True)
 
     def _result(
-        self, rule: str, verdict: Verdict, count: int, seconds: float, message: str | None
+        self, rule: str, verdict: Verdict, count: int, seconds: float, why: Reason | None
     ) -> RuleResult:
-        return RuleResult(rule, verdict, self.evidence, count, count, seconds, message)
+        said = None if why is None else str(why)
+        return RuleResult(
+            rule, verdict, self.evidence, count, count, seconds, said, waits_for=awaited(why)
+        )

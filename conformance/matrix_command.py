@@ -20,7 +20,7 @@ from rich.text import Text
 from conformance import options
 from conformance.engine.environment import cache_directory
 from conformance.matrix.releases import CPU, CUDA, default_distribution, parse_releases
-from conformance.settings import UsageError, parse_evidence
+from conformance.settings import UsageError, parse_evidence, require_writable
 from conformance.verdict import ExitStatus, worst
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def matrix(
     """
     from conformance.matrix import session, table
 
+    require_writable(Path.cwd() / report, report)
     request = session.Request(
         releases=parse_releases(vllm, Path.cwd()),
         targets=targets,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import signal
 import time
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,7 +20,9 @@ import pytest
 from conformance import pytest_options
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Iterator
+
+    from _pytest._code.code import TracebackEntry
 
     from conformance.baseline import Entry
     from conformance.runner import Certification, Check
@@ -39,11 +43,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Begin to import vLLM before pytest has loaded anything else."""
     known = early_config.known_args_namespace
+    if known.plugin_path:
+        # Rules have no fixtures: what pytest-asyncio wants to be told of theirs is about nothing.
+        unset = "The configuration option .asyncio_default_fixture_loop_scope. is unset"
+        early_config.addinivalue_line("filterwarnings", f"ignore:{unset}")
     if known.plugin_path and not getattr(known, "numprocesses", None) and not known.help:
         from conformance.runner import start_zygote
 
-        early_config.stash[_ZYGOTE] = start_zygote()
-        early_config.add_cleanup(early_config.stash[_ZYGOTE].close)
+        # What is wrong with the machine is told by the session, which tries again.
+        with suppress(OSError):
+            early_config.stash[_ZYGOTE] = start_zygote()
+            early_config.add_cleanup(early_config.stash[_ZYGOTE].close)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,9 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         # Neither testpaths nor the folder pytest was started in: the rules only.
         config.args = []
-    # With several workers, one target stays in one process: its engines are started once.
+    # With several workers, one target stays in one process: its engines are started once.  Not by
+    # groups, which xdist 3.8 writes to where pytest 9.2 no longer reads them.
     if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
+        config.option.dist = "loadscope"
     config.pluginmanager.register(_Session(config), "vllm-conformance-session")
 
 
@@ -65,20 +76,28 @@ class _Session:
 
     def __init__(self, config: pytest.Config) -> None:
         from conformance.runner import Certification, validate
+        from conformance.session import Reports, explained, interruptible
         from conformance.settings import UsageError
+        from conformance.verdict import ExitStatus
 
         self.config = config
         self.settings = pytest_options.settings(config)
-        self.started = time.monotonic()
+        self.reports = Reports(self.settings, time.monotonic())
         self.plugins: tuple[Plugin, ...] = ()
         self.results: dict[str, list[RuleResult]] = {}
         self.contexts: dict[str, dict[str, Any]] = {}
         self.documents: list[dict[str, Any]] = []
         self.failure: tuple[ExitStatus, str] | None = None
+        self.late = False  #: whether the failure came when pytest had ended
         self.interrupted = False
         self.certification: Certification | None = None
         # The process that hands items to xdist workers runs none itself.
         self.controller = bool(config.getoption("tx", None)) and not hasattr(config, "workerinput")
+        # Of an xdist worker it is the controller that hears of signals.
+        if not hasattr(config, "workerinput"):
+            heeding = ExitStack()
+            heeding.enter_context(interruptible())
+            config.add_cleanup(heeding.close)
         try:
             validate(self.settings)
             if self.controller:
@@ -89,6 +108,8 @@ class _Session:
             self.certification.start()
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
+        except Exception as error:  # noqa: BLE001 - never a verdict on a plugin
+            self._give_up(ExitStatus.HARNESS_FAILED, explained(error))
         config.add_cleanup(self.certification.close)
 
     @pytest.hookimpl(tryfirst=True)
@@ -96,7 +117,6 @@ class _Session:
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
         """Add an item for every rule, evidence and plugin."""
-        from conformance.runner import HarnessError
         from conformance.settings import UsageError
         from conformance.verdict import ExitStatus
 
@@ -104,12 +124,11 @@ class _Session:
             return
         _import_meanwhile()
         try:
-            self.plugins = self.certification.load()
+            with self._failing(UsageError):
+                self.plugins = self.certification.load()
         except UsageError as error:
             self.failure = ExitStatus.USAGE, str(error)
             raise pytest.UsageError(str(error)) from None
-        except HarnessError as error:
-            self._give_up(ExitStatus.HARNESS_FAILED, error)
         collectors: dict[str, _Target] = {}
         ours: dict[str, list[pytest.Item | pytest.Collector]] = {}
         for check in self.certification.checks():
@@ -131,20 +150,19 @@ class _Session:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start what the selected items need."""
         if self.certification is not None and not session.config.option.collectonly:
-            self.certification.select(i.check for i in session.items if isinstance(i, RuleItem))
+            with self._failing():
+                self.certification.select(i.check for i in session.items if isinstance(i, RuleItem))
 
     def run(self, check: Check) -> RuleResult:
         """Run one check."""
-        from conformance.settings import UsageError
-        from conformance.verdict import ExitStatus
-
         assert self.certification is not None
-        try:
+        with self._failing():
             result = self.certification.run(check)
-        except UsageError as error:
-            self._give_up(ExitStatus.USAGE, error)
         self.results.setdefault(check.plugin.target, []).append(result)
         self.contexts |= self.certification.contexts
+        if not hasattr(self.config, "workerinput"):
+            with self._failing():
+                self.reports.take(self.certification, check.plugin, self.results)
         return result
 
     def known(self, check: Check) -> Entry | None:
@@ -156,26 +174,35 @@ class _Session:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Let the report of an xdist worker carry the result: an interrupted run has no other."""
+        """Let reports of an xdist worker carry what it knows: an interrupted run has no other.
+
+        Before the first call the one about setting up tells of the plugin.
+        """
         report = yield
         if (
             isinstance(item, RuleItem)
-            and call.when == "call"
+            and call.when in ("setup", "call")
             and hasattr(self.config, "workerinput")
         ):
-            told = item.check.plugin, self.results.get(item.check.plugin.target, [])[-1:]
+            plugin, certification = item.check.plugin, self.certification
+            results = self.results.get(plugin.target, [])[-1:] if call.when == "call" else []
+            finished = certification is not None and certification.finished(plugin)
+            told = plugin, results, self.contexts, finished
             # pytest sends what it finds on a report along.
-            report.__dict__["vllm_conformance"] = _packed((*told, self.contexts))
+            report.__dict__["vllm_conformance"] = _packed(told)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take over what an xdist worker found."""
         packed = getattr(report, "vllm_conformance", None)
         if self.controller and packed:
-            plugin, results, contexts = _unpacked(packed)
+            plugin, results, contexts, finished = _unpacked(packed)
             self._know([plugin])
             self.results.setdefault(plugin.target, []).extend(results)
             self.contexts |= contexts
+            if finished:
+                with self._failing():
+                    self.reports.finish(plugin, self.results, self.contexts)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002 - xdist
@@ -187,9 +214,14 @@ class _Session:
             self.interrupted |= interrupted
             self.failure = self.failure or failure
 
-    def pytest_keyboard_interrupt(self) -> None:
-        """Remember that the run was stopped."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Remember that the run was stopped.
+
+        A signal may come between two lines: pytest cannot draw a place that has no number.
+        """
         self.interrupted = True
+        excinfo.traceback = excinfo.traceback.filter(_has_line)
 
     # The innermost wrapper: after plugins that add to the exit status (syrupy does), and before
     # the summary of the terminal and what an xdist worker sends.
@@ -200,14 +232,35 @@ class _Session:
         """Write the certificates, and turn their verdicts into the exit status."""
         try:
             return (yield)
+        except KeyboardInterrupt:  # nothing is left to run, and workers take their time to end
+            self.interrupted = True
+            return None
         finally:
             self._finish(session, exitstatus)
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
-        from conformance.session import status, write_reports
+        from conformance.session import explained
+        from conformance.verdict import ExitStatus
 
-        if self.certification is not None:
-            self.certification.close()
+        if not hasattr(self.config, "workerinput"):
+            with suppress(ValueError):  # not the main thread
+                # What is left is to be written and shown; the handler of before comes back.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            self._conclude(session, exitstatus)
+        except Exception as error:  # noqa: BLE001 - never a verdict on a plugin
+            self.failure = ExitStatus.HARNESS_FAILED, explained(error)
+            self.late = True
+            session.exitstatus = int(ExitStatus.HARNESS_FAILED)
+        finally:
+            # At last: ending everything may take longer than there is time left.
+            if self.certification is not None:
+                self.certification.close()
+
+    def _conclude(self, session: pytest.Session, exitstatus: int) -> None:
+        from conformance.session import status
+        from conformance.verdict import ExitStatus
+
         if hasattr(self.config, "workeroutput"):
             told = self.plugins, self.interrupted, self.failure
             self.config.workeroutput["vllm_conformance"] = _packed(told)
@@ -218,19 +271,16 @@ class _Session:
             return
         if session.config.option.collectonly or not self.plugins or exitstatus in (3, 4):
             return
-        self.documents = write_reports(
-            self.settings,
-            self.plugins,
-            self.results,
-            self.contexts,
-            started=self.started,
-            interrupted=self.interrupted,
+        self.documents = self.reports.write(
+            self.plugins, self.results, self.contexts, interrupted=self.interrupted
         )
         if exitstatus in (0, 1, 2, 5):
             foreign = (
                 any(not isinstance(item, RuleItem) for item in session.items) and exitstatus == 1
             )
             worst = status(self.documents)
+            if self.interrupted and self.controller and worst is ExitStatus.CONFORMANT:
+                worst = ExitStatus.INCOMPLETE  # a worker may not have come to tell of a plugin
             session.exitstatus = exitstatus if foreign and worst == 0 else int(worst)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -238,7 +288,7 @@ class _Session:
         from conformance.reporting import summary
         from conformance.session import report_folder
 
-        if self.failure and self.controller:
+        if self.failure and (self.controller or self.late):
             terminalreporter.write_line(f"ERROR: {self.failure[1]}", red=True)
         if not self.documents:
             return
@@ -258,9 +308,28 @@ class _Session:
     def _know(self, plugins: Iterable[Plugin]) -> None:
         self.plugins = tuple({p.target: p for p in (*self.plugins, *plugins)}.values())
 
-    def _give_up(self, status: ExitStatus, error: Exception) -> NoReturn:
-        self.failure = status, str(error)
-        pytest.exit(str(error), returncode=int(status))
+    @contextmanager
+    def _failing(self, *passed: type[Exception]) -> Iterator[None]:
+        """End the session with the right status when the block raises, but for what is passed."""
+        from conformance.runner import HarnessError
+        from conformance.session import explained
+        from conformance.settings import UsageError
+        from conformance.verdict import ExitStatus
+
+        try:
+            yield
+        except (*passed, pytest.exit.Exception):
+            raise
+        except UsageError as error:
+            self._give_up(ExitStatus.USAGE, str(error))
+        except HarnessError as error:
+            self._give_up(ExitStatus.HARNESS_FAILED, str(error))
+        except Exception as error:  # noqa: BLE001 - never a verdict on a plugin
+            self._give_up(ExitStatus.HARNESS_FAILED, explained(error))
+
+    def _give_up(self, status: ExitStatus, sentence: str) -> NoReturn:
+        self.failure = status, sentence
+        pytest.exit(sentence, returncode=int(status))
 
     def _notify(self, sentence: str) -> None:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
@@ -285,7 +354,6 @@ class RuleItem(pytest.Item):
         self.check = check
         self._conformance = session_
         self.add_marker(pytest.mark.conformance)
-        self.add_marker(pytest.mark.xdist_group(check.plugin.target))
 
     def runtest(self) -> None:
         """Run the check and turn its verdict into pytest's terms."""
@@ -343,6 +411,13 @@ class _Broken(Exception):
     def __init__(self, result: RuleResult) -> None:
         super().__init__(result.message)
         self.result = result
+
+
+def _has_line(entry: TracebackEntry) -> bool:
+    try:
+        return entry.lineno >= 0
+    except TypeError:  # pytest calculates with a number that there is not
+        return False
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance.generations import named
 from conformance.runner import Certification
 from conformance.settings import Settings, UsageError
 from conformance.worker import JobDied, JobHung
@@ -55,7 +56,7 @@ def replay_case(path: Path, *, python_path: Sequence[str]) -> tuple[Outcome, str
                 kinds, message = [_HANGING], str(error)
     if kinds == ["unreadable"]:
         raise UsageError(f"{path} cannot be played: {message}.")
-    where = _WHERE[found["kind"]]
+    where = _WHERE.get(found["kind"], "in this case")
     if not kinds:
         return Outcome.FIXED, f"{case['rule']} holds {where} now"
     if expected in kinds:
@@ -69,21 +70,13 @@ _LOADING, _HANGING = "load", "hung"
 
 def _expected(counterexample: dict[str, Any]) -> str:
     """Return the kind of trouble that a counterexample was written for."""
-    if counterexample["kind"] in ("history", "traffic", "prompt"):
+    kind = str(counterexample["kind"])
+    if kind in ("history", "traffic", "prompt"):
         return str(counterexample["trouble"]["kind"])
-    if counterexample["kind"] == "check":
-        return "check"
-    return _HANGING if counterexample["expect"]["is"] == "returns" else "calls"
+    if kind == "calls" and counterexample["expect"]["is"] == "returns":
+        return _HANGING
+    return kind
 
-
-#: What a counterexample of each kind must have.
-_NEEDED = {
-    "history": {"stratum", "seed", "history", "parameters", "trouble"},
-    "check": {"rule", "seed", "parameters", "invalid"},
-    "calls": {"rule", "seed", "logits", "calls", "expect", "bare"},
-    "traffic": {"rule", "seed", "model", "requests", "moves", "awaited", "trouble"},
-    "prompt": {"rule", "seed", "model", "parts", "options", "backwards", "trouble"},
-}
 
 #: Where a rule holds by now.
 _WHERE = {
@@ -102,7 +95,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         case: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         found = case["counterexample"]
-        if case["schema"] == 1 and not _NEEDED[found["kind"]] - found.keys() and case["target"]:
+        kinds = named(case["generation"]).cases
+        complete = found["kind"] in kinds and kinds[found["kind"]] <= found.keys()
+        if case["schema"] == 1 and complete and case["target"]:
             return case
     except FileNotFoundError:
         raise UsageError(f"there is no case file {path}.") from None

@@ -20,7 +20,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conformance.rules import Generation
+    from conformance.interface import Generation
 
 
 @attrs.frozen

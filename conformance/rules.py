@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """How binding a rule is: only a MUST decides the verdict."""
+    """How binding a rule is: only a MUST decides the verdict, and has a :class:`Reason`."""
 
     MUST = "MUST"
     SHOULD = "SHOULD"
@@ -33,6 +33,15 @@ class Evidence(StrEnum):
     SERVER = "server"
 
 
+class Reason(StrEnum):
+    """What makes a rule a MUST: the interface says so, or others come to harm in vLLM."""
+
+    SENTENCE = "the interface's own words"
+    ENDS = "the engine or the server ends or hangs"
+    ANSWERS = "another request's answer changes"
+    DATA = "another tenant's data appears"
+
+
 @attrs.frozen
 class Source:
     """Where a rule comes from: a sentence of a document, or a symbol of vLLM."""
@@ -40,6 +49,28 @@ class Source:
     where: str  #: document title, or ``file.py:symbol`` of vLLM
     says: str  #: the requirement there, in a few words
     since: str | None = None  #: first vLLM release known to have it
+    #: What this source makes a MUST of the rule by; None where it only tells more.
+    reason: Reason | None = None
+
+
+def sentence(source: Source) -> Source:
+    """Mark words, a type or a signature of the interface's own document as why a rule is a MUST."""
+    return attrs.evolve(source, reason=Reason.SENTENCE)
+
+
+def ends(source: Source) -> Source:
+    """Mark the place in vLLM where a broken rule ends or hangs the engine or the server."""
+    return attrs.evolve(source, reason=Reason.ENDS)
+
+
+def changes(source: Source) -> Source:
+    """Mark the place in vLLM by which a broken rule changes another request's answer."""
+    return attrs.evolve(source, reason=Reason.ANSWERS)
+
+
+def leaks(source: Source) -> Source:
+    """Mark the place in vLLM by which a broken rule shows one tenant's data to another."""
+    return attrs.evolve(source, reason=Reason.DATA)
 
 
 @attrs.frozen
@@ -56,25 +87,15 @@ class Rule:
     evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,)
     resembles: tuple[str, ...] = ()  #: historical defects that the rule would have caught
 
+    @property
+    def reasons(self) -> tuple[Source, ...]:
+        """The sources that make the rule a MUST: at least one of a MUST, and none of a SHOULD."""
+        return tuple(source for source in self.sources if source.reason)
 
-@attrs.frozen
-class Generation:
-    """One version of an interface's contract, and the rules that belong to it."""
-
-    interface: str  #: for example ``logits``
-    name: str  #: for example ``logits/batch``
-    title: str
-    loading_rule: str  #: id of the rule that a class breaks when it cannot even be loaded
-    survival_rule: str  #: id of the rule that a class breaks when it hangs or ends its process
-    rules: tuple[Rule, ...]
-    #: Module that recognises a class and opens its suites; imported in workers only, it needs vLLM.
-    suite: str
-    #: Rules about what runs the plugins: vLLM, a fork of it or a hardware plugin.
-    host_rules: tuple[Rule, ...] = ()
-
-    def rule(self, rule_id: str) -> Rule:
-        """Return the rule with this id, or raise ``KeyError``."""
-        return by_id(self.rules)[rule_id]
+    @property
+    def further(self) -> tuple[Source, ...]:
+        """The sources that only tell more."""
+        return tuple(source for source in self.sources if not source.reason)
 
 
 def by_id(rules: Iterable[Rule]) -> Mapping[str, Rule]:

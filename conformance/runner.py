@@ -8,25 +8,28 @@ in whatever order, and hand the results on to ``reporting``.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from conformance import baseline, profile
+from conformance import baseline, likeness, profile
 from conformance import target as targets
 from conformance.counterexample import of_loading
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
-from conformance.generations import named
+from conformance.generations import all_generations, named
 from conformance.interruption import innermost
 from conformance.rules import Evidence
-from conformance.settings import Budget, Settings, UsageError
-from conformance.verdict import RuleResult, Verdict, must_wait
-from conformance.worker import JobDied, JobHung, Zygote, ZygoteFailed
+from conformance.settings import Budget, Settings, UsageError, require_writable
+from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
+from conformance.worker import JobDied, JobHung, Patience, Zygote, ZygoteFailed, nursery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,14 +40,12 @@ if TYPE_CHECKING:
 #: A line of a stack as ``faulthandler`` writes it.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
-#: Imported once, before anything is known about the targets.
+#: Imported once, before anything is known about the targets; so is what suites name.
 PRELOAD = (
     "hypothesis",
     "vllm.v1.worker.gpu_input_batch",
     "vllm.engine.arg_utils",
     "conformance.jobs",
-    "conformance.logits_batch.suite",
-    "conformance.logits_slot.suite",
 )
 
 #: Seconds that one rule may take before its process is given up, by evidence.
@@ -76,8 +77,8 @@ def validate(settings: Settings) -> None:
     """Check what can be checked before vLLM is imported.
 
     Raises:
-        UsageError: a target cannot be parsed, a profile is broken, or an option contradicts
-            another.
+        UsageError: a target cannot be parsed, a profile is broken, an option contradicts
+            another, or nothing can be written where reports go.
 
     """
     if not settings.targets:
@@ -91,13 +92,12 @@ def validate(settings: Settings) -> None:
         guess = url.partition("://")[2] or url
         raise UsageError(f"--server-url {url!r} is no URL: did you mean 'http://{guess}'?")
     report = settings.directory / settings.report
-    there = next(path for path in (report, *report.parents) if path.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        why = "cannot be written to" if there.is_dir() else "is no folder"
-        raise UsageError(f"--conformance-report {str(settings.report)!r}: {there} {why}.")
+    require_writable(report, settings.report)
     baseline.entries(settings)
     for text in settings.targets:
         targets.parse(text, settings.directory)
+        if (report / folder_name(text)).exists():
+            require_writable(report / folder_name(text), settings.report)
     if settings.profile is not None and ":" not in settings.profile:
         profile.load(settings.profile, settings.directory)
 
@@ -106,14 +106,42 @@ def start_zygote() -> Zygote:
     """Start the process that imports vLLM; returns at once."""
     descriptor, log = tempfile.mkstemp(prefix="vllm-conformance-", suffix=".log")
     os.close(descriptor)
-    return Zygote(
-        preload=PRELOAD,
-        environment=host_environment(
-            python_path=[str(Path(__file__).parents[1])],
-            extra={"VLLM_LOGGING_LEVEL": "WARNING"},
-        ),
-        log=Path(log),
+    return Zygote(preload=_preload(), environment=_environment(), log=Path(log))
+
+
+def start_nursery(address: Path) -> subprocess.Popen[bytes]:
+    """Start a process that saves runs below this one the import of vLLM; returns at once.
+
+    Those runs find it that have its address in :data:`conformance.worker.nursery.ADDRESS`.
+    """
+    return nursery.start(address, _preload(), _environment())
+
+
+def _preload() -> tuple[str, ...]:
+    """Return what a zygote imports."""
+    return (*PRELOAD, *(name for each in all_generations() for name in each.early))
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of the process that imports vLLM."""
+    return host_environment(
+        python_path=[str(Path(__file__).parents[1])],
+        extra={"VLLM_LOGGING_LEVEL": "WARNING"},
     )
+
+
+def _no_device() -> str | None:
+    """Say that vLLM knows no device here, asked in a process that imports nothing else of it."""
+    program = "from conformance import hindrances; print(hindrances.no_device() or '')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    return lines[-1] if done.returncode == 0 and lines else None
 
 
 def folder_name(target: str) -> str:
@@ -172,6 +200,9 @@ class Certification:
         try:
             seconds = zygote.wait_ready()
         except ZygoteFailed as error:
+            # Kernels for another processor may end the process that imports them.
+            if sentence := _no_device():
+                raise UsageError(sentence) from None
             raise HarnessError(str(error)) from None
         self.notify(f"imported vLLM in {seconds:.1f} s")
         found: list[Plugin] = []
@@ -216,6 +247,10 @@ class Certification:
             self._open_next(check.evidence)
         return result
 
+    def finished(self, plugin: Plugin) -> bool:
+        """Tell whether nothing of a plugin is left to run."""
+        return not any(pending.plugin == plugin for pending in self._pending)
+
     def known(self, check: Check) -> baseline.Entry | None:
         """Return the entry of the baseline for a check, unless it has expired."""
         return baseline.known(self.settings, check.rule, check.plugin.target)
@@ -224,10 +259,16 @@ class Certification:
         """Fork a job that plays a counterexample again."""
         return self._live_zygote().fork(
             "conformance.jobs:replay",
-            {"plugin": plugin, "case": case, "model": str(tiny_llama())},
+            {
+                "plugin": plugin,
+                "case": case,
+                "model": str(tiny_llama()),
+                "settings": self.settings,
+            },
             log=folder / "replay.log",
             directory=self.settings.directory,
             python_path=self._python_path(),
+            preload=named(plugin.generation).preload,
         )
 
     def close(self) -> None:
@@ -252,22 +293,37 @@ class Certification:
         plugin, evidence = check.plugin, check.evidence
         generation = named(plugin.generation)
         if plugin.broken:
-            if check.rule == generation.loading_rule:
-                refused = RuleResult(check.rule, Verdict.FAIL, evidence, 1, 0, 0.0, plugin.broken)
-                return attrs.evolve(refused, counterexample=of_loading(plugin))
-            return _not_verified(check, must_wait([generation.loading_rule]))
-        if any(
-            found.verdict is Verdict.FAIL and earlier.rule == generation.survival_rule
+            return self._not_loaded(check, plugin.broken)
+        elsewhere = [
+            found
             for earlier, found in self.results.items()
             if earlier.plugin == plugin and earlier.evidence is not evidence
+        ]
+        if lacking := [found for found in elsewhere if found.unavailable]:
+            same = (found.message for found in lacking if found.rule == check.rule)
+            why = next(same, None) or must_wait([lacking[0].rule])
+            return unjudged(check.rule, check.evidence, why)
+        if any(
+            found.verdict is Verdict.FAIL and found.rule == generation.survival_rule
+            for found in elsewhere
         ):
             # Waiting for a hang in an engine, and then in a server, would teach nobody anything.
-            return _not_verified(check, must_wait([generation.survival_rule]))
+            return unjudged(check.rule, check.evidence, must_wait([generation.survival_rule]))
         if (slow := self._slow.get((plugin.target, evidence))) is not None:
-            return _not_verified(check, slow)
+            return unjudged(check.rule, check.evidence, slow)
         if (key := (plugin.target, evidence)) in self._ended:
             return self._after_the_end(check, self._ended[key])
         return None
+
+    def _not_loaded(self, check: Check, why: str) -> RuleResult:
+        """Judge a check of a plugin that could not be loaded."""
+        plugin, rule = check.plugin, named(check.plugin.generation).loading_rule
+        if check.rule != rule:
+            return unjudged(check.rule, check.evidence, must_wait([rule]))
+        if plugin.unavailable:
+            return unjudged(check.rule, check.evidence, why)
+        refused = RuleResult(rule, Verdict.FAIL, check.evidence, 1, 0, 0.0, why)
+        return attrs.evolve(refused, counterexample=of_loading(plugin))
 
     def _run(self, check: Check) -> RuleResult:
         if (foregone := self._foregone(check)) is not None:
@@ -290,12 +346,12 @@ class Certification:
         except JobDied as error:
             return self._lost(check, f"the plugin's process: {error}")
         except JobHung as error:
-            if where := _where(error.stack, plugin):
+            if where := _where(error.stack, plugin.path):
                 return self._lost(check, f"the plugin {error}{where}")
             slow = f"this machine is too slow: a trial {error}, with nothing of the plugin running"
             self._slow[key] = slow
             self._jobs.pop(key, None)
-            return _not_verified(check, slow)
+            return unjudged(check.rule, check.evidence, slow)
         if not isinstance(answer, RuleResult):
             return RuleResult(check.rule, Verdict.ERROR, evidence, message=repr(answer))
         return answer
@@ -316,11 +372,11 @@ class Certification:
         survival = named(check.plugin.generation).survival_rule
         known = [c for c in self.results if c.plugin == check.plugin and c.rule == survival]
         if any(self.results[c].verdict is Verdict.FAIL for c in known):
-            return _not_verified(check, must_wait([survival], message))
+            return unjudged(check.rule, check.evidence, must_wait([survival], message))
         others = [p for p in self._pending if p != check and p.rule == survival]
         if check.rule == survival or not any(p.plugin == check.plugin for p in others):
             return RuleResult(check.rule, Verdict.FAIL, check.evidence, 1, 1, 0.0, message)
-        return _not_verified(check, must_wait([survival], message))
+        return unjudged(check.rule, check.evidence, must_wait([survival], message))
 
     def _job(self, plugin: Plugin, evidence: Evidence) -> Job:
         key = (plugin.target, evidence)
@@ -340,6 +396,7 @@ class Certification:
                 log=log,
                 directory=self.settings.directory,
                 python_path=self._python_path(),
+                preload=named(plugin.generation).preload,
             )
         return self._jobs[key]
 
@@ -361,42 +418,37 @@ class Certification:
     def _describe(self, place: targets.Target) -> Sequence[Plugin]:
         zygote = self._live_zygote()
         assert self._temporary is not None
+        roots = [place.root] if place.root else self._python_path()
+        source = targets.find_file(place.module, roots)
         job = zygote.fork(
             "conformance.jobs:describe",
-            {"wanted": [place]},
+            {"wanted": [place], "environment": self._variables(source)},
             log=Path(self._temporary.name) / "describe.log",
             directory=self.settings.directory,
             python_path=self._python_path(),
         )
+        name = Path(source).name if source else place.module
+        patience = Patience(name, self.notify, lambda stack: _where(stack, source))
         try:
-            answer = job.ask("describe", limit=LIMITS[Evidence.SIMULATOR])
+            answer = job.ask("describe", limit=math.inf, patience=patience)
         except JobDied as error:
-            return [self._unimportable(place, f"importing {place.module}: {error}")]
+            return [_unimportable(place, source, f"importing {place.module}: {error}")]
         except JobHung as error:
-            return [self._unimportable(place, f"importing {place.module} {error}")]
+            where = _where(error.stack, source)
+            return [_unimportable(place, source, f"importing {place.module} {error}{where}")]
         job.close()
         if isinstance(answer, UsageError):
             raise answer
         found: Sequence[Plugin] = answer
         return found
 
-    @staticmethod
-    def _unimportable(place: targets.Target, why: str) -> Plugin:
-        """Describe a target whose import ended the process."""
-        source = targets.find_source(place) if place.root else None
-        generation = named("logits/batch")
-        return targets.Plugin(
-            target=place.text,
-            interface=generation.interface,
-            generation=generation.name,
-            module=place.module,
-            qualname=place.qualname or "",
-            root=place.root,
-            path=source,
-            digest=targets.digest_of(source),
-            version=None,
-            broken=why,
-        )
+    def _variables(self, source: str | None) -> dict[str, str]:
+        """Return the variables that a profile sets; one in Python is loaded where plugins are."""
+        spec, directory = self.settings.profile, self.settings.directory
+        if spec is not None and not (directory / spec).is_file():
+            return {}
+        found = profile.choose(spec, directory, source)
+        return found.environment if found else {}
 
     def _folder(self, plugin: Plugin) -> Path:
         folder = self.settings.directory / self.settings.report / folder_name(plugin.target)
@@ -414,12 +466,25 @@ class Certification:
         return self._zygote
 
 
-def _not_verified(check: Check, message: str) -> RuleResult:
-    return RuleResult(check.rule, Verdict.NOT_VERIFIED, check.evidence, message=message)
+def _unimportable(place: targets.Target, source: str | None, why: str) -> Plugin:
+    """Describe a target whose import ended the process, or did not end."""
+    generation = named(likeness.likely(place, source))
+    return targets.Plugin(
+        target=place.text,
+        interface=generation.interface,
+        generation=generation.name,
+        module=place.module,
+        qualname=place.qualname or "",
+        root=place.root,
+        path=source,
+        digest=targets.digest_of(source),
+        version=None,
+        broken=why,
+    )
 
 
-def _where(stack: str, plugin: Plugin) -> str:
+def _where(stack: str, path: str | None) -> str:
     """Name the line of the plugin in a stack that ``faulthandler`` wrote, innermost first."""
     frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
-    place = innermost(frames, plugin.path)
+    place = innermost(frames, path)
     return f" (at {place})" if place else ""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,31 @@ class Settings:
     baseline: Path | None = None  #: file of known failures
     directory: Path = attrs.field(factory=Path.cwd)  #: relative targets start here
     python_path: tuple[str, ...] = ()  #: ``sys.path`` of the caller, for the workers
+
+
+def require_writable(folder: Path, shown: Path) -> None:
+    """Make sure that a report can be written, before anybody waits for it.
+
+    Args:
+        folder: where it goes; what lies below it belongs to earlier reports.
+        shown: the folder as the user named it.
+
+    Raises:
+        UsageError: it cannot.
+
+    """
+    there = folder
+    try:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        # Permissions alone tell little: of file systems that are read-only, full, or of the kernel.
+        with tempfile.NamedTemporaryFile(dir=there, prefix=".vllm-conformance-") as file:
+            file.write(bytes(1024))
+    except OSError as error:
+        no_folder = isinstance(error, NotADirectoryError)
+        why = "is no folder" if no_folder else f"cannot be written to ({error.strerror})"
+        raise UsageError(
+            f"--conformance-report {str(shown)!r}: {there} {why}; name another folder."
+        ) from None
 
 
 def choose(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:

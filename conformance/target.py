@@ -17,16 +17,18 @@ import pkgutil
 import re
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
+from conformance import missing
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import ModuleType
 
 #: Entry-point groups through which vLLM loads plugins that have a class to certify.
@@ -79,6 +81,8 @@ class Plugin:
     version: str | None
     #: Why the class could not be loaded; such a plugin fails the loading rule of its generation.
     broken: str | None = None
+    #: Whether it could not for want of something on this machine: then it fails nothing.
+    unavailable: bool = False
 
     @property
     def fqcn(self) -> str:
@@ -88,6 +92,10 @@ class Plugin:
 
 class LoadFailure(Exception):
     """The target exists but importing it raised; the message names the exception and its line."""
+
+
+class Unavailable(LoadFailure):
+    """What the target needs is not on this machine; the message also says what to do."""
 
 
 def parse(text: str, directory: Path) -> tuple[Target, ...]:
@@ -109,7 +117,22 @@ def parse(text: str, directory: Path) -> tuple[Target, ...]:
         return (_model(text, directory / text / MODEL_CONFIG),)
     if match := _MODULE.match(text):
         return (Target(text, match["module"], match["qualname"]),)
-    raise UsageError(f"--plugin-path {text!r} has no known form: give {FORMS}.")
+    raise UsageError(f"--plugin-path {text!r} {_why_not(text, directory)}: give {FORMS}.")
+
+
+def _why_not(text: str, directory: Path) -> str:
+    """Say what a text is that has no known form."""
+    with suppress(OSError, ValueError):  # what no path can be
+        path = directory / text
+        if path.is_dir():
+            files = sorted(child.name for child in path.glob("*.py") if child.name[0] != "_")
+            of = f" with {', '.join(files[:3])} in it" if files else " without a Python file"
+            return f"is a folder{of}, and not of a model, which has a {MODEL_CONFIG}"
+        if path.is_file():
+            return "is no Python file, whose name ends with .py"
+    if text.endswith(":"):
+        return "names no class behind the colon"
+    return "has no known form"
 
 
 def _file(text: str, name: str, qualname: str | None, directory: Path) -> Target:
@@ -197,9 +220,9 @@ def resolved(target: Target) -> Target:
     try:
         name = found()
     except Exception as error:
-        raise LoadFailure(f"{where} raised {type(error).__name__}: {error}") from error
+        raise failure(target, f"{where} raised {type(error).__name__}: {error}", error) from error
     if name is None:
-        raise LoadFailure(f"{where} returned None: the plugin says that it cannot be used here")
+        raise Unavailable(f"{where} returned None: the plugin says that it cannot be used here")
     module, dot, qualname = name.rpartition(".") if isinstance(name, str) else ("", "", "")
     if not dot or ":" in name:
         raise LoadFailure(f"{where} returned {name!r}, not a name as 'package.module.Class'")
@@ -212,6 +235,7 @@ def load_module(target: Target) -> ModuleType:
     Raises:
         UsageError: there is no such module.
         LoadFailure: the module exists and raised.
+        Unavailable: it did since it needs what this machine does not have.
 
     """
     if target.root and target.root not in sys.path:
@@ -231,11 +255,17 @@ def load_module(target: Target) -> ModuleType:
                 f"--plugin-path {target.text!r}: there is no module {error.name!r} on sys.path."
                 + (hint or nearest(error.name, _siblings(error.name), likeness=0.75))
             ) from None
-        raise LoadFailure(_one_line(target, error)) from error
+        raise failure(target, _one_line(target, error), error) from error
     except (Exception, SystemExit) as error:
-        raise LoadFailure(_one_line(target, error)) from error
+        raise failure(target, _one_line(target, error), error) from error
     finally:
         sys.dont_write_bytecode = before
+
+
+def failure(target: Target, sentence: str, error: BaseException) -> LoadFailure:
+    """Return what is raised for a target that raised something itself."""
+    way_out = missing.way_out(error, target.module, find_source(target))
+    return Unavailable(f"{sentence}: {way_out}") if way_out else LoadFailure(sentence)
 
 
 def load_class(target: Target) -> type:
@@ -244,6 +274,7 @@ def load_class(target: Target) -> type:
     Raises:
         UsageError: there is no such module, or no such class in it.
         LoadFailure: the module exists and raised.
+        Unavailable: it did since it needs what this machine does not have.
 
     """
     module = load_module(target)
@@ -313,13 +344,20 @@ def import_path(path: str | None) -> str | None:
     return Path(path).relative_to(root).as_posix()
 
 
-def find_source(target: Target) -> str | None:
-    """Find the source file of a target without importing it."""
-    if target.root:
-        base = Path(target.root, *target.module.split("."))
+def find_file(module: str, roots: Iterable[str]) -> str | None:
+    """Find the file of a module below folders; imports nothing, not even its package."""
+    for root in roots:
+        base = Path(root, *module.split("."))
         for path in (base.with_suffix(".py"), base / "__init__.py"):
             if path.is_file():
                 return str(path)
+    return None
+
+
+def find_source(target: Target) -> str | None:
+    """Find the source file of a target without importing it."""
+    if target.root and (path := find_file(target.module, [target.root])):
+        return path
     try:
         spec = importlib.util.find_spec(target.module)
     except (ImportError, ValueError):

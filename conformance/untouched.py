@@ -28,6 +28,14 @@ _ANSWERED = 97
 ERRANDS: dict[str, Callable[[type[Any], Any], Any]] = {}
 
 
+class Ended(EOFError):
+    """The process of an errand ended without an answer."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the process of an errand ended: {how}")
+        self.how = how
+
+
 @attrs.define
 class Untouched:
     """A process in which nothing has been done with the plugin yet; ends when its owner does."""
@@ -54,7 +62,7 @@ class Untouched:
         """Run an errand in a process of its own, forked from the untouched one.
 
         Raises:
-            EOFError: that process ended without an answer.
+            Ended: that process ended without an answer.
 
         """
         self._connection.send(errand)
@@ -62,7 +70,7 @@ class Untouched:
         result, status = answer
         if status != _ANSWERED:
             how = "killed by " + signal.Signals(-status).name if status < 0 else f"status {status}"
-            raise EOFError(f"the process of an errand ended: {how}")
+            raise Ended(how)
         return result
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ nothing else in this project turns rule results into a verdict.
 
 from __future__ import annotations
 
-import re
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +48,23 @@ class ExitStatus(IntEnum):
 
 
 @attrs.frozen
+class Waiting:
+    """Why a rule cannot be judged: others are broken."""
+
+    rules: tuple[str, ...]
+    why: str | None = None  #: how they are
+
+    def __str__(self) -> str:
+        """Return the sentence for it."""
+        sentence = f"cannot be judged before {', '.join(self.rules)} holds"
+        return f"{sentence}: {self.why}" if self.why else sentence
+
+
+#: Why a rule is not judged: it waits for others, or any other reason, as a sentence.
+Reason = str | Waiting
+
+
+@attrs.frozen
 class RuleResult:
     """One rule, judged on one kind of evidence."""
 
@@ -61,6 +77,12 @@ class RuleResult:
     message: str | None = None  #: one sentence; None for a plain pass
     #: For a failure: the counterexample, in the form that ``counterexample`` reads.
     counterexample: dict[str, Any] | None = None
+    #: Whether the plugin could not be tried for want of something on this machine.
+    unavailable: bool = False
+    #: Whether this kind of evidence cannot carry what would show the rule.
+    out_of_reach: bool = False
+    #: For a rule that cannot be judged before others hold: those.
+    waits_for: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -76,6 +98,8 @@ class RuleVerdict:
     seconds: float
     message: str | None
     counterexample: dict[str, Any] | None
+    #: What must hold before it can be judged; nothing where it is not judged for another reason.
+    waits_for: tuple[str, ...] = ()
 
 
 #: The worst verdict of several pieces of evidence speaks for the rule.
@@ -98,6 +122,9 @@ def combine(
 ) -> RuleVerdict:
     """Combine the results of one rule.
 
+    Evidence that cannot carry what would show a rule takes nothing from what other evidence has
+    shown; the message says what that was.
+
     Args:
         rule: id of the rule.
         level: its level.
@@ -108,13 +135,12 @@ def combine(
     """
     results = [
         *results,
-        *(
-            RuleResult(rule, Verdict.NOT_VERIFIED, evidence, message=f"{evidence} was not run")
-            for evidence in missing
-        ),
+        *(unjudged(rule, evidence, f"{evidence} was not run") for evidence in missing),
     ]
-    worst = min((result.verdict for result in results), key=_SEVERITY.index)
-    speaking = [result for result in results if result.verdict is worst]
+    within = [result for result in results if not result.out_of_reach] or results
+    beyond = [result for result in results if result.out_of_reach]
+    worst = min((result.verdict for result in within), key=_SEVERITY.index)
+    speaking = [result for result in within if result.verdict is worst]
     return RuleVerdict(
         rule=rule,
         level=level,
@@ -123,23 +149,36 @@ def combine(
         examples=sum(result.examples for result in results),
         acted=sum(result.acted for result in results),
         seconds=sum(result.seconds for result in results),
-        message=next((result.message for result in speaking if result.message), None),
+        message=next((each.message for each in (*speaking, *beyond) if each.message), None),
         counterexample=next(
             (result.counterexample for result in speaking if result.counterexample), None
         ),
+        waits_for=_waiting(speaking),
     )
 
 
-def must_wait(rules: Iterable[str], why: str | None = None) -> str:
-    """Return the sentence for a rule that cannot be judged while others are broken."""
-    sentence = f"cannot be judged before {', '.join(rules)} holds"
-    return f"{sentence}: {why}" if why else sentence
+def _waiting(results: Sequence[RuleResult]) -> tuple[str, ...]:
+    """Return what results wait for, if each of them does wait for a rule."""
+    if not all(result.waits_for for result in results):
+        return ()
+    return tuple(dict.fromkeys(rule for result in results for rule in result.waits_for))
 
 
-def waits_for(message: str) -> tuple[str, ...]:
-    """Return the rules that a sentence of :func:`must_wait` names; none for any other."""
-    found = re.match(r"cannot be judged before ([A-Z0-9, -]+) holds", message)
-    return tuple(found[1].split(", ")) if found else ()
+def must_wait(rules: Iterable[str], why: str | None = None) -> Waiting:
+    """Return why a rule cannot be judged while others are broken."""
+    return Waiting(tuple(rules), why)
+
+
+def awaited(why: Reason | None) -> tuple[str, ...]:
+    """Return the rules that must hold first, where that is why a rule is not judged."""
+    return why.rules if isinstance(why, Waiting) else ()
+
+
+def unjudged(rule: str, evidence: Evidence, why: Reason) -> RuleResult:
+    """Return that a rule is not judged, and why."""
+    return RuleResult(
+        rule, Verdict.NOT_VERIFIED, evidence, message=str(why), waits_for=awaited(why)
+    )
 
 
 def decide(verdicts: Iterable[RuleVerdict]) -> Conclusion:

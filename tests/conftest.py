@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from subprocess import Popen
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from support import ROOT
+import sampling
 from user import CACHE
 from xdist.scheduler import LoadScopeScheduling
 
-from conformance.runner import start_zygote
+from conformance.runner import start_nursery, start_zygote
+from conformance.worker import nursery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 pytest_plugins = ["pytester"]
+
+CHOICE = pytest.StashKey[sampling.Choice]()
+NURSERY = pytest.StashKey[Popen[bytes]]()
 
 
 @pytest.fixture(scope="session")
@@ -43,12 +47,77 @@ def shared_zygote(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the choice of tests."""
+    group = parser.getgroup("sampling")
+    group.addoption(
+        "--tests",
+        metavar="WHICH",
+        help="'sample' (the short ones, each reference, the cheapest killer of each rule, and an "
+        "eighth of the rest), 'all', or a part such as 2/5 (default: what is named; without a "
+        "name a sample)",
+    )
+    group.addoption(
+        "--week",
+        type=int,
+        metavar="N",
+        help="take the sample of this week, counted from 1970 on (default: that of the commit)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the options once; workers are given what this process found."""
+    option = config.option
+    if option.tests is None:
+        named = config.args_source is config.ArgsSource.ARGS or option.keyword
+        option.tests = sampling.EVERYTHING if named else sampling.SAMPLE
+    if option.week is None:
+        option.week = sampling.week_of_commit()
+    try:
+        config.stash[CHOICE] = sampling.choice(option.tests, option.week)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what tries a plugin of a gallery, before ``-m`` is looked at."""
+    if sampling.specimen_of(item) is not None:
+        item.add_marker("gallery")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import vLLM once for all that the workers start, unless somebody has."""
+    if getattr(session.config.option, "numprocesses", None) and nursery.ADDRESS not in os.environ:
+        folder = session.config._tmp_path_factory.mktemp("nursery")  # type: ignore[attr-defined]
+        os.environ[nursery.ADDRESS] = str(folder / "socket")
+        session.config.stash[NURSERY] = start_nursery(folder / "socket")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what was started at the beginning."""
+    if process := session.config.stash.get(NURSERY, None):
+        process.kill()
+        process.wait()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say what is left to chance, and how to have the same again."""
+    chosen = config.stash[CHOICE]
+    if chosen.said == sampling.SAMPLE:
+        return f"tests: the sample of --week {chosen.week}; --tests all runs all of them"
+    return f"tests: {chosen.said}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run what is fast first, then engines, then servers; long ones among them first."""
+    out = sampling.left_out(items, config.stash[CHOICE])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+    items[:] = [item for item in items if item.nodeid not in out]
     items.sort(
         key=lambda item: (
             *(bool(item.get_closest_marker(name)) for name in ("server", "engine")),
-            not _shares(item.nodeid.partition("::")[0]),
+            not sampling.shares(item.nodeid.partition("::")[0]),
         )
     )
 
@@ -62,12 +131,7 @@ class Scheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        return module if _shares(module) else nodeid
-
-
-@cache
-def _shares(module: str) -> bool:
-    return 'scope="module"' in (ROOT / module).read_text(encoding="utf-8")
+        return module if sampling.shares(module) else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -111,16 +111,19 @@ def failing(zygote: Zygote, fault: Fault, folder: Path, *, profile: str = PROFIL
     plugin = folder / "lines.py"
     plugin.write_text(faulty, encoding="utf-8")
     generation = "io/request" if fault.documented else "io/data"
-    specimen = _specimen(plugin, fault.rule, profile, generation)
+    specimen = specimen_of(plugin, fault.rule, profile, generation)
     return cases.failing(zygote, specimen, plugin, budget=Budget.QUICK, correct=correct)
 
 
 def certified(zygote: Zygote, plugin: Path, rule: str) -> RuleResult:
     """Judge one rule of a plugin that has ``parse_data`` in the simulator."""
-    specimen = _specimen(plugin, rule, PROFILE, "io/data")
+    specimen = specimen_of(plugin, rule)
     return certify(zygote, specimen, plugin.parent, rules={rule}, budget=Budget.QUICK)[rule]
 
 
-def _specimen(plugin: Path, rule: str, profile: str, generation: str) -> Specimen:
+def specimen_of(
+    plugin: Path, rule: str, profile: str = PROFILE, generation: str = "io/data"
+) -> Specimen:
+    """Return the plugin in a file, and how it is tried."""
     section = tomllib.loads(profile)["io-processor"]
     return Specimen(f"{plugin}:Lines", rule, section, generation=generation)

@@ -19,6 +19,8 @@ from conformance.reporting import folder
 from conformance.worker import JobDied
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from support import Specimen
 
     from conformance.verdict import RuleResult
@@ -72,7 +74,9 @@ def execute(zygote: Zygote, path: Path) -> tuple[int, str]:
     return status, log.read_text(encoding="utf-8")
 
 
-def execute_apart(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def execute_apart(
+    path: Path, *options: str, arguments: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Execute a program in an empty folder; its environment knows nothing of this harness."""
     place = path.parent / "elsewhere"
     place.mkdir(exist_ok=True)
@@ -82,7 +86,7 @@ def execute_apart(path: Path, *options: str) -> subprocess.CompletedProcess[str]
     # Where vLLM keeps what it has learnt about model classes; learning it again takes long.
     environment["VLLM_CACHE_ROOT"] = prepared["VLLM_CACHE_ROOT"]
     return subprocess.run(
-        [sys.executable, *options, str(path)],
+        [sys.executable, *options, str(path), *arguments],
         cwd=place,
         env=environment,
         capture_output=True,

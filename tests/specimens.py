@@ -19,6 +19,7 @@ REFERENCE_IO = ROOT / "reference_plugins" / "io_processor"
 REFERENCE_HOOK = ROOT / "reference_plugins" / "classifier_hook" / "hooks"
 REFERENCE_VLM = ROOT / "reference_plugins" / "tiny_vlm"
 REFERENCE_MODALITY = ROOT / "reference_plugins" / "modality"
+REFERENCE_PARSER = ROOT / "reference_plugins" / "parser"
 
 _PLUGIN = re.compile(r"^class (\w+)\((?:\w+, )*\w*LogitsProcessor\):", re.MULTILINE)
 _IO_PLUGIN = re.compile(r"^class (\w+)\(IOProcessor\b", re.MULTILINE)
@@ -91,6 +92,19 @@ def processor_references() -> list[Specimen]:
     ]
 
 
+def parser_references() -> list[Specimen]:
+    """Return the reference parsers, with and without a profile."""
+    plugins = {
+        "tagged_calls": ("TaggedCallsParser", "parser/tool"),
+        "thinking": ("ThinkingParser", "parser/reasoning"),
+    }
+    return [
+        Specimen(f"{REFERENCE_PARSER / file}.py:{name}", None, profile, generation=generation)
+        for file, (name, generation) in plugins.items()
+        for profile in (_section(REFERENCE_PARSER / f"{file}.conformance.toml", "parser"), {})
+    ]
+
+
 def _references(folder: Path, generation: str) -> list[Specimen]:
     """Return every class in a file that has a profile beside it."""
     return [
@@ -115,10 +129,13 @@ def _built_ins() -> list[Specimen]:
 
 
 def _documented() -> list[Specimen]:
-    path = FIXTURES / "documented_example.py"
     section = _section(FIXTURES / "profiles" / "documented_example.toml")
+    # As the document has them, they mask all but a token that something else may forbid, and one
+    # that the model does not have ends the engine: see docs/findings.md.
+    known = {"documented_example": (("LB-41",), ("LB-38",)), "mended_example": ((), ())}
     return [
-        Specimen(f"{path}:{name}", None, profile)
+        Specimen(f"{FIXTURES / file}.py:{name}", None, profile, advice=advice, found=found)
+        for file, (advice, found) in known.items()
         for name in ("DummyLogitsProcessor", "WrappedPerReqLogitsProcessor")
         for profile in (section, {})
     ]

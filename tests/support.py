@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tomllib
 from pathlib import Path
@@ -36,6 +37,10 @@ DEFECTIVE_MODALITY = FIXTURES / "defective" / "mm_modality"
 UNUSUAL_MODALITY = FIXTURES / "unusual" / "mm_modality"
 DEFECTIVE_PROCESSOR = FIXTURES / "defective" / "mm_processor"
 UNUSUAL_PROCESSOR = FIXTURES / "unusual" / "mm_processor"
+DEFECTIVE_PARSER = tuple(
+    FIXTURES / "defective" / name for name in ("parser_tool", "parser_reasoning")
+)
+UNUSUAL_PARSER = tuple(FIXTURES / "unusual" / name for name in ("parser_tool", "parser_reasoning"))
 
 needs_uv = pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on PATH: ./run test")
 
@@ -48,6 +53,8 @@ GENERATIONS = {
     "hook_rfc": "hook/rfc",
     "mm_modality": "mm/modality",
     "mm_processor": "mm/processor",
+    "parser_tool": "parser/tool",
+    "parser_reasoning": "parser/reasoning",
 }
 
 #: Sections of profiles by the interface of a generation.
@@ -56,6 +63,7 @@ SECTIONS = {
     "io": "io-processor",
     "hook": "classifier-hook",
     "mm": "multimodal",
+    "parser": "parser",
 }
 
 
@@ -70,6 +78,7 @@ class Specimen:
     evidence: Evidence = Evidence.SIMULATOR  #: the cheapest that shows its fault
     advice: tuple[str, ...] = ()  #: each SHOULD that it breaks knowingly
     generation: str = "logits/batch"  #: the generation of its gallery
+    found: tuple[str, ...] = ()  #: each MUST that a plugin of vLLM's own is known to break
 
     @property
     def name(self) -> str:
@@ -192,5 +201,5 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False)
     return repr(value)

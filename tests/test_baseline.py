@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,13 +13,15 @@ from samples import SETTINGS, sample
 from support import DEFECTIVE, FIXTURES
 
 from conformance import baseline
+from conformance.rules import Evidence, Level
 from conformance.settings import UsageError
-from conformance.verdict import ExitStatus, Verdict, must_wait, waits_for
+from conformance.verdict import ExitStatus, RuleResult, Verdict, combine, must_wait, unjudged
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conformance.settings import Settings
+    from conformance.verdict import Reason
 
 KNOWN = '[[known]]\nrule = "LB-06"\nreason = "rewritten in 2.0"\n'
 STALE = '[[known]]\nrule = "LB-07"\nreason = "moves are next"\n'
@@ -74,16 +77,39 @@ def test_rules_that_wait_for_known_failures_are_excused(tmp_path: Path) -> None:
     document = _certificate(_settings(tmp_path, KNOWN), verdicts)
     (waiting,) = [rule for rule in document["rules"] if rule["id"] == "LB-20"]
 
-    waiting["message"] = must_wait(["LB-06"], "details")
+    waiting["waits_for"] = ["LB-06"]
     assert baseline.status(document) == ExitStatus.CONFORMANT
-    waiting["message"] = must_wait(["LB-06", "LB-03"])
+    waiting["waits_for"] = ["LB-06", "LB-03"]
     assert baseline.status(document) == ExitStatus.INCOMPLETE
 
 
+def _not_verified(evidence: Evidence, why: Reason) -> RuleResult:
+    return unjudged("LB-20", evidence, why)
+
+
 def test_a_rule_that_waits_names_what_for() -> None:
-    """The sentence is read back as the rules that it was made of."""
-    assert waits_for(must_wait(["LB-03", "LB-16"], "why")) == ("LB-03", "LB-16")
-    assert waits_for("the plugin did nothing in 24 examples") == ()
+    """What is waited for is a field of the result, whatever the sentence says."""
+    waiting = _not_verified(Evidence.SIMULATOR, must_wait(["LB-03", "LB-16"], "why"))
+
+    assert pickle.loads(pickle.dumps(waiting)) == waiting  # noqa: S301 - our own
+    assert waiting.waits_for == ("LB-03", "LB-16")
+    assert not _not_verified(Evidence.SIMULATOR, "cannot be judged before LB-03 holds").waits_for
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
+def test_what_is_also_not_verified_for_another_reason_is_not_excused(
+    tmp_path: Path, order: int
+) -> None:
+    """The order of the evidence decides nothing: a server that was not there is not known."""
+    waiting = _not_verified(Evidence.SIMULATOR, must_wait(["LB-06"]))
+    other = _not_verified(Evidence.SERVER, "no healthy vLLM server")
+    verdicts = {"LB-06": Verdict.FAIL, "LB-20": Verdict.NOT_VERIFIED}
+    document = _certificate(_settings(tmp_path, KNOWN), verdicts)
+    (rule,) = [rule for rule in document["rules"] if rule["id"] == "LB-20"]
+    both = combine("LB-20", Level.MUST, [waiting, other][::order])
+    rule |= {"message": both.message, "waits_for": list(both.waits_for)}
+
+    assert baseline.status(document) == ExitStatus.INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -134,7 +160,7 @@ def test_a_known_failure_ends_with_zero(tmp_path: Path, command: tuple[str, ...]
 def test_a_stale_entry_fails_the_run(tmp_path: Path) -> None:
     """A conformant plugin with an entry for a rule that holds ends with 1."""
     (tmp_path / "baseline.toml").write_text(STALE, encoding="utf-8")
-    target = f"{FIXTURES / 'documented_example.py'}:DummyLogitsProcessor"
+    target = f"{FIXTURES / 'mended_example.py'}:DummyLogitsProcessor"
     options = ("--baseline", "baseline.toml", "--budget", "quick", "-q")
     status, said = user.run(*user.CLI, "certify", target, *options, folder=tmp_path)
 

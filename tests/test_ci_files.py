@@ -98,7 +98,7 @@ class Runner:
 def runner(tmp_path: Path) -> Runner:
     """A runner that has checked out two plugins, where vLLM and the harness are installed."""
     shutil.copy(DEFECTIVE / "keeps_replaced_occupant.py", tmp_path / "faulty.py")
-    shutil.copy(FIXTURES / "documented_example.py", tmp_path / "good.py")
+    shutil.copy(FIXTURES / "mended_example.py", tmp_path / "good.py")
     # The environment is where the cache would have put it.
     (tmp_path / "temporary").mkdir()
     (tmp_path / "temporary" / "vllm-conformance").symlink_to(sys.prefix)

@@ -188,6 +188,12 @@ def test_reports_are_shown_again(reports: Path) -> None:
         ("explain LB06", "there is no rule 'LB06'. Did you mean 'LB-06'?"),
         ("replay nothing.json", "there is no case file nothing.json."),
         ("replay damaged.json", "damaged.json is no case file: give one from the cases folder"),
+        ("host --conformance-report /proc/host", "/proc cannot be written to ("),
+        (
+            "matrix --vllm 0.31,0.32 --conformance-report /proc/matrix x.py",
+            "/proc cannot be written to (",
+        ),
+        ("bench --conformance-report /proc/bench x.py", "/proc cannot be written to ("),
         ("badge nowhere", "there is no certificate.json under nowhere."),
         ("report damaged", "damaged/certificate.json is no certificate: "),
     ],

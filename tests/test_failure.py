@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from samples import COUNTEREXAMPLE, GENERATION, sample
 
 from conformance.reporting import summary
 from conformance.reporting.failure import render
-from conformance.rules import Evidence, Level, Rule, Source
+from conformance.rules import Evidence, Level, Reason, Rule, Source, ends
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -102,6 +103,15 @@ def test_a_failure_without_a_history(snapshot: SnapshotAssertion) -> None:
     assert text == snapshot
 
 
+def _line(do: str, request: str, then: str, *, output: int = 0, waits: int = 0) -> dict[str, Any]:
+    words = {
+        "output delivered": "output {} arrives",
+        "engine fails": "the engine fails its prompt {}",
+    }
+    step = {"do": do, "request": request, "output": output, "waits": waits, "over": not waits}
+    return {**step, "what": words.get(do, do).format(output), "then": then}
+
+
 #: Three requests of an IO processor: one is refused, and one has many outputs.
 TRAFFIC: dict[str, Any] = {
     "kind": "traffic",
@@ -118,19 +128,30 @@ TRAFFIC: dict[str, Any] = {
     ],
     "moves": [],
     "lines": [
-        {"what": "arrives", "request": "A", "then": "waits for 6 outputs"},
-        {"what": "output 4 arrives", "request": "A", "then": "waits for 5 outputs"},
-        {"what": "arrives", "request": "B", "then": "ended with HTTP 400 (ValueError: lines)"},
-        {"what": "output 5 arrives", "request": "A", "then": "waits for 4 outputs"},
-        {"what": "output 3 arrives", "request": "A", "then": "waits for 3 outputs"},
-        {"what": "output 0 arrives", "request": "A", "then": "waits for 2 outputs"},
-        {"what": "output 1 arrives", "request": "A", "then": "waits for 1 output"},
-        {"what": "arrives", "request": "C", "then": "waits for 1 output"},
-        {"what": "the engine fails its prompt 0", "request": "C", "then": "ended with HTTP 500"},
-        {"what": "output 2 arrives", "request": "A", "then": "was answered " + "[0.25] " * 30},
+        _line("arrives", "A", "waits for 6 outputs", waits=6),
+        _line("output delivered", "A", "waits for 5 outputs", output=4, waits=5),
+        _line("arrives", "B", "ended with HTTP 400 (ValueError: lines)"),
+        _line("output delivered", "A", "waits for 4 outputs", output=5, waits=4),
+        _line("output delivered", "A", "waits for 3 outputs", output=3, waits=3),
+        _line("output delivered", "A", "waits for 2 outputs", output=0, waits=2),
+        _line("output delivered", "A", "waits for 1 output", output=1, waits=1),
+        _line("arrives", "C", "waits for 1 output", waits=1),
+        _line("engine fails", "C", "ended with HTTP 500", output=0),
+        _line("output delivered", "A", "was answered " + "[0.25] " * 30, output=2),
     ],
     "trouble": {"kind": "traffic", "message": "request A was answered 1 instead of 2"},
 }
+
+
+def test_a_failure_says_who_comes_to_harm() -> None:
+    """Where a rule is a MUST by harm to others, the harm stands in the place of the source."""
+    place = Source("v1/engine/core.py:EngineCoreProc", "one loop computes all requests")
+    rule = attrs.evolve(RULE, sources=(*RULE.sources, ends(place)))
+
+    text = render(rule, message=None, evidence=["simulator"], counterexample=None, width=200)
+
+    assert f"Harm      {Reason.ENDS}. {place.where}: {place.says}" in text.splitlines()
+    assert "Source" not in text
 
 
 def test_a_failure_of_requests_at_the_same_time(snapshot: SnapshotAssertion) -> None:
@@ -207,6 +228,23 @@ def test_the_summary_in_a_narrow_terminal(snapshot: SnapshotAssertion) -> None:
 def test_the_summary_for_a_ci_step(snapshot: SnapshotAssertion) -> None:
     """The same as Markdown, for a CI step summary."""
     assert summary.markdown(five_rules(**MIXED)) == snapshot
+
+
+def test_a_reason_that_rules_share_is_said_once() -> None:
+    """In the table such a rule takes one line; below it, and in Markdown, the reason is named."""
+    document = five_rules(LB01=Verdict.FAIL)
+    waits = {"verdict": "not-verified", "waits_for": ["LB-01"]}
+    rules: Any = document["rules"]
+    for rule, why in zip(rules[2:], ("", ": it raised", ": it raised again"), strict=True):
+        rule |= {**waits, "message": f"cannot be judged before LB-01 holds{why}"}
+    sentence = ", ".join(rule["id"] for rule in rules[2:])
+    said, markdown = summary.text(document, width=80), summary.markdown(document)
+
+    for text in (said, markdown):
+        assert text.count("cannot be judged") == 1
+        assert sentence in text
+    assert all(len(line) <= 80 for line in said.splitlines())
+    assert "it raised" not in said
 
 
 def test_colours_are_for_terminals() -> None:

@@ -55,6 +55,7 @@ PROGRAMS = (
     Program("one_row_for_all.py"),
     Program("ngram_processor.py", torchvision=True),
     Program("missing_placeholder.py", TINY_LLAVA.folder, torchvision=True, marks=_ENGINE),
+    Program("documented_example.py", tiny_llama, marks=_ENGINE),
     Program("streamed_refusal.py", tiny_llama, marks=_SERVER),
     Program("blocked_event_loop.py", tiny_embedding, marks=_SERVER),
 )

@@ -5,56 +5,114 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from samples import PLUGIN
 from support import FIXTURES, ROOT
 from user import CLI, run
 
-from conformance.init_command import FIELDS, profile
-from conformance.profile import SECTIONS, check
+from conformance.generations import sections
+from conformance.init_command import profile
+from conformance.profile import Profile, check
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from conformance.target import Plugin
+
 LABELS = ROOT / "reference_plugins" / "io_processor" / "labels.py"
+
+
+READS_LEVEL = """
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+class Plugin(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.on = set()
+    def is_argmax_invariant(self): return False
+    def update_state(self, batch_update):
+        for index, params, _, _ in batch_update.added if batch_update else ():
+            if (params.extra_args or {}).get("level") == "strict":
+                self.on.add(index)
+    def apply(self, logits):
+        for row in self.on:
+            logits[row, 5] += 1.0
+        return logits
+"""
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     """A folder with plugins of two interfaces."""
-    shutil.copy(FIXTURES / "documented_example.py", tmp_path / "mine.py")
+    shutil.copy(FIXTURES / "mended_example.py", tmp_path / "mine.py")
     shutil.copy(LABELS, tmp_path)
     return tmp_path
 
 
-def test_every_key_is_explained() -> None:
-    """A new profile has each key that a profile may have, and no other."""
-    assert {name: list(fields) for name, fields in FIELDS.items()} == {
-        name: list(keys) for name, keys in SECTIONS.items()
-    }
-
-
-@pytest.mark.parametrize("interface", SECTIONS)
+@pytest.mark.parametrize("interface", sections())
 def test_examples_are_profiles(interface: str) -> None:
     """Each comment that stands for a value is a profile once it is none."""
-    lines = [f"{key} = {field.example}" for key, field in FIELDS[interface].items()]
+    lines = [f"{key} = {field.template(['a key'])}" for key, field in sections()[interface].items()]
     check("an example", tomllib.loads("\n".join([f"[{interface}]", *lines])))
 
 
 def test_values_are_written_as_toml() -> None:
     """What was found is in the profile; what TOML cannot say is left out."""
     found = {"on": [{"extra_args": {"a": None, "b": [1, 0.5, 'x"y']}}], "off": [{}]}
-    document = tomllib.loads(profile(PLUGIN, found))
+    document = tomllib.loads(profile([(PLUGIN, found)]))
 
     assert document == {
         "logits-processor": {"on": [{"extra_args": {"b": [1, 0.5, 'x"y']}}], "off": [{}]}
     }
 
 
+def test_what_is_not_known_is_a_comment_with_what_is() -> None:
+    """The keys that the plugin reads are there to complete; nothing is said to be found."""
+    text = profile([(PLUGIN, {"on": [], "off": [{}], "keys": ["level", "a.b"]})])
+
+    assert '# on = [{ extra_args = { level = "...", "a.b" = "..." } }]' in text
+    assert "Found by trying it" not in text
+    assert "your_key" not in text
+    assert tomllib.loads(text) == {"logits-processor": {}}
+
+
+def test_a_plugin_for_all_requests_has_a_profile() -> None:
+    """All requests are on, and none is off."""
+    document = tomllib.loads(profile([(PLUGIN, {"on": [{}], "off": []})]))
+
+    assert document == {"logits-processor": {"on": [{}], "off": []}}
+
+
+def test_each_class_of_a_file_has_its_own_sections() -> None:
+    """What is read back is what was found of each."""
+    other = attrs.evolve(PLUGIN, qualname="Outer.Other")
+    both: list[tuple[Plugin, dict[str, Any]]] = [
+        (PLUGIN, {"on": [{"min_p": 0.5}]}),
+        (other, {"on": [{"top_k": 3}]}),
+    ]
+    found = Profile("both.toml", check("both.toml", tomllib.loads(profile(both))))
+    sections = [found.of_class(each.qualname).section("logits-processor") for each, _ in both]
+
+    assert [section["on"] for section in sections] == [[{"min_p": 0.5}], [{"top_k": 3}]]
+
+
+def test_a_folder_without_ci_gets_no_file_for_it(here: Path) -> None:
+    """It is told how to have one; a key that was tried in vain is there to complete."""
+    (here / "own.py").write_text(READS_LEVEL)
+    status, said = run(*CLI, "init", "own.py", folder=here)
+
+    assert status == 0, said
+    assert "no file for CI: no service has one here (--ci github|gitlab)" in said
+    assert not (here / ".github").exists()
+    written = (here / "own.conformance.toml").read_text()
+    assert '# on = [{ extra_args = { level = "..." } }]' in written
+
+
 def test_a_profile_is_found_out(here: Path) -> None:
     """What watching the plugins tells is written beside them, and certifies them."""
+    (here / ".github").mkdir()
     status, said = run(*CLI, "init", "mine.py", "labels.py@io/data", folder=here)
     lines = said.splitlines()
     mine = tomllib.loads((here / "mine.conformance.toml").read_text())

@@ -11,6 +11,7 @@ import pytest
 import torch
 from support import ROOT
 
+from conformance import interruption
 from conformance.interruption import (
     OutOfTime,
     PluginHung,
@@ -49,6 +50,19 @@ def test_a_call_that_hangs_is_ended() -> None:
     with pytest.raises(PluginHung, match="apply did not return within 0 s"), limited(SECONDS):  # noqa: SIM117 - the inner one is the plugin's
         with in_call("apply"):
             time.sleep(10)
+
+
+def test_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits for a processor most of its time has more time, and not without end."""
+    monkeypatch.setattr(interruption, "SAMPLE", SECONDS / 6)
+    monkeypatch.setattr(interruption, "delayed_threads", lambda: 0.6 * time.monotonic())
+    with limited(SECONDS), in_call("apply"):
+        time.sleep(2 * SECONDS)
+
+    started = time.monotonic()
+    with pytest.raises(PluginHung), limited(SECONDS), in_call("apply"):
+        time.sleep(10)
+    assert time.monotonic() - started < 5  # the clock is that of a busy machine, too
 
 
 def test_a_slow_host_is_no_plugin_that_hangs() -> None:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import signal
 import socket
 import time
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -15,8 +18,17 @@ from click.testing import CliRunner
 from support import FIXTURES
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
+from conformance import runner
 from conformance.cli import main
 from conformance.engine.entry_points import write_distribution
+from conformance.guarded import Guarded
+from conformance.reporting import folder as reports
+from conformance.rules import Evidence
+from conformance.runner import Certification, Check
+from conformance.settings import Settings
+from conformance.target import Plugin
+from conformance.verdict import RuleResult, Verdict
+from conformance.worker import private
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,7 +40,7 @@ if TYPE_CHECKING:
 
 TARGET = "example.py:DummyLogitsProcessor"
 PATIENCE = 20.0  # seconds in which a process must be gone
-START = 120.0  # seconds in which vLLM is imported on a busy machine
+START = 200.0  # seconds in which vLLM is imported, by two at once, on a busy machine
 QUICKLY = (*PYTEST[1:], "-p", "no:asyncio", "--budget=quick")
 
 PLUGIN = """
@@ -57,7 +69,7 @@ PROFILES = {
 @pytest.fixture
 def folder(pytester: pytest.Pytester) -> Path:
     """Make a folder with a correct plugin, and go there."""
-    shutil.copy(FIXTURES / "documented_example.py", pytester.path / "example.py")
+    shutil.copy(FIXTURES / "mended_example.py", pytester.path / "example.py")
     return pytester.path
 
 
@@ -116,13 +128,25 @@ def certify(
         ),
         (
             [TARGET, "--conformance-report=example.py/reports"],
-            "example.py is no folder.",
+            "example.py is no folder; name another folder.",
+        ),
+        (
+            [TARGET, "--conformance-report=/proc/reports"],
+            "--conformance-report '/proc/reports': /proc cannot be written to (",
+        ),
+        (
+            [TARGET, "--conformance-report=taken"],
+            "example.py-DummyLogitsProcessor is no folder; name another folder.",
+        ),
+        (
+            [TARGET, f"--conformance-report={'long' * 100}"],
+            "cannot be written to (File name too long); name another folder.",
         ),
         ([TARGET, "--plugin-profile=broken.toml"], "profile broken.toml is not valid TOML: "),
         ([TARGET, "--plugin-profile=no.toml"], "--plugin-profile 'no.toml': there is no such file"),
         (
             [TARGET, "--plugin-profile=key.toml"],
-            "profile key.toml: [logits-processor] has no key 'onn'; it takes on, off, invalid.",
+            "profile key.toml: [logits-processor] has no key 'onn'; it takes on, off, invalid,",
         ),
         (
             [TARGET, "--plugin-profile=type.toml"],
@@ -141,7 +165,7 @@ def certify(
             "--plugin-profile 'helpers:nothing': helpers has no 'nothing'.",
         ),
     ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
+    ids=lambda value: value[-1][:60] if isinstance(value, list) else "",
 )
 def test_a_mistake_is_told_in_one_sentence(
     certify: Certify, folder: Path, arguments: list[str], sentence: str
@@ -149,6 +173,8 @@ def test_a_mistake_is_told_in_one_sentence(
     """The sentence names the mistake and the nearest right spelling; nothing is written."""
     (folder / "helpers.py").write_text("class Helper: ...\ndef helper(): ...\n")
     (folder / "broken.toml").write_text("[logits-processor\n")
+    (folder / "taken").mkdir()
+    (folder / "taken" / "example.py-DummyLogitsProcessor").touch()
     for name, line in PROFILES.items():
         (folder / f"{name}.toml").write_text(f"[logits-processor]\n{line}\n")
 
@@ -158,6 +184,15 @@ def test_a_mistake_is_told_in_one_sentence(
     assert sentence in said
     assert "Traceback" not in said
     assert not certificates(folder)
+
+
+def test_the_first_line_is_about_the_plugin(folder: Path) -> None:
+    """No other plugin of pytest has anything to say of what it has no part in."""
+    status, said = run(*PYTEST, "--plugin-path", TARGET, "--collect-only", folder=folder)
+
+    assert status == 0, said
+    assert "Warning" not in said
+    assert said.startswith("=")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +222,179 @@ def test_a_plugin_that_does_not_load_gets_a_certificate(
     assert sentence in broken["message"]
     assert set(verdicts(document).values()) == {"fail", "not-verified"}
     assert "Traceback" not in said
+
+
+IO_HEAD = "from vllm.plugins.io_processors.interface import IOProcessor\n"
+
+#: What a plugin of IO processors needs of the machine, by what is said to do; each is its source.
+WANTED = {
+    "install no_such_package, or put the folder that has it on PYTHONPATH": (
+        IO_HEAD + "import no_such_package.models\nclass Plugin(IOProcessor): ...\n"
+    ),
+    "raised RuntimeError: the checkpoints extra is needed (plugin.py:4): install no_such_package": (
+        IO_HEAD
+        + "try:\n    import no_such_package\n"
+        + "except ImportError: raise RuntimeError('the checkpoints extra is needed')\n"
+        + "class Plugin(IOProcessor): ...\n"
+    ),
+    "install the release of attrs (here is ": (
+        IO_HEAD + "from attrs import no_such_name\nclass Plugin(IOProcessor): ...\n"
+    ),
+    "raised KeyError: 'NO_SUCH_PATH' (plugin.py:3): set the environment variable NO_SUCH_PATH": (
+        IO_HEAD + "import os\nPATH = os.environ['NO_SUCH_PATH']\nclass Plugin(IOProcessor): ...\n"
+    ),
+    "ValueError: no folder is set (plugin.py:3): set the environment variable NO_SUCH_PATH": (
+        IO_HEAD
+        + "import os\nif not os.getenv('NO_SUCH_PATH'): raise ValueError('no folder is set')\n"
+        + "class Plugin(IOProcessor): ...\n"
+    ),
+    "have /no/such/weights.bin there": (
+        IO_HEAD + "open('/no/such/weights.bin')\nclass Plugin(IOProcessor): ...\n"
+    ),
+    "libnosuch.so: cannot open shared object file": (
+        IO_HEAD + "import ctypes\nctypes.CDLL('libnosuch.so')\nclass Plugin(IOProcessor): ...\n"
+    ),
+    "name it within its package, as PACKAGE.plugin:CLASS": (
+        IO_HEAD + "from .models import Model\nclass Plugin(IOProcessor): ...\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(("sentence", "source"), WANTED.items(), ids=range(len(WANTED)))
+def test_what_this_machine_does_not_have_is_no_fault_of_the_plugin(
+    certify: Certify, folder: Path, sentence: str, source: str
+) -> None:
+    """Nothing is shown of it; one rule of its own interface says what to do, once."""
+    (folder / "plugin.py").write_text(source)
+
+    status, said = certify("plugin.py:Plugin")
+    document = certificates(folder)["plugin.py:Plugin"]
+    messages = {rule["id"]: rule["message"] for rule in document["rules"]}
+
+    assert status == 2, said
+    assert document["verdict"] == "incomplete"
+    assert document["plugin"]["generation"] == "io/data"
+    assert set(verdicts(document).values()) == {"not-verified"}
+    assert sentence in messages.pop("IO-01")
+    assert set(messages.values()) == {"cannot be judged before IO-01 holds"}
+    assert "Traceback" not in said
+
+
+#: Launches what may be a kernel of its own.
+LAUNCHES = """\
+from vllm.triton_utils import triton
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+{decorator}
+def add_bonus(logits_ptr, bonus):
+    pass
+
+
+class Plugin(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.rows = {{}}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.rows, batch_update, lambda *_: 1.0)
+
+    def apply(self, logits):
+        for row, bonus in self.rows.items():
+            add_bonus[(1,)](logits[row], bonus)
+        return logits
+"""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "status"), [("@triton.jit", 2), ("", 1)], ids=["kernel", "function"]
+)
+def test_a_kernel_that_nothing_here_runs_is_no_fault_of_the_plugin(
+    certify: Certify, folder: Path, decorator: str, status: int
+) -> None:
+    """The certificate names what it takes; what is no kernel is launched by mistake."""
+    (folder / "plugin.py").write_text(LAUNCHES.format(decorator=decorator))
+
+    found, said = certify("plugin.py:Plugin")
+    document = certificates(folder)["plugin.py:Plugin"]
+    failed = {rule["id"] for rule in document["rules"] if rule["verdict"] == "fail"}
+    messages = [rule["message"] or "" for rule in document["rules"]]
+
+    assert found == status, said
+    if status == 2:
+        assert not failed
+        assert any("a kernel of its own: that takes Triton" in told for told in messages)
+    else:
+        assert "LB-16" in failed
+
+
+def test_no_engine_is_asked_what_an_instance_cannot_be_made_for(folder: Path) -> None:
+    """What the simulator found missing is missing for engines and servers, too."""
+    settings = Settings(targets=(TARGET,), directory=folder)
+    certification = Certification(settings)
+    plugin = a_plugin(folder)
+    found = RuleResult(
+        "LB-02", Verdict.NOT_VERIFIED, Evidence.SIMULATOR, message="set IT", unavailable=True
+    )
+    certification.results[Check(plugin, "LB-02", Evidence.SIMULATOR)] = found
+    result = certification._foregone(Check(plugin, "LB-01", Evidence.OFFLINE))
+
+    assert result is not None
+    assert result.verdict is Verdict.NOT_VERIFIED
+    assert result.waits_for == ("LB-02",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import plugin.missing_module",
+        "from vllm.no_such_module import Nothing",
+        "open(__file__ + '.weights')",
+        "{}['NO_SUCH_PATH']",
+    ],
+)
+def test_what_the_plugin_itself_lacks_is_its_fault(
+    certify: Certify, folder: Path, line: str
+) -> None:
+    """Its own modules and files, what the installed vLLM has not, and a key of its own table."""
+    (folder / "plugin.py").write_text(f"{IO_HEAD}{line}\nclass Plugin(IOProcessor): ...\n")
+
+    status, _ = certify("plugin.py:Plugin")
+
+    assert status == 1
+    assert verdicts(certificates(folder)["plugin.py:Plugin"])["IO-01"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        ("os.environ['NO_SUCH_PATH']", 2, "set the environment variable NO_SUCH_PATH"),
+        ("import no_such_package", 2, "install no_such_package, or put"),
+        ("raise ValueError('vocab_file is none')", 1, "raised ValueError: vocab_file is none"),
+    ],
+    ids=["variable", "package", "own"],
+)
+def test_a_constructor_that_says_what_it_wants_is_quoted(
+    certify: Certify, folder: Path, body: str, status: int, sentence: str
+) -> None:
+    """What the machine lacks makes a certificate incomplete; anything else is quoted."""
+    write_plugin(folder, apply="pass")
+    text = (folder / "plugin.py").read_text()
+    (folder / "plugin.py").write_text(
+        text.replace("is_pin_memory): ...", f"is_pin_memory): {body}")
+    )
+
+    ended, said = certify("plugin.py:Plugin")
+    document = certificates(folder)["plugin.py:Plugin"]
+    (rule,) = [rule for rule in document["rules"] if rule["id"] == "LB-02"]
+
+    assert ended == status, said
+    assert sentence in rule["message"]
+    assert rule["verdict"] == ("fail" if status == 1 else "not-verified")
+    assert "Check     Compare the signature" not in said
 
 
 @pytest.mark.parametrize(
@@ -330,6 +538,64 @@ def test_a_general_plugin_of_others_that_raises_is_not_the_plugins_fault(
     assert "Traceback" not in said
 
 
+BROKEN_HOST = """
+def register():
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
+    def broken(*_, **__): raise RuntimeError("no such kernel")
+    UniProcExecutor._init_executor = broken
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("evidence", ["offline", "server"])
+def test_a_host_that_does_not_start_without_the_plugin_either_blames_nobody(
+    folder: Path, evidence: str
+) -> None:
+    """One rule says so, the others wait for it, and the certificate is incomplete."""
+    (folder / "theirs.py").write_text(BROKEN_HOST)
+    groups = {"entry_points.txt": "[vllm.general_plugins]\ntheirs = theirs:register\n"}
+    write_distribution(folder, name="theirs", version="1", files=groups)
+    command = (*CLI, "certify", TARGET, f"--evidence={evidence}", "--budget=quick")
+    status, said = run(*command, folder=folder, paths=(folder,))
+    document = certificates(folder)[TARGET]
+    messages = {rule["id"]: rule["message"] for rule in document["rules"]}
+
+    assert status == 2, said
+    assert document["verdict"] == "incomplete"
+    assert messages["LB-01"].startswith("vLLM does not start here without the plugin either: ")
+    assert "no such kernel" in messages["LB-01"]
+    assert set(verdicts(document).values()) <= {"not-verified", "not-applicable"}
+    assert "Traceback" not in said
+
+
+def test_what_a_host_does_without_the_plugin_is_asked_once(tmp_path: Path) -> None:
+    """Only where starting, or surviving, is in question; a host that starts excuses nothing."""
+    plugin = a_plugin(tmp_path)
+    asked: list[bool] = []
+    answers: list[str | None] = []
+
+    def control() -> str | None:
+        asked.append(True)
+        return answers.pop()
+
+    def failing(rule: str) -> RuleResult:
+        return RuleResult(rule, Verdict.FAIL, Evidence.SERVER, message="did not start")
+
+    for answer, expected in ((None, Verdict.FAIL), ("nor without", Verdict.NOT_VERIFIED)):
+        answers.append(answer)
+        asked.clear()
+        opened = SimpleNamespace(check=failing)
+        surroundings = private.Surroundings.take()
+        opening = partial(getattr, SimpleNamespace(made=opened), "made")
+        guarded = Guarded(plugin, Evidence.SERVER, opening, surroundings, control)
+        guarded.open()
+        found = {rule: guarded.check(rule) for rule in ("LB-03", "LB-01", "LB-24")}
+
+        assert found["LB-03"].verdict is Verdict.FAIL
+        assert found["LB-01"].verdict is found["LB-24"].verdict is expected
+        assert asked == [True]
+
+
 @pytest.mark.parametrize(
     "command",
     [(*CLI, "certify", TARGET), (*PYTEST, "--plugin-path", TARGET)],
@@ -356,14 +622,20 @@ def test_a_host_without_a_device_is_not_the_plugins_fault(
     [(*PYTEST, "--plugin-path"), (*PYTEST, "-n", "1", "--plugin-path"), (*CLI, "certify")],
     ids=["pytest", "xdist", "cli"],
 )
-def test_ctrl_c_leaves_certificates_and_no_process(folder: Path, command: tuple[str, ...]) -> None:
-    """In the middle of a plugin's call Ctrl-C ends everything, and what is known is written."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_certificates_and_no_process(
+    folder: Path, command: tuple[str, ...], number: int
+) -> None:
+    """In the middle of a plugin's call Ctrl-C ends everything, and what is known is written.
+
+    So does SIGTERM, which the time limits of CI jobs send.
+    """
     process, family = started(folder, *command)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said, _ = process.communicate(timeout=PATIENCE)
-    document = certificates(folder)["plugin.py:Plugin"]
 
     assert process.returncode == 2, said
+    document = certificates(folder)["plugin.py:Plugin"]
     assert not psutil.wait_procs(family, timeout=PATIENCE)[1]
     assert document["verdict"] == "incomplete"
     assert document["interrupted"] is True
@@ -371,6 +643,93 @@ def test_ctrl_c_leaves_certificates_and_no_process(folder: Path, command: tuple[
     assert "Traceback" not in said
     assert "plugin.py:Plugin  INCOMPLETE  " in said
     assert "(interrupted)" in said
+
+
+#: Certify a plugin that works before one that sleeps for ever.
+BOTH = {
+    "pytest": (*PYTEST, "--budget=quick", "--plugin-path", TARGET, "--plugin-path"),
+    "xdist": (*PYTEST, "-n", "2", "--budget=quick", "--plugin-path", TARGET, "--plugin-path"),
+    "cli": (*CLI, "certify", "--budget=quick", TARGET),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("command", BOTH.values(), ids=BOTH)
+def test_the_certificate_of_a_finished_plugin_is_not_lost(
+    folder: Path, command: tuple[str, ...], number: int
+) -> None:
+    """It is written when nothing of the plugin is left to run, whatever ends the run later.
+
+    Where there is time, the others are written as incomplete.
+    """
+    # A constructor may take its time: this one lasts longer than the other plugin takes.
+    process, _ = started(folder, *command, at="__init__")
+    report = folder / "reports" / "local" / "example.py-DummyLogitsProcessor"
+    wait_for(report / "certificate.json", process)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=2 * PATIENCE)
+    documents = certificates(folder)
+    finished = documents.pop(TARGET)
+
+    assert finished["interrupted"] is False
+    assert set(verdicts(finished).values()) & {"pass", "fail"}
+    assert "not-verified" not in verdicts(finished).values()
+    if number == signal.SIGTERM:
+        assert process.returncode == 2, said
+        assert documents["plugin.py:Plugin"]["interrupted"] is True
+        assert documents["plugin.py:Plugin"]["verdict"] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "sentence"),
+    [
+        (
+            (reports, "write"),
+            OSError(errno.ENOSPC, "No space left on device", "reports/local"),
+            "the run could not be finished: No space left on device: reports/local.",
+        ),
+        (
+            (reports, "write"),
+            PermissionError(errno.EACCES, "Permission denied", "reports/local"),
+            "the run could not be finished: Permission denied: reports/local.",
+        ),
+        (
+            (runner, "start_zygote"),
+            OSError(errno.ENOSPC, "No space left on device", "conformance.log"),
+            "the run could not be finished: No space left on device: conformance.log.",
+        ),
+        (
+            (Certification, "_job"),
+            LookupError("nothing there"),
+            "the harness failed: LookupError: nothing there (",
+        ),
+        (
+            (Certification, "load"),
+            LookupError("nothing there"),
+            "the harness failed: LookupError: nothing there (",
+        ),
+    ],
+    ids=["full", "refused", "beginning", "running", "loading"],
+)
+def test_what_goes_wrong_with_the_harness_is_no_verdict(
+    certify: Certify,
+    monkeypatch: pytest.MonkeyPatch,
+    what: tuple[object, str],
+    error: Exception,
+    sentence: str,
+) -> None:
+    """One sentence and status 3, never the status of a plugin that is not conformant."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(*what, fails)
+    status, said = certify(TARGET)
+
+    assert status == 3, said
+    assert sentence in " ".join(said.split())
+    assert "Traceback" not in said
+    assert "INTERNALERROR" not in said
 
 
 def test_a_killed_run_leaves_no_process(folder: Path) -> None:
@@ -383,6 +742,21 @@ def test_a_killed_run_leaves_no_process(folder: Path) -> None:
     assert not psutil.wait_procs(family, timeout=PATIENCE)[1]
 
 
+def a_plugin(folder: Path) -> Plugin:
+    """Return a plugin that is described and not loaded."""
+    return Plugin(
+        target=TARGET,
+        interface="logits-processor",
+        generation="logits/batch",
+        module="example",
+        qualname="DummyLogitsProcessor",
+        root=str(folder),
+        path=None,
+        digest=None,
+        version=None,
+    )
+
+
 def write_plugin(folder: Path, *, apply: str) -> None:
     """Write a plugin that does something in ``apply``, with a profile that leaves no questions."""
     (folder / "plugin.py").write_text(PLUGIN.format(apply=apply))
@@ -390,13 +764,27 @@ def write_plugin(folder: Path, *, apply: str) -> None:
     (folder / "plugin.conformance.toml").write_text(profile)
 
 
-def started(folder: Path, *command: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """Start to certify a plugin that sleeps in ``apply``; return when it does, with its family."""
-    write_plugin(folder, apply="Path('asleep').touch(); time.sleep(600)")
-    process = start(*command, "plugin.py:Plugin", folder=folder)
+def started(
+    folder: Path, *command: str, at: str = "apply"
+) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """Start to certify a plugin that sleeps in a call; return when it does, with its family."""
+    sleeps = "Path('asleep').touch(); time.sleep(600)"
+    # In batches: what finds out what switches it on, and is over soon, has one request at a time.
+    asleep = "len(logits) > 1 and (Path('asleep').touch(), time.sleep(600))"
+    write_plugin(folder, apply=asleep if at == "apply" else "pass")
+    if at == "__init__":
+        awake = (folder / "plugin.py").read_text()
+        asleep = awake.replace("is_pin_memory): ...", f"is_pin_memory): {sleeps}")
+        (folder / "plugin.py").write_text(asleep)
+    process = start(*command, "plugin.py:Plugin", folder=folder, alone=True)
+    wait_for(folder / "asleep", process)
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until a process has made a file."""
     deadline = time.monotonic() + START
-    while not (folder / "asleep").exists():
+    while not path.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return process, psutil.Process(process.pid).children(recursive=True)

@@ -30,7 +30,7 @@ RULES = [rule.id for rule in named("logits/batch").rules if Evidence.SIMULATOR i
 @pytest.fixture
 def folder(pytester: pytest.Pytester) -> Path:
     """Make a folder with a correct plugin and a faulty one, and go there."""
-    shutil.copy(FIXTURES / "documented_example.py", pytester.path / "example.py")
+    shutil.copy(FIXTURES / "mended_example.py", pytester.path / "example.py")
     shutil.copy(DEFECTIVE / "keeps_replaced_occupant.py", pytester.path / "faulty.py")
     return pytester.path
 
@@ -88,14 +88,17 @@ def test_workers_share_the_targets(folder: Path) -> None:
     """With ``-n 2`` each target is certified by one worker, and each certificate is complete."""
     second = "example.py:WrappedPerReqLogitsProcessor"
     status, said = run(
-        *PYTEST, "-n", "2", "--budget", "quick", "--plugin-path", CORRECT, "--plugin-path", second,
-        folder=folder,
+        *PYTEST, "-n", "2", "-v", "--budget", "quick", "--plugin-path", CORRECT, "--plugin-path",
+        second, folder=folder,
     )  # fmt: skip
     found = certificates(folder)
+    lines = [line.split() for line in said.splitlines() if line.startswith("[gw")]
+    workers = {(line[-1].partition("::")[0], line[0]) for line in lines}
 
     assert status == 0, said
     assert set(found) == {CORRECT, second}
     assert said.count("certificate: ") == 2
+    assert len(workers) == 2, workers
     for document in found.values():
         assert set(verdicts(document).values()) <= {"pass", "not-applicable"}
         assert document["environment"]["vllm"]
@@ -107,6 +110,21 @@ def test_workers_tell_what_is_wrong_with_a_target(folder: Path) -> None:
 
     assert status == 4, said
     assert "ERROR: --plugin-path 'example:Nothing': example has no 'Nothing' (it defines" in said
+
+
+def test_a_run_may_be_stopped_between_two_lines(pytester: pytest.Pytester, folder: Path) -> None:
+    """CPython handles signals at instructions that belong to no line as well."""
+    pytester.makeconftest(
+        "def stop():\n"
+        "    raise KeyboardInterrupt\n"
+        "stop.__code__ = stop.__code__.replace(co_linetable=b'')\n"
+        "def pytest_runtest_logstart():\n"
+        "    stop()\n"
+    )
+    status, said = run(*PYTEST, "--budget=quick", "--plugin-path", CORRECT, folder=folder)
+
+    assert status == pytest.ExitCode.INTERRUPTED, said
+    assert certificates(folder)[CORRECT]["interrupted"] is True
 
 
 def test_every_form_of_target(folder: Path) -> None:

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from support import ROOT
 
 from conformance.generations import all_generations
+from conformance.interface import Generation
 from conformance.reporting import reference
 from conformance.reporting.reference import Specimen
-from conformance.rules import Evidence, Generation, Level, Rule, Source
+from conformance.rules import Evidence, Level, Rule, Source, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ RULE = Rule(
     level=Level.MUST,
     section="Rows and moves",
     sources=(
-        Source("A Document", "state is written ... when a request is added", since="0.10.2"),
+        sentence(Source("A Document", "state is written ... when a request is added", "0.10.2")),
         Source("v1/sample/logits_processor/interface.py:BatchUpdate", "added may replace"),
     ),
     hint="Look at the loop over `added`; it must not skip requests that do not opt in.",
@@ -47,7 +48,9 @@ GENERATION = Generation(
     loading_rule="LX-01",
     survival_rule="LX-01",
     rules=(RULE, attrs.evolve(RULE, id="LX-02", level=Level.SHOULD, section="Logits")),
+    fields={},
     suite="conformance.reporting.suite",
+    cases={},
 )
 SPECIMENS = [
     Specimen("fixtures/a.py", "A", "LX-01", "it writes *nothing*.", "owner/plugin#7"),
@@ -77,7 +80,7 @@ def test_links_of_a_page_lead_somewhere(generation: Generation) -> None:
     """Links within a page have an anchor there, and links to the repository a file."""
     page = reference.page(generation)
     anchors = set(re.findall(r'<a id="([^"]+)">', page))
-    files = re.findall(r"\]\((\.\.[^)]*)\)", page)
+    files = re.findall(r"\]\((\.\.[^)#]*)", page)
 
     rules = (*generation.rules, *generation.host_rules)
     assert anchors == {rule.id.lower() for rule in rules}

@@ -3,24 +3,30 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from user import PYTEST, environment
 
 from conformance.generations import all_generations, find_rule
-from conformance.rules import Evidence, Rule, nearest
+from conformance.rules import Evidence, Level, Reason, Rule, Source, nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from conformance.rules import Generation
+    from conformance.interface import Generation
 
 RULES = list(dict.fromkeys(rule for generation in all_generations() for rule in generation.rules))
+HARMS = list(
+    dict.fromkeys(
+        source for rule in RULES for source in rule.reasons if source.reason is not Reason.SENTENCE
+    )
+)
 
 # Runs a module as a user would, and tells which of the heavy packages it imported.
 WATCH = """
@@ -51,6 +57,32 @@ def test_a_rule_is_whole(rule: Rule) -> None:
     assert all(source.where and source.says for source in rule.sources)
     assert rule.evidence
     assert list(rule.evidence) == [kind for kind in Evidence if kind in rule.evidence]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_must_says_why_it_is_one(rule: Rule) -> None:
+    """A MUST has a reason, by the interface's words or by harm to others; a SHOULD has none."""
+    assert bool(rule.reasons) == (rule.level is Level.MUST)
+
+
+@pytest.mark.parametrize("source", HARMS, ids=lambda source: source.where)
+def test_harm_has_its_place_in_vllm(source: Source) -> None:
+    """Where others come to harm is a function or a class of the installed vLLM."""
+    file, _, symbol = source.where.removeprefix("vllm/").partition(":")
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    scope = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8")).body
+
+    for name in symbol.split("."):
+        found = [
+            node
+            for node in scope
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name == name
+        ]
+        assert found, name
+        scope = [node for one in found for node in one.body]
 
 
 @pytest.mark.parametrize("generation", all_generations(), ids=lambda generation: generation.name)

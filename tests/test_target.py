@@ -132,6 +132,10 @@ def test_entry_points_of_io_processors_are_followed(
         ("looose.py", "'looose.py': there is no file looose.py. Did you mean 'loose.py'?"),
         ("no/such.py:Plugin", "there is no file no/such.py (there is no folder no)."),
         ("a-b:C", "'a-b:C' has no known form: give package.module:Class, path/to/file.py:Class,"),
+        (".", "'.' is a folder with loose.py in it, and not of a model, which has a config.json: "),
+        ("./package/inner", "is a folder with module.py in it, and not of a model"),
+        ("loose.py:", "'loose.py:' names no class behind the colon: give package.module:Class,"),
+        ("./notes.txt", "'./notes.txt' is no Python file, whose name ends with .py: give"),
         (f"entry-point:{GROUP}/none", "no installed package has that entry point (the group is"),
         ("dist:pytset", "no distribution 'pytset' is installed. Did you mean 'pytest'?"),
         ("dist:attrs", "the distribution has no entry point in vllm.logits_processors or"),
@@ -148,6 +152,7 @@ def test_wrong_targets_are_refused_in_one_sentence(
 ) -> None:
     """The sentence names the mistake, and the nearest right spelling where there is one."""
     monkeypatch.syspath_prepend(folder)
+    (folder / "notes.txt").touch()
 
     assert sentence in refusal(text, folder)
 

@@ -80,6 +80,21 @@ def test_evidence_that_was_not_gathered_is_missed() -> None:
     assert rule.message == "server was not run"
 
 
+def test_evidence_that_cannot_carry_a_rule_takes_nothing_away() -> None:
+    """What was shown stands, and what could not be carried is told; alone it shows nothing."""
+    shown = RuleResult("LB-06", PASS, Evidence.SIMULATOR, 10, 4)
+    beyond = RuleResult(
+        "LB-06", NOT_VERIFIED, Evidence.SERVER, message="on[0] is no JSON", out_of_reach=True
+    )
+    missed = RuleResult("LB-06", NOT_VERIFIED, Evidence.OFFLINE, message="no engine")
+    both = combine("LB-06", MUST, [shown, beyond])
+
+    assert (both.verdict, both.evidence) == (PASS, (Evidence.SIMULATOR,))
+    assert both.message == "on[0] is no JSON"
+    assert combine("LB-06", MUST, [beyond]).verdict is NOT_VERIFIED
+    assert combine("LB-06", MUST, [shown, beyond, missed]).verdict is NOT_VERIFIED
+
+
 def test_a_failure_needs_no_more_evidence() -> None:
     """A rule that failed in one place has failed, whatever was not run."""
     assert combined(FAIL, missing=(Evidence.SERVER,)).verdict is FAIL

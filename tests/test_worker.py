@@ -35,6 +35,10 @@ def answers(connection, greeting):
     except EOFError:
         print("nobody asks any more")
 
+def imported(connection, name):
+    connection.recv()
+    connection.send([name in sys.modules])
+
 def exits(connection):
     connection.recv()
     os._exit(7)
@@ -43,6 +47,17 @@ def leaves_a_child(connection):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     connection.recv()
     connection.send([child.pid])
+
+def scatters(connection):
+    connection.recv()
+    started = [
+        subprocess.Popen([sys.executable, "-S", "hides.py"], stdout=subprocess.PIPE)
+        for _ in range(20)
+    ]
+    pids = [int(child.stdout.readline()) for child in started]
+    connection.send(" ".join(["child", *map(str, pids)]))
+    connection.send(pids)
+    connection.recv()
 
 def is_killed(connection):
     connection.recv()
@@ -76,18 +91,37 @@ def hangs_in_a_plugin(connection):
             print("a plugin's exception")
 """
 
+# It forks again and ends, so that no one knows of its child, which is in a session of its own and
+# heeds no SIGTERM.
+HIDES = """
+import os, signal, time
+
+if os.fork():
+    os._exit(0)
+os.setsid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
 # A process that starts a zygote and a job, and says who they are.
 PARENT = """
-import os, sys
+import os, select, sys
 from pathlib import Path
 from conformance.worker import Zygote
 
 folder = Path(sys.argv[1])
 zygote = Zygote(preload=["json"], environment=dict(os.environ), log=folder / "zygote.log")
-path = [*sys.path, str(folder)]
-job = zygote.fork("deeds:hangs", {}, log=folder / "job.log", directory=folder, python_path=path)
+places = {"log": folder / "job.log", "directory": folder, "python_path": [*sys.path, str(folder)]}
+job = zygote.fork(sys.argv[2], {}, **places)
 pids = [zygote._process.pid, job.pid]
-job.ask("whoever", limit=600, progress=lambda said: print(*pids, said.split()[1], flush=True))
+if "unread" in sys.argv:  # that this job has ended
+    other = zygote.fork("deeds:exits", {}, **places)
+    other._connection.send("whatever")
+    other._connection.poll(20)
+    select.select([zygote._control], [], [], 20)
+for _ in range(2):
+    job.ask("whoever", limit=600, progress=lambda s: print(*pids, *s.split()[1:], flush=True))
 """
 
 
@@ -95,6 +129,7 @@ job.ask("whoever", limit=600, progress=lambda said: print(*pids, said.split()[1]
 def folder(tmp_path: Path) -> Path:
     """Make a folder with the module that jobs run."""
     (tmp_path / "deeds.py").write_text(DEEDS)
+    (tmp_path / "hides.py").write_text(HIDES)
     return tmp_path
 
 
@@ -109,16 +144,25 @@ def zygote(folder: Path) -> Iterator[Zygote]:
 def fork(zygote: Zygote, folder: Path) -> Callable[..., Job]:
     """Return a function that forks a job by the name of its deed."""
 
-    def fork(deed: str, **arguments: object) -> Job:
+    def fork(deed: str, preload: tuple[str, ...] = (), **arguments: object) -> Job:
         return zygote.fork(
             f"deeds:{deed}",
             arguments,
+            preload=preload,
             log=folder / "job.log",
             directory=folder,
             python_path=[*sys.path, str(folder)],
         )
 
     return fork
+
+
+def test_a_job_finds_what_was_imported_for_it(fork: Callable[..., Job]) -> None:
+    """So do those after it; what cannot be imported stands in the way of nobody."""
+    for preload, expected in [((), False), (("poplib", "no_such_module"), True), ((), True)]:
+        job = fork("imported", preload, name="poplib")
+
+        assert job.ask("is it?", limit=PATIENCE) == [expected]
 
 
 def gone(*pids: int) -> bool:
@@ -212,6 +256,18 @@ def test_a_job_leaves_no_child(fork: Callable[..., Job]) -> None:
     assert gone(job.pid, child)
 
 
+def test_a_job_leaves_no_one_who_hides(fork: Callable[..., Job]) -> None:
+    """What was started in sessions of its own, by children that ended, is ended all the same."""
+    job = fork("scatters")
+    other = fork("answers", greeting="hello")
+    children = job.ask("anything", limit=PATIENCE)
+    assert len(children) == 20
+    job.close()
+
+    assert gone(*children)
+    assert other.ask("one", limit=PATIENCE)[0] == "hello"
+
+
 def test_other_jobs_survive_one_that_dies(fork: Callable[..., Job]) -> None:
     """A job that ends its own process harms nobody else."""
     good, bad = fork("answers", greeting="hello"), fork("exits")
@@ -270,10 +326,19 @@ def test_closing_does_not_wait_for_an_import(folder: Path) -> None:
     assert gone(pid)
 
 
-def test_nobody_survives_a_killed_parent(folder: Path) -> None:
-    """When the caller is killed, the zygote ends its jobs and itself."""
+@pytest.mark.parametrize(
+    ("deed", "count", "more"),
+    [("hangs", 3, ()), ("scatters", 22, ()), ("scatters", 22, ("unread",))],
+)
+def test_nobody_survives_a_killed_parent(
+    folder: Path, deed: str, count: int, more: tuple[str, ...]
+) -> None:
+    """When the caller is killed, the zygote ends its jobs, what they started, and itself.
+
+    So it does where the caller leaves a message unread.
+    """
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(folder)],
+        [sys.executable, "-c", PARENT, str(folder), f"deeds:{deed}", *more],
         env=environment(folder),
         stdout=subprocess.PIPE,
         text=True,
@@ -284,7 +349,7 @@ def test_nobody_survives_a_killed_parent(folder: Path) -> None:
     parent.kill()
     parent.communicate()
 
-    assert len(pids) == 3
+    assert len(pids) == count
     assert gone(*pids)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from support import ROOT
 
 from conformance.engine.environment import cache_directory
+from conformance.worker import nursery
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +28,8 @@ PYTEST: tuple[str, ...] = ("pytest",)
 if not any(entry.module == "conformance.pytest_plugin" for entry in entry_points(group="pytest11")):
     PYTEST += ("-p", "conformance.pytest_plugin")
 
-#: Seconds after which a command hangs; the slowest takes twenty on a busy machine.
-PATIENCE = 120.0
+#: Seconds after which a command hangs; one with all evidence takes eighty on a busy machine.
+PATIENCE = 240.0
 
 
 def environment(*folders: Path) -> dict[str, str]:
@@ -45,12 +46,17 @@ def environment(*folders: Path) -> dict[str, str]:
     }
 
 
-def start(*command: str, folder: Path, paths: tuple[Path, ...] = ()) -> subprocess.Popen[str]:
-    """Start ``python -m COMMAND`` in a folder; its two streams are one."""
+def start(
+    *command: str, folder: Path, paths: tuple[Path, ...] = (), alone: bool = False
+) -> subprocess.Popen[str]:
+    """Start ``python -m COMMAND`` in a folder; its two streams are one.
+
+    One that is *alone* imports vLLM by itself: all its processes are its descendants.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=folder,
-        env=environment(*paths),
+        env=environment(*paths) | ({nursery.ADDRESS: ""} if alone else {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -18,9 +18,6 @@ REQUESTS, VOCABULARY, SHARE = 64, 32_000, 0.5
 #: Requests of the batch in which the vocabulary is varied.
 FEW = 16
 
-#: Steps after which a request of a churning batch is replaced by another one.
-CHURN_EVERY = 1
-
 
 @attrs.frozen
 class Load:

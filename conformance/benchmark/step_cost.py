@@ -41,6 +41,9 @@ MOST_ROUNDS = LONGEST - HISTORY - len(PROMPT) - 10
 #: The first rounds take in the batch and fill caches.
 WARM_UP = 4
 
+#: What torch's warning of a synchronization says, whatever else there is in it.
+_SYNCHRONIZED = "called a synchronizing CUDA operation"
+
 #: Where it is found out what switches a plugin on, by generation.
 _PARAMETERS = {
     "logits/batch": "conformance.logits_batch.parameters",
@@ -151,7 +154,8 @@ def _waits(served: Served, master: torch.Tensor, scratch: torch.Tensor) -> int |
             served.step(scratch)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing CUDA operation" in str(each.message) for each in warned)
+    # What torch warns of has no class of its own: only its words tell it from other warnings.
+    return sum(_SYNCHRONIZED in str(each.message) for each in warned)
 
 
 def _clock(device: torch.device) -> Callable[[], float]:

@@ -3,9 +3,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from conformance.classifier_hook import host_rules
 from conformance.classifier_hook.catalogue import RULES
-from conformance.rules import Generation
+from conformance.interface import CHECK_CASE, Field, Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.interface import ClassSource
+
+FIELDS: Mapping[str, Field] = {
+    "allowed": Field(list, "Texts that it must let through.", '["a harmless text"]'),
+    "blocked": Field(list, "Texts that it must block.", '["a text to block"]'),
+}
+
+
+def _likely(source: ClassSource) -> bool:
+    return "score" in source.defines and bool({"blocking", "timeout_ms"} & source.sets)
+
 
 generations = (
     Generation(
@@ -15,7 +32,13 @@ generations = (
         loading_rule="CH-01",
         survival_rule="CH-29",
         rules=RULES,
-        suite="conformance.classifier_hook.suite",
         host_rules=host_rules.RULES,
+        fields=FIELDS,
+        suite="conformance.classifier_hook.suite",
+        cases={"check": CHECK_CASE},
+        program="conformance.counterexample.hook_program:program",
+        likely=_likely,
+        sign=r"\basync def score\b|\bExternalClassifierHook\b",
+        order=4,
     ),
 )

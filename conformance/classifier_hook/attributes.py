@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from conformance.classifier_hook.bench import runtime
+from conformance.checking import checks
+from conformance.classifier_hook.runtime import runtime
 from conformance.findings import Finding, failed, passed
 
 if TYPE_CHECKING:
@@ -68,7 +69,15 @@ def trouble(bench: Bench, attribute: str) -> str | None:
     return None
 
 
-def about(attribute: str) -> Callable[[Trial], Finding]:
+def unawaited(bench: Bench) -> str | None:
+    """Say why the runtime does not get the scores of a hook, or return None."""
+    if why := trouble(bench, "score"):
+        return why
+    error = bench.alone(0).error
+    return str(error) if isinstance(error, runtime("dispatch").NoAwaitable) else None
+
+
+def _about(attribute: str) -> Callable[[Trial], Finding]:
     """Return the check of one attribute."""
 
     def check(trial: Trial) -> Finding:
@@ -79,6 +88,20 @@ def about(attribute: str) -> Callable[[Trial], Finding]:
     return check
 
 
+blocking = checks("CH-03")(_about("blocking"))
+timeout = checks("CH-04")(_about("timeout_ms"))
+on_error = checks("CH-06")(_about("on_error"))
+
+
+@checks("CH-05")
+def awaited(trial: Trial) -> Finding:
+    """What is called with the context returns something to await."""
+    if why := unawaited(trial.bench):
+        return failed(why)
+    return passed(1, 1)
+
+
+@checks("CH-01")
 def made(trial: Trial) -> Finding:
     """The hook can be made outside an event loop, more than once."""
     bench = trial.bench
@@ -87,6 +110,7 @@ def made(trial: Trial) -> Finding:
     return passed(2, 2)
 
 
+@checks("CH-02")
 def named(trial: Trial) -> Finding:
     """The name is one that the runtime takes, and the same for two instances."""
     bench = trial.bench
@@ -98,6 +122,7 @@ def named(trial: Trial) -> Finding:
     return passed(2, 2)
 
 
+@checks("CH-07", after=("CH-02", "CH-03", "CH-04", "CH-06"))
 def constant(trial: Trial) -> Finding:
     """Attributes are the same before and after calls."""
     bench = trial.bench

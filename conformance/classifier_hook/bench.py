@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.classifier_hook.calls import Call, one, row, run
+from conformance.classifier_hook.runtime import runtime
 from conformance.comparison import unsteady
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.raised import said
 from conformance.settings import UsageError
+from conformance.worker.limits import explained, out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
@@ -47,22 +49,6 @@ END = 2
 
 class ConstructorRaised(Exception):
     """Making an instance raised."""
-
-
-def runtime(module: str) -> Any:  # noqa: ANN401 - a module of the runtime
-    """Return a module of the runtime that scores completions.
-
-    Raises:
-        UsageError: it is not installed.
-
-    """
-    try:
-        return importlib.import_module(f"reference_plugins.classifier_hook.{module}")
-    except ModuleNotFoundError:
-        raise UsageError(
-            "classifier hooks are certified with the runtime that calls them, which is not "
-            "installed: pip install vllm-reference-plugins."
-        ) from None
 
 
 @attrs.define(eq=False)
@@ -142,7 +128,8 @@ class Bench:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
                 return self.cls(**self.arguments)
         except Exception as error:
-            raise ConstructorRaised(f"{type(error).__name__}: {error}") from error
+            what = explained(error) if out_of_memory(error) else said(error)
+            raise ConstructorRaised(what) from error
 
     def context(self, text: str, *, request_id: str = "id-0", **changes: Any) -> Any:  # noqa: ANN401 - any field; a ScoringContext
         """Return the context of a completion."""
@@ -151,8 +138,8 @@ class Bench:
             "prompt": "Say something.",
             "generated_text": text,
             "finish_reason": "stop",
-            "prompt_token_ids": (1, 3, 4),
-            "output_token_ids": (*(ord(c) % 500 + END + 1 for c in text[:512]), END),
+            "prompt_token_ids": [1, 3, 4],
+            "output_token_ids": [*(ord(c) % 500 + END + 1 for c in text[:512]), END],
             **changes,
         }
         return runtime("contract").ScoringContext(**fields)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.classifier_hook.runtime import runtime
 from conformance.classifier_hook.stretches import Stretches
-from conformance.comparison import first_line
+from conformance.clocks import undelayed
 from conformance.interruption import PluginHung, limited
+from conformance.raised import said
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
@@ -32,9 +33,6 @@ ENDS = 1.0
 #: Seconds for which tasks, and threads, that a run leaves behind are waited for.
 TASKS_END, THREADS_END = 0.1, 2.0
 
-#: What is said of a call that is not over in all its time.
-NEVER = "never got its scores"
-
 _THREADS = "classifier hook"
 
 
@@ -47,7 +45,9 @@ class Call:
     cancelled: bool = False
     waited: float = 0.0  #: seconds that its longest step kept the event loop waiting
     worked: float = 0.0  #: seconds of processor time of its longest step
-    seconds: float = 0.0  #: from its beginning, or its cancellation, to its end
+    #: From its beginning, or its cancellation, to its end, but for waiting for a processor.
+    seconds: float = 0.0
+    waits: int = 0  #: how often it gave way to others
     left: int = 0  #: tasks that it left behind
     ended: bool = True
 
@@ -59,20 +59,21 @@ class Call:
     def trouble(self) -> str:
         """Say why there are no scores."""
         if not self.ended:
-            return NEVER
+            return "never got its scores"
         if self.cancelled:
             return "was cancelled"
         assert self.error is not None
         return f"raised {said(self.error)}"
 
 
-def said(error: BaseException) -> str:
-    """Return an exception as part of a sentence that is the same every time."""
-    return f"{type(error).__name__}: {first_line(re.sub(r' at 0x[0-9a-f]+', '', str(error)))}"
-
-
 class HookExited(Exception):
     """``score`` raised ``SystemExit``."""
+
+
+def asked(hook: Any, context: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401 - a hook and its context
+    """Return a call as the runtime makes it."""
+    call: Coroutine[Any, Any, Any] = runtime("dispatch").asked(hook, context)
+    return call
 
 
 def run(main: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 - what it returns
@@ -120,11 +121,11 @@ async def _over(loop: asyncio.AbstractEventLoop) -> None:
 async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False) -> Call:  # noqa: ANN401 - a hook and its context
     """Call once, and wait for it, for so many seconds at the most."""
     before = asyncio.all_tasks()
-    stretches = Stretches(hook.score(context), slowly=slowly)
-    started = time.perf_counter()
+    stretches = Stretches(asked(hook, context), slowly=slowly)
+    started = undelayed()
     task = asyncio.create_task(stretches.run())
     await asyncio.wait({task}, timeout=patience)
-    seconds = time.perf_counter() - started
+    seconds = undelayed() - started
     if not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=ENDS)
@@ -132,7 +133,12 @@ async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False)
     await turns(TURNS)
     left = len(asyncio.all_tasks() - before)
     return attrs.evolve(
-        _told(task), waited=stretches.waited, worked=stretches.worked, seconds=seconds, left=left
+        _told(task),
+        waited=stretches.waited,
+        worked=stretches.worked,
+        seconds=seconds,
+        waits=stretches.waits,
+        left=left,
     )
 
 
@@ -166,7 +172,7 @@ async def cancelled(
     gone = asyncio.Event()
     times: list[float] = []
     answers: list[asyncio.Future[Any]] = []
-    stretches = Stretches(hook.score(context), stop=wait)
+    stretches = Stretches(asked(hook, context), stop=wait)
     task = asyncio.create_task(stretches.run())
 
     def cancel(more: int) -> None:
@@ -174,8 +180,8 @@ async def cancelled(
             task.get_loop().call_soon(cancel, more - 1)
         elif not task.done():
             answers.extend(_answers(stretches.coroutine))
-            task.add_done_callback(lambda _: times.append(time.perf_counter()))
-            times.append(time.perf_counter())
+            task.add_done_callback(lambda _: times.append(undelayed()))
+            times.append(undelayed())
             task.cancel()
             gone.set()
 
@@ -229,7 +235,7 @@ async def many(
 
 def begun(hook: Any, context: Any, leaves: int) -> asyncio.Task[Any]:  # noqa: ANN401 - a hook and its context
     """Begin a call that is cancelled at one of its waits, the first being 1, or at none for 0."""
-    stretches = Stretches(hook.score(context), stop=leaves)
+    stretches = Stretches(asked(hook, context), stop=leaves)
     task = asyncio.create_task(_copied(stretches))
     stretches.stopped = lambda: task.get_loop().call_soon(task.cancel)
     return task

@@ -4,19 +4,17 @@
 The failure of a check becomes the check, made small.  Several programs may show it (with one text
 or another): the first that fails where nothing has been done with the hook is kept.
 
-There is none of CH-29, where the program would hang or end with the hook, and of a fault that a
-process shows by chance.  Such a case is gone through again by ``vllm-conformance replay``.
+There is none of CH-29 and CH-37, where the program would hang or end with the hook, and of a fault
+that a process shows by chance.  Such a case is gone through again by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
 
-import re
 import traceback
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from conformance.classifier_hook import attributes, scoring, timing
-from conformance.comparison import shortened
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import encoded
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from conformance.classifier_hook.trial import Trial
     from conformance.findings import Finding
 
-#: What a program is made of.
+#: What a program plays: a function of ``counterexample.hook_player``, and its arguments.
 Scene = dict[str, Any]
 
 #: Programs that are tried, and seconds for all of them.
@@ -48,7 +46,7 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         if rule in _COMPARING and (hidden := bench.unsteady()):
             shared["hidden"] = sorted("scores" + "".join(map(_part, place)) for place in hidden)
         scenes = _SCENES[rule](trial, finding)
-        found = [{"program": {**shared, **scene}} for scene in islice(scenes, TRIED)]
+        found = [{"program": {**scene, **shared}} for scene in islice(scenes, TRIED)]
         case = document(rule, fqcn, plain, "hook/rfc")
         kept = first_failing(trial.untouched, case, found, limit=LIMIT)
     except (EOFError, OSError):
@@ -83,29 +81,27 @@ def _plain(trial: Trial, rule: str) -> dict[str, Any]:
 
 
 def _texts(trial: Trial, finding: Finding) -> list[str]:
-    """Return texts that a failure may be about: those that it names first."""
+    """Return texts that a failure may be about: the one that the check names, or all."""
     if finding.case is not None and "text" in finding.case:
         return [finding.case["text"]]
-    message = finding.message or ""
-    known = dict.fromkeys((*trial.bench.texts, *timing.LONG, *scoring.ODD))
-    return sorted(known, key=lambda text: shortened(text) not in message)
+    return list(dict.fromkeys((*trial.bench.texts, *timing.LONG, *scoring.ODD)))
 
 
-def _one(**scene: Any) -> Callable[[Trial, Finding], Iterator[Scene]]:  # noqa: ANN401 - JSON values
-    """Return the scenes of a check that is about no text."""
+def _one(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
+    """Return the scene of a check that is about no text."""
 
     def scenes(_trial: Trial, _finding: Finding) -> Iterator[Scene]:
-        yield scene
+        yield {"is": name}
 
     return scenes
 
 
-def _of_text(**scene: Any) -> Callable[[Trial, Finding], Iterator[Scene]]:  # noqa: ANN401 - as above
+def _of_text(name: str, **more: Any) -> Callable[[Trial, Finding], Iterator[Scene]]:  # noqa: ANN401 - JSON values
     """Return the scenes of a check that is about one text."""
 
     def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
         for text in _texts(trial, finding):
-            yield {**scene, "text": encoded(text)}
+            yield {"is": name, "text": encoded(text), **more}
 
     return scenes
 
@@ -120,42 +116,40 @@ def _of_texts(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
 
 
 def _contexts(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """CH-16: a context of the kind that the message names, or one that has nothing."""
-    bench = trial.bench
-    for text in bench.texts[:2]:
-        for what, changes in scoring.contexts(bench, text):
-            if f"a context with {what} " in (finding.message or ""):
-                plain = {name: encoded(_thawed(value)) for name, value in changes.items()}
-                yield {"is": "scores", "text": encoded(text), "changes": plain}
-    yield from _of_text(**{"is": "scores"})(trial, finding)
+    """CH-16: a context in which something is other than usual, or one that has nothing."""
+    changes = (finding.case or {}).get("changes", {})
+    plain = {name: encoded(_unnamed(value)) for name, value in changes.items()}
+    for scene in _of_text("scores")(trial, finding):
+        yield {**scene, **plain}
 
 
-def _thawed(value: Any) -> Any:  # noqa: ANN401 - a field of a context
-    """Return read-only mappings and named tuples as plain ones."""
-    if hasattr(value, "items"):
-        return {key: _thawed(item) for key, item in value.items()}
-    return tuple(_thawed(item) for item in value) if isinstance(value, tuple) else value
+def _unnamed(value: Any) -> Any:  # noqa: ANN401 - a field of a context
+    """Return data with plain tuples in place of named ones."""
+    if isinstance(value, dict):
+        return {key: _unnamed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unnamed(item) for item in value]
+    return tuple(value) if isinstance(value, tuple) else value
 
 
 def _cancelling(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
-    """Return the scenes of calls that are cancelled, at the wait that the message names."""
+    """Return the scenes of calls that are cancelled, at the wait that the check names."""
 
-    def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
-        found = re.search(r"cancelled at its wait number (\d+)", finding.message or "")
-        for text in _texts(trial, finding)[:2] if found else ():
-            for wait, turns in timing.POINTS:
-                if found and wait == int(found[1]):
-                    yield {"is": name, "text": encoded(text), "wait": wait, "turns": turns}
+    def scenes(_trial: Trial, finding: Finding) -> Iterator[Scene]:
+        case = finding.case or {}
+        for wait, turns in timing.POINTS:
+            if wait == case["wait"]:
+                yield {"is": name, "text": encoded(case["text"]), "wait": wait, "turns": turns}
 
     return scenes
 
 
 def _left(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """CH-24: after calls that end by themselves, or that are cancelled."""
-    if "cancelled" in (finding.message or ""):
+    if "wait" in (finding.case or {}):
         yield from _cancelling("left-cut")(trial, finding)
     else:
-        yield from _of_text(**{"is": "left"})(trial, finding)
+        yield from _of_text("left")(trial, finding)
 
 
 def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -175,25 +169,22 @@ def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 
 _SCENES: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
-    "CH-01": _one(**{"is": "made"}),
-    **{
-        rule: _one(**{"is": "attribute", "attribute": name})
-        for name, rule in attributes.RULE_OF.items()
-    },
-    "CH-05": _one(**{"is": "callable"}),
+    "CH-01": _one("made"),
+    **{rule: _one(name) for name, rule in attributes.RULE_OF.items()},
     "CH-07": _of_texts("constant"),
-    "CH-10": _of_text(**{"is": "json"}),
-    "CH-11": _of_text(**{"is": "decides", "blocks": False}),
-    "CH-12": _of_text(**{"is": "decides", "blocks": True}),
-    "CH-13": _of_text(**{"is": "replacement"}),
-    "CH-14": _of_text(**{"is": "decides", "blocks": False}),
-    "CH-15": _of_text(**{"is": "scores"}),
+    "CH-10": _of_text("json"),
+    "CH-38": _of_text("json"),
+    "CH-11": _of_text("decides", blocks=False),
+    "CH-12": _of_text("decides", blocks=True),
+    "CH-13": _of_text("replacement"),
+    "CH-14": _of_text("decides", blocks=False),
+    "CH-15": _of_text("scores"),
     "CH-16": _contexts,
-    "CH-17": _of_text(**{"is": "reads"}),
-    "CH-18": _of_text(**{"is": "steady"}),
-    "CH-20": _of_text(**{"is": "held", "what": "waited"}),
-    "CH-21": _of_text(**{"is": "held", "what": "worked"}),
-    "CH-22": _of_text(**{"is": "in-time"}),
+    "CH-17": _of_text("reads"),
+    "CH-18": _of_text("steady"),
+    "CH-20": _of_text("held", what="waited"),
+    "CH-21": _of_text("held", what="worked"),
+    "CH-22": _of_text("in-time"),
     "CH-23": _cancelling("ends"),
     "CH-24": _left,
     "CH-30": _history,

@@ -60,8 +60,8 @@ RULES = (
         "CR-02",
         REGISTRATION,
         "Anything else is refused with a sentence",
-        "A missing or wrong attribute, a score that is no coroutine function of one argument, and "
-        "a name that is taken raise an error that names what is wrong; no such hook is called.",
+        "A missing or wrong attribute, a score that takes no single argument or yields, and a name "
+        "that is taken raise an error that names what is wrong; no such hook is called.",
         "Check before anything is kept; bool is a subclass of int.",
         runtime("registry.py:checked", "an attribute is missing or not what the contract asks for"),
     ),
@@ -186,10 +186,10 @@ RULES = (
     _rule(
         "CR-16",
         CONTEXTS,
-        "Contexts cannot be changed, and are nobody else's",
-        "Fields cannot be assigned, what is in them is read-only, and a hook that forces a change "
-        "into its context changes neither that of another hook nor the answer.",
-        "Freeze what is handed over, and hand each hook a copy.",
+        "A context is plain data, and nobody else's",
+        "What the RFC calls a dict or a list is one, all the way down, and a hook that changes its "
+        "context changes neither that of another hook nor the answer.",
+        "Hand each hook a copy, and of what is in it as well; no proxies and no tuples.",
         _CONTEXT,
     ),
     _rule(

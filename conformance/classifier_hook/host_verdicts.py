@@ -45,20 +45,32 @@ class Plain:
         return {"length": len(ctx.generated_text)}
 
 
+class Decorated(Plain):
+    """One whose score is a plain function that returns an awaitable, as a decorator makes it."""
+
+    name = "decorated"
+
+    def score(self, ctx: Any) -> Any:  # noqa: ANN401 - a ScoringContext; an awaitable
+        """Answer."""
+        return super().score(ctx)
+
+
 async def takes_hooks(see: Sight) -> None:
     """CR-01: hooks of every legal form are registered, and called."""
     engine = stage(FINE)
     see(hasattr(engine, METHOD), f"an engine has no {METHOD}")
     register(engine, Plain())
     legal = [
+        Decorated(),
         Hook("opens", takes(0, n=1), blocking=True, timeout_ms=1, on_error="allow"),
         Hook("a name, with \u00e9", takes(0, n=2), timeout_ms=24 * 60 * 60 * 1000),
     ]
     for hook in legal:
         register(engine, hook)
     found = scores(await read(engine, "x"))
-    wanted = {"plain": {"length": 4}, "opens": {"n": 1}, "a name, with \u00e9": {"n": 2}}
-    see(found == wanted, f"three hooks were registered, and the scores are {found}")
+    wanted: dict[str, Any] = {"opens": {"n": 1}, "a name, with \u00e9": {"n": 2}}
+    wanted |= {name: {"length": 4} for name in ("plain", "decorated")}
+    see(found == wanted, f"four hooks were registered, and the scores are {found}")
 
 
 def _without(name: str) -> Any:  # noqa: ANN401 - a hook that lacks something
@@ -72,9 +84,6 @@ def _with(**members: object) -> Any:  # noqa: ANN401 - a hook that has something
 
 def _refused() -> list[tuple[str, Any]]:
     """Return what registration must refuse, each with the attribute that is wrong."""
-
-    def score(_: object) -> dict[str, Any]:
-        return {}
 
     async def no_argument(_: object) -> dict[str, Any]:
         return {}
@@ -90,7 +99,7 @@ def _refused() -> list[tuple[str, Any]]:
         *(("name", _with(name=value)) for value in ("", " ", None, 7)),
         *(("blocking", _with(blocking=value)) for value in (1, 0, None, "no")),
         *(("timeout_ms", _with(timeout_ms=v)) for v in (0, -1, True, 0.5, "100", None, 1 << 62)),
-        *(("score", _with(score=each)) for each in (score, no_argument, two, generator, 7)),
+        *(("score", _with(score=each)) for each in (no_argument, two, generator, 7)),
         *(("on_error", _with(on_error=value)) for value in ("open", "", True)),
     ]
 

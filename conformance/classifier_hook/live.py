@@ -7,6 +7,7 @@ the context, and what a fresh instance says of it in this process: live must equ
 
 from __future__ import annotations
 
+import abc
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.classifier_hook import witness
-from conformance.classifier_hook.bench import Bench, ConstructorRaised, runtime
+from conformance.classifier_hook.bench import Bench, ConstructorRaised
 from conformance.classifier_hook.calls import HookExited, one
+from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.scoring import ANNOTATES
 from conformance.comparison import difference, shortened, unsteady
-from conformance.engine.environment import chosen_device
 from conformance.interruption import PluginHung
+from conformance.live_trial import LiveTrial
+from conformance.rules import Evidence
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -26,18 +30,16 @@ if TYPE_CHECKING:
 
     from conformance.comparison import Place
     from conformance.ledger import Ledger
-    from conformance.rules import Evidence
-    from conformance.settings import Settings
-    from conformance.target import Plugin
 
 LOADS, SCORES, ALLOWS, BLOCKS, REPLACES, CONTEXTS, STEADY = (
     "CH-01", "CH-10", "CH-11", "CH-12", "CH-13", "CH-16", "CH-18",
 )  # fmt: skip
 WAITS, IN_TIME, ENDS, LEAVES_NOTHING, SURVIVES = "CH-20", "CH-22", "CH-23", "CH-24", "CH-29"
+JSON = "CH-38"
 SEQUENCE, TOGETHER, SAME_IDS, HARMLESS = "CH-30", "CH-31", "CH-32", "CH-33"
 
 #: Which rule a call breaks that gets no scores.
-_RULE_OF = {"timeout": IN_TIME, "exception": CONTEXTS, "invalid": SCORES}
+_RULE_OF = {"timeout": IN_TIME, "exception": CONTEXTS, "invalid": JSON}
 
 #: Bytes of a text that a tiny model is made to say, and how many texts.
 LONGEST, MOST = 300, 12
@@ -62,40 +64,6 @@ class Answer:
     error: str = ""  #: why there is no answer
 
 
-@attrs.define(eq=False)
-class Subject:
-    """A hook, and what a live trial of it needs."""
-
-    cls: type[Any]
-    plugin: Plugin
-    section: Mapping[str, Any]
-    origin: str | None
-    model: str
-    settings: Settings
-    folder: str
-    bench: Bench = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Read the profile."""
-        self.bench = Bench.open(self.cls, self.section, origin=self.origin, seed=self.settings.seed)
-
-    @property
-    def device(self) -> str:
-        """Where engines run."""
-        return chosen_device(self.settings.device)
-
-    def python_path(self) -> list[str]:
-        """Return the folders that the hook is imported from."""
-        root = self.plugin.root or str(self.settings.directory)
-        return [root, *self.settings.python_path]
-
-    def texts(self) -> list[str]:
-        """Return what engines are made to say: the texts of the profile, and a few others."""
-        mine = [*self.bench.allowed, *self.bench.blocked]
-        others = [text for text in self.bench.texts if text not in mine]
-        return [text for text in (*mine[: MOST - len(others)], *others) if sayable(text)]
-
-
 def sayable(text: str) -> bool:
     """Tell whether a tiny model can be made to say a text."""
     return bool(text) and text.isprintable() and len(text.encode()) <= LONGEST
@@ -105,7 +73,7 @@ def sayable(text: str) -> bool:
 class Judge:
     """Judges answers, each by what the simulator says of the same context."""
 
-    subject: Subject
+    bench: Bench
     ledger: Ledger
     #: Places of scores that differ from one time, or from one process, to the next.
     hidden: frozenset[Place] = frozenset()
@@ -115,7 +83,7 @@ class Judge:
 
     def prepare(self) -> None:
         """Find out what does not apply, and what of the scores is not steady."""
-        bench = self.subject.bench
+        bench = self.bench
         try:
             self.entry = runtime("registry").checked(bench.make())
             self.hidden = bench.unsteady()
@@ -170,11 +138,11 @@ class Judge:
             # Of a server that runs already all that is known is the text.
             if answer.asked is None:
                 return None
-            told = witness.written(self.subject.bench.context(answer.asked))
+            told = witness.written(self.bench.context(answer.asked))
         key = json.dumps(told, sort_keys=True)
         if key not in self._known:
             self._known[key] = None
-            bench = self.subject.bench
+            bench = self.bench
             with suppress(ConstructorRaised, PluginHung, HookExited, ValueError):
                 call = bench.run(one(bench.make(), witness.read(told), bench.patience))
                 if call.good:
@@ -192,7 +160,7 @@ class Judge:
             message = scores["error"]["message"]
             self.ledger.fail(_RULE_OF[kind], f"for {said} ({answer.way}) {kind}: {message}")
             return None
-        for rule in (SCORES, CONTEXTS, IN_TIME):
+        for rule in (SCORES, JSON, CONTEXTS, IN_TIME):
             self.ledger.saw(rule)
         return scores
 
@@ -214,8 +182,13 @@ class Judge:
 
     def _decides(self, answer: Answer, scores: Mapping[str, Any]) -> None:
         """Judge the decision on a text of the profile."""
-        bench = self.subject.bench
-        if not self.entry.blocking or answer.asked is None:
+        bench = self.bench
+        if answer.asked is None:
+            return
+        if not self.entry.blocking:
+            if answer.asked in bench.blocked:
+                said = f"{shortened(answer.asked)} ({answer.way}) was let through"
+                self.ledger.advise(BLOCKS, f"{said}: the hook has {ANNOTATES}")
             return
         for texts, rule, blocks in ((bench.allowed, ALLOWS, False), (bench.blocked, BLOCKS, True)):
             if answer.asked not in texts:
@@ -251,15 +224,49 @@ class Judge:
 
     def finish(self) -> None:
         """Note what could not be tried."""
-        bench = self.subject.bench
+        bench = self.bench
         for texts, rule, key in (
             (bench.allowed, ALLOWS, "allowed"),
             (bench.blocked, BLOCKS, "blocked"),
         ):
             if not any(map(sayable, texts)):
-                self.ledger.unshown[rule] = (
+                self.ledger.remarks[rule] = (
                     f'give a short text that can be printed: [classifier-hook] {key} = [ "..." ]'
                 )
+
+
+@attrs.define(eq=False)
+class HookTrial(LiveTrial):
+    """The trial of one hook on live evidence of either kind."""
+
+    bench: Bench = attrs.field(init=False)
+    judge: Judge = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Read the profile, start what is asked, and find out meanwhile what does not apply."""
+        opening, settings = self.opening, self.opening.settings
+        self.bench = Bench.open(
+            opening.cls, opening.section, origin=opening.origin, seed=settings.seed
+        )
+        # A fork of this process, which has not touched the hook yet.
+        self.start()
+        ours = opening.evidence is Evidence.OFFLINE or not settings.server_url
+        self.judge = Judge(self.bench, self.ledger, held=ours)
+        self.judge.prepare()
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Start an engine or a server with the hook."""
+
+    def texts(self) -> list[str]:
+        """Return what engines are made to say: the texts of the profile, and a few others."""
+        mine = [*self.bench.allowed, *self.bench.blocked]
+        others = [text for text in self.bench.texts if text not in mine]
+        return [text for text in (*mine[: MOST - len(others)], *others) if sayable(text)]
+
+    def document(self) -> Mapping[str, Any]:
+        """Return what the hook is tried with."""
+        return self.bench.document()
 
 
 def _leaks(answer: Answer, wanted: str) -> bool:
@@ -273,16 +280,6 @@ def _leaks(answer: Answer, wanted: str) -> bool:
 def _escaped(text: str) -> str:
     """Return a text as it stands in JSON."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def context(subject: Subject, evidence: Evidence, host: str) -> dict[str, Any]:
-    """Return what a certificate says about a live trial."""
-    return {
-        "profile": subject.bench.document(),
-        "device": subject.device,
-        "model": "tiny random Llama",
-        f"host_{evidence.value}": host,
-    }
 
 
 def runtime_folder() -> str:

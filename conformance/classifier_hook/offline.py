@@ -3,26 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
-import vllm
 
 from conformance.classifier_hook import live
-from conformance.classifier_hook.live import Judge, Subject
+from conformance.classifier_hook.live import HookTrial
 from conformance.classifier_hook.program import Ask, Program
 from conformance.classifier_hook.timing import ENDING, STEP
 from conformance.comparison import shortened
 from conformance.engine.async_engine import AsyncEngineFailed
-from conformance.ledger import Ledger
-from conformance.rules import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from conformance.classifier_hook.live import Answer
     from conformance.classifier_hook.program import Cancelled
-    from conformance.verdict import RuleResult
 
 #: How a text is asked for.
 WAYS = ("FINAL_ONLY", "DELTA", "CUMULATIVE")
@@ -46,61 +42,35 @@ CROWD = 32
 ROW = 6
 
 
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(HookTrial):
     """The trial of one hook in a program, which starts when the trial is opened."""
 
-    subject: Subject
-    ledger: Ledger = attrs.field(init=False)
-    judge: Judge = attrs.field(init=False)
-    program: Program | None = attrs.field(init=False, default=None)
-    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    _done: bool = attrs.field(init=False, default=False)
+    host: ClassVar[str] = "AsyncLLM"
 
-    @classmethod
-    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
-        """Open the trial, and start the engine in the background."""
-        return cls(Subject(*arguments))
+    program: Program = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        """Start the engine, and find out meanwhile what does not apply."""
-        self.ledger = Ledger(Evidence.OFFLINE)
-        subject = self.subject
-        # A fork of this process, which has not touched the hook yet.
+    def start(self) -> None:
+        """Start the program."""
         self.program = Program.start(
-            subject.model,
-            (subject.plugin.module, subject.plugin.qualname),
-            subject.bench.arguments,
-            python_path=[*subject.python_path(), live.runtime_folder()],
-            device=subject.device,
+            self.opening.model,
+            (self.opening.plugin.module, self.opening.plugin.qualname),
+            self.bench.arguments,
+            python_path=[*self.opening.python_path(), live.runtime_folder()],
+            device=self.device,
         )
-        self.judge = Judge(subject, self.ledger)
-        self.judge.prepare()
+        self.ends.callback(self.program.close)
 
-    def close(self) -> None:
-        """End the engine."""
-        if self.program is not None:
-            self.program.close()
-
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        host = f"AsyncLLM of vLLM {vllm.__version__}"
-        return live.context(self.subject, Evidence.OFFLINE, host)
-
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened in the program."""
-        if not self._done and self.program is not None:
-            with self.ledger.timed():
-                try:
-                    self._run(self.program)
-                except AsyncEngineFailed as error:
-                    self.ledger.fail(live.SURVIVES, str(error))
-                self.judge.finish()
-        self._done = True
-        return self.ledger.result(rule)
+    def run(self) -> None:
+        """Ask the engine, in every way that it is asked."""
+        try:
+            self._run(self.program)
+        except AsyncEngineFailed as error:
+            self.ledger.fail(live.SURVIVES, str(error))
+        self.judge.finish()
 
     def _run(self, program: Program) -> None:
-        self.progress("starting AsyncLLM")
+        self.opening.progress("starting AsyncLLM")
         if refused := program.wait_started():
             self.ledger.fail(live.LOADS, refused)
             return
@@ -132,7 +102,7 @@ class Trial:
 
     def _answers(self, program: Program) -> None:
         """Every text gets the scores of the simulator, and what they ask for goes out."""
-        for text in self.subject.texts():
+        for text in self.texts():
             for kind in WAYS:
                 ask = Ask(text, kind=kind, way=f"generate, {kind}")
                 self._judge(self._asked(program, ask))
@@ -151,7 +121,7 @@ class Trial:
 
     def _crowd(self, program: Program) -> None:
         """Completions that end in the same step of an engine do not mix."""
-        texts = self.subject.texts()
+        texts = self.texts()
         asks = [Ask(texts[n % len(texts)], request_id=f"id-{n}", way="crowd") for n in range(CROWD)]
         for (answer,) in program.do("crowd", asks):
             when = f"among {CROWD} completions that ended at once"
@@ -161,7 +131,7 @@ class Trial:
 
     def _waits(self, program: Program) -> None:
         """No step of the hook keeps the event loop of the engine waiting."""
-        for text in self.subject.texts():
+        for text in self.texts():
             shortest = float("inf")
             for _ in range(live.TIMES):
                 shortest = min(shortest, program.do("waited", text))
@@ -178,7 +148,7 @@ class Trial:
 
     def _ends(self, program: Program) -> None:
         """When a request is aborted its hook ends, and leaves no task."""
-        for text in self.subject.texts()[:2]:
+        for text in self.texts()[:2]:
             for turns in TURNS:
                 came: Cancelled = program.do("abort", text, turns)
                 for _ in range(live.TIMES - 1):  # the machine may be busy

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.classifier_hook.live import Answer
-from conformance.classifier_hook.stretches import clocks
 from conformance.classifier_hook.witness import Witness
+from conformance.clocks import clocks
 from conformance.engine import model_runner
 from conformance.engine.async_engine import GRACE, AsyncEngineFailed
 from conformance.engine.environment import GPU_SHARE
 from conformance.engine.fork import drop_sockets, may_fork
+from conformance.raised import said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,7 +179,7 @@ def _serve(connection: Connection, order: _Order) -> None:
                 made = getattr(made, part)
             made = made(**order.arguments)
         except Exception as error:  # noqa: BLE001 - a constructor may raise anything
-            connection.send(f"making an instance raised {type(error).__name__}: {error}")
+            connection.send(f"making an instance raised {said(error)}")
             return
         asyncio.run(_run(connection, order, made))
     except EOFError:

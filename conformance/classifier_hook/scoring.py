@@ -4,24 +4,26 @@
 from __future__ import annotations
 
 import copy
-import re
 import time
 from collections import defaultdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
-from conformance.classifier_hook.bench import plain, runtime
-from conformance.classifier_hook.calls import one, said
+from conformance.checking import checks
+from conformance.classifier_hook.bench import plain
+from conformance.classifier_hook.calls import one
+from conformance.classifier_hook.runtime import runtime
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conformance.classifier_hook.bench import Bench
     from conformance.classifier_hook.calls import Call
     from conformance.classifier_hook.trial import Trial
@@ -48,51 +50,77 @@ ODD = (
 )
 
 
+@checks("CH-10")
+def a_dict(trial: Trial) -> Finding:
+    """The scores of every ordinary text are a dictionary."""
+    bench = trial.bench
+    return no_dict(bench) or passed(len(bench.texts), len(bench.texts))
+
+
+@checks("CH-38")
 def json_values(trial: Trial) -> Finding:
     """The runtime takes the scores of every ordinary text."""
     bench = trial.bench
-    if why := invalid(bench):
-        return failed(why)
-    return passed(len(bench.texts), len(bench.texts))
+    return invalid(bench) or passed(len(bench.texts), len(bench.texts))
 
 
-def invalid(bench: Bench) -> str | None:
-    """Say which scores the runtime refuses, or return None."""
+def no_dict(bench: Bench) -> Finding | None:
+    """Return which scores are no dictionary with texts for keys, or None."""
+    return next(_refused(bench, typed=False), None)
+
+
+def invalid(bench: Bench) -> Finding | None:
+    """Return which dictionary of scores the runtime refuses, or None."""
+    return next(_refused(bench, typed=True), None)
+
+
+def _refused(bench: Bench, *, typed: bool) -> Iterator[Finding]:
+    """Yield which scores the runtime refuses, of the type that the RFC asks for or of others."""
     scores = runtime("scores")
     for index, text in enumerate(bench.texts):
         call = bench.alone(index)
-        if call.good:
+        value = call.value
+        if call.good and typed == (isinstance(value, dict) and all(map(_is_text, value))):
             try:
-                scores.copied(call.value)
+                scores.copied(value)
             except scores.InvalidScores as error:
-                return f"for {shortened(text)} {error}"
-    return None
+                yield failed(f"for {shortened(text)} {error}", case={"text": text})
 
 
-def raises(bench: Bench) -> str | None:
-    """Say for which ordinary text there are no scores, or return None."""
+def _is_text(key: object) -> bool:
+    return isinstance(key, str)
+
+
+def raises(bench: Bench) -> Finding | None:
+    """Return for which ordinary text there are no scores, or None."""
     for index, text in enumerate(bench.texts):
         if not (call := bench.alone(index)).good:
-            return f"score of {shortened(text)} {call.trouble()}"
+            return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
     return None
 
 
-def needs(bench: Bench) -> str | None:
-    """Say which text gets scores only where everything that may be missing is there, or None."""
+def needs(bench: Bench) -> Finding | None:
+    """Return which text gets scores only where everything that may be missing is there, or None."""
     for index, text in enumerate(bench.texts):
         call = bench.alone(index)
         if not call.good and bench.call(text, **_everything(bench, text)).good:
-            return f"score of {shortened(text)} without logprobs, extra fields and metadata " + (
-                call.trouble()
-            )
+            without = "without logprobs, extra fields and metadata"
+            why = f"score of {shortened(text)} {without} {call.trouble()}"
+            return failed(why, case={"text": text})
     return None
 
 
+#: Why a text that the profile blocks goes out, whatever the hook says of it.
+ANNOTATES = "blocking = False, so it never blocks"
+
+
+@checks("CH-11", after=("CH-03",))
 def allows(trial: Trial) -> Finding:
     """Allowed texts are let through."""
     return _decides(trial, trial.bench.allowed, blocks=False)
 
 
+@checks("CH-12", after=("CH-03",))
 def blocks(trial: Trial) -> Finding:
     """Blocked texts are blocked."""
     return _decides(trial, trial.bench.blocked, blocks=True)
@@ -101,6 +129,9 @@ def blocks(trial: Trial) -> Finding:
 def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
     bench = trial.bench
     if not bench.make().blocking:
+        if blocks and texts:
+            why = f"{shortened(texts[0])} was let through: the hook has {ANNOTATES}"
+            return failed(why, case={"text": texts[0]})
         return Finding(Verdict.NOT_APPLICABLE, message="the hook annotates, and blocks nothing")
     if not texts:
         key = "blocked" if blocks else "allowed"
@@ -111,10 +142,12 @@ def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
         value = plain(bench.alone(bench.texts.index(text)).value)
         if bool(isinstance(value, dict) and value.get("block")) is not blocks:
             what = "was let through" if blocks else "was blocked"
-            return failed(f"{shortened(text)} {what}, with the scores {shortened(value)}")
+            why = f"{shortened(text)} {what}, with the scores {shortened(value)}"
+            return failed(why, case={"text": text})
     return passed(len(texts), len(texts))
 
 
+@checks("CH-13")
 def replaces(trial: Trial) -> Finding:
     """A replacement is a text that is not empty."""
     bench = trial.bench
@@ -125,12 +158,14 @@ def replaces(trial: Trial) -> Finding:
             replacement = value.get("replacement")
             seen += replacement is not None
             if replacement == "" or not isinstance(replacement, str | None):
-                return failed(f"for {shortened(text)} the replacement was {shortened(replacement)}")
+                why = f"for {shortened(text)} the replacement was {shortened(replacement)}"
+                return failed(why, case={"text": text})
     if not seen:
         return Finding(Verdict.NOT_APPLICABLE, message="no text that was tried got a replacement")
     return passed(len(bench.texts), seen)
 
 
+@checks("CH-14", after=("CH-03",))
 def annotates(trial: Trial) -> Finding:
     """A hook that annotates does not ask to block."""
     bench = trial.bench
@@ -139,7 +174,8 @@ def annotates(trial: Trial) -> Finding:
     for index, text in enumerate(bench.texts):
         value = plain(bench.alone(index).value)
         if isinstance(value, dict) and value.get("block"):
-            return failed(f"for {shortened(text)} the scores were {shortened(value)}")
+            why = f"for {shortened(text)} the scores were {shortened(value)}"
+            return failed(why, case={"text": text})
     return passed(len(bench.texts), len(bench.texts))
 
 
@@ -147,14 +183,15 @@ class _Broken(Exception):
     """The example breaks the rule."""
 
 
+@checks("CH-15")
 def any_text(trial: Trial) -> Finding:
     """Whatever the model wrote gets scores."""
     bench = trial.bench
-    if why := raises(bench):
-        return failed(why)
+    if found := raises(bench):
+        return found
     for text in ODD:
         if not (call := bench.call(text)).good:
-            return failed(f"score of {shortened(text)} {call.trouble()}")
+            return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
     worst: list[tuple[str, Call]] = []
     count = 0
     until = time.monotonic() + SECONDS[trial.budget]
@@ -192,18 +229,20 @@ def any_text(trial: Trial) -> Finding:
     return passed(len(ODD) + count, len(ODD) + count)
 
 
+@checks("CH-16")
 def any_context(trial: Trial) -> Finding:
     """Contexts of every kind get scores."""
     bench = trial.bench
-    if why := needs(bench):
-        return failed(why)
+    if found := needs(bench):
+        return found
     count = 0
     for text in bench.texts[:2]:
         for what, changes in contexts(bench, text):
             call = bench.call(text, **changes)
             count += 1
             if not call.good:
-                return failed(f"score of a context with {what} {call.trouble()}", count)
+                why = f"score of a context with {what} {call.trouble()}"
+                return failed(why, count, case={"text": text, "changes": changes})
     return passed(count, count)
 
 
@@ -216,12 +255,12 @@ def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
         ("the finish reason 'repetition'", {"finish_reason": "repetition"}),
         ("a stop reason that is a token", {"stop_reason": 7}),
         ("a stop reason that is a text", {"stop_reason": "###"}),
-        ("embeddings for a prompt", {"prompt": "", "prompt_token_ids": ()}),
+        ("embeddings for a prompt", {"prompt": "", "prompt_token_ids": []}),
         ("logprobs", {key: everything[key] for key in sampled}),
         ("prompt logprobs", {"prompt_logprobs": everything["prompt_logprobs"]}),
         ("an index of 3", {"index": 3}),
-        ("extra fields", {"extra_fields": MappingProxyType({"tenant": "a", "tags": ("x",)})}),
-        ("metadata", {"request_metadata": MappingProxyType({"lora": "one", "priority": 2})}),
+        ("extra fields", {"extra_fields": {"tenant": "a", "tags": ["x"]}}),
+        ("metadata", {"request_metadata": {"lora": "one", "priority": 2}}),
         ("a request id of a server's", {"request_id": "chatcmpl-9f0be1c7a2d34e55"}),
         ("a request id of a client's", {"request_id": "a \u00e9/1"}),
     ]
@@ -232,55 +271,43 @@ def _everything(bench: Bench, text: str) -> dict[str, Any]:
     context = bench.context(text)
     contract = runtime("contract")
 
-    def positions(tokens: tuple[int, ...]) -> tuple[Any, ...]:
-        return tuple(
-            MappingProxyType({token: contract.TokenLogprob(-0.5, 1, "a")}) for token in tokens
-        )
+    def positions(tokens: list[int]) -> list[Any]:
+        return [{token: contract.TokenLogprob(-0.5, 1, "a")} for token in tokens]
 
     return {
         "request_id": "7",
         "logprobs": positions(context.output_token_ids),
         "cumulative_logprob": -0.5 * len(context.output_token_ids),
-        "prompt_logprobs": (None, *positions(context.prompt_token_ids[1:])),
+        "prompt_logprobs": [None, *positions(context.prompt_token_ids[1:])],
         # They have whatever is looked up in them.
-        "extra_fields": MappingProxyType(defaultdict(lambda: "a")),
-        "request_metadata": MappingProxyType(defaultdict(lambda: "a")),
+        "extra_fields": defaultdict(lambda: "a"),
+        "request_metadata": defaultdict(lambda: "a"),
         "stop_reason": "###",
     }
 
 
+@checks("CH-17")
 def reads_only(trial: Trial) -> Finding:
-    """The context is the same afterwards, and nobody tried to change it."""
-    if why := changes(trial.bench):
-        return failed(why)
-    return passed(len(trial.bench.texts), len(trial.bench.texts))
-
-
-def changes(bench: Bench) -> str | None:
-    """Say how ``score`` changed, or tried to change, its context, or return None."""
+    """The context is the same afterwards."""
+    bench = trial.bench
     for text in bench.texts:
-        hook = bench.make()
-        extra = MappingProxyType({"tenant": "a", "tags": ("x",)})
-        context = bench.context(text, extra_fields=extra, request_metadata=extra)
-        before = copy.copy(context)
-        call = bench.run(one(hook, context, bench.patience))
-        if call.error is not None and _TRIED.search(said(call.error)):
-            return f"score of {shortened(text)} tried to change its context: {said(call.error)}"
-        if context != before:
-            return f"score of {shortened(text)} changed its context"
-    return None
+        extra = {"tenant": "a", "tags": ["x"]}
+        context = bench.context(text, extra_fields=extra, request_metadata=copy.deepcopy(extra))
+        before = vars(runtime("contract").own(context))
+        bench.run(one(bench.make(), context, bench.patience))
+        after = vars(context)
+        changed = [name for name in {**before, **after} if _other(name, before, after)]
+        if changed:
+            why = f"score of {shortened(text)} changed {', '.join(changed)} of its context"
+            return failed(why, case={"text": text})
+    return passed(len(bench.texts), len(bench.texts))
 
 
-#: What Python says to who changes a data class that is frozen, a tuple or a read-only mapping.
-_TRIED = re.compile(
-    r"^FrozenInstanceError"
-    r"|^TypeError: super\(type, obj\)"  # a field that there is not, until Python 3.13
-    r"|^TypeError: '(tuple|mappingproxy)' object does(n't| not) support item"
-    r"|^AttributeError: '(tuple|mappingproxy)' object has no attribute "
-    r"'(append|clear|extend|insert|pop|popitem|remove|reverse|setdefault|sort|update)'"
-)
+def _other(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    return name not in before or name not in after or before[name] != after[name]
 
 
+@checks("CH-18")
 def steady(trial: Trial) -> Finding:
     """The same completion gets the same scores again."""
     if places := trial.bench.unsteady():

@@ -10,29 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
-import vllm
 
 from conformance.classifier_hook import clients, live
 from conformance.classifier_hook.clients import WAYS, Question
-from conformance.classifier_hook.live import Judge, Subject
+from conformance.classifier_hook.live import HookTrial
 from conformance.counterexample.source import flat, literal
-from conformance.engine import serving
 from conformance.engine.entry_points import HOOK_RUNTIME
-from conformance.engine.server import ExternalServer, Server, external
-from conformance.ledger import Ledger
-from conformance.rules import Evidence
+from conformance.engine.server import Server, external
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from conformance.classifier_hook.live import Answer
-    from conformance.verdict import RuleResult
-
-#: What of the server a hook is reached by, as certificates have it.
-HOST = "completions and chat"
+    from conformance.target import Plugin
 
 #: Requests at the same time, and those that disconnect.
 CROWD, LEAVING = 50, 20
@@ -52,47 +45,35 @@ _MODULE = "vllm_conformance_hooks"
 _WITNESS = "conformance.classifier_hook.witness:Witness"
 
 
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(HookTrial):
     """The trial of one hook in a live server, which starts when the trial is opened."""
 
-    subject: Subject
-    ledger: Ledger = attrs.field(init=False)
-    judge: Judge = attrs.field(init=False)
-    server: Server | ExternalServer | None = attrs.field(init=False, default=None)
-    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    _done: bool = attrs.field(init=False, default=False)
+    host: ClassVar[str] = "completions and chat"
 
-    @classmethod
-    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
-        """Open the trial, and start the server in the background."""
-        return cls(Subject(*arguments))
-
-    def __attrs_post_init__(self) -> None:
-        """Start the server, and find out meanwhile what does not apply."""
-        url = self.subject.settings.server_url
-        self.ledger = Ledger(Evidence.SERVER)
-        # A fork of this process, which has not touched the hook yet.
-        self.server = external(url) if url else self._start()
-        self.judge = Judge(self.subject, self.ledger, held=not url)
-        self.judge.prepare()
+    def start(self) -> None:
+        """Start the server, or take the one that runs already."""
+        url = self.opening.settings.server_url
+        self.serve(external(url) if url else self._start())
 
     def _start(self) -> Server:
-        subject, folder = self.subject, Path(self.subject.folder)
+        opening, folder = self.opening, Path(self.opening.folder)
         entry = folder / "entry"
         entry.mkdir(parents=True, exist_ok=True)
-        (entry / f"{_MODULE}.py").write_text(_factory(subject), encoding="utf-8")
+        (entry / f"{_MODULE}.py").write_text(
+            _factory(opening.plugin, self.bench.arguments), encoding="utf-8"
+        )
         return Server.start(
-            subject.model,
+            opening.model,
             log=folder / "server.log",
             python_path=[
                 entry,
-                *subject.python_path(),
+                *opening.python_path(),
                 live.runtime_folder(),
                 Path(__file__).parents[2],
             ],
             entry_points=HOOK_RUNTIME,
-            device=subject.device,
+            device=self.device,
             arguments=[MIDDLEWARE, "--max-model-len=512", f"--max-num-seqs={AT_ONCE}"],
             environment={
                 "CLASSIFIER_HOOKS": f"{_MODULE}:hook,{_WITNESS}",
@@ -102,29 +83,13 @@ class Trial:
             imported=True,
         )
 
-    def close(self) -> None:
-        """End the server."""
-        if self.server is not None:
-            self.server.stop()
+    def run(self) -> None:
+        """Ask the server in every way, alone and among many."""
+        self._run()
+        self.judge.finish()
 
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        host = f"{HOST} of vllm serve {vllm.__version__}"
-        told = live.context(self.subject, Evidence.SERVER, host)
-        return told | serving.context(self.server, HOST)
-
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened on the server."""
-        if not self._done and self.server is not None:
-            with self.ledger.timed():
-                self._run(self.server)
-                self.judge.finish()
-        self._done = True
-        return self.ledger.result(rule)
-
-    def _run(self, server: Server | ExternalServer) -> None:
-        how = "as a hook of vllm serve"
-        if not serving.healthy(server, self.ledger, self.progress, loads=live.LOADS, how=how):
+    def _run(self) -> None:
+        if not self.healthy(loads=live.LOADS, how="as a hook of vllm serve"):
             return
         if self.judge.entry is None:
             self.ledger.fault = "a server took a hook that the simulator refuses"
@@ -134,7 +99,7 @@ class Trial:
         self.ledger.saw(live.LOADS)
         for judge in (self._answers, self._again, self._crowds, self._harmless):
             judge()
-            if death := serving.death(self.server):
+            if death := self.death():
                 self.ledger.fault = None  # whatever was seen of it
                 self.ledger.fail(live.SURVIVES, death)
             if self.ledger.over:
@@ -149,19 +114,18 @@ class Trial:
         if self.judge.entry.name in (answer.scores or {}):
             return True
         self.ledger.blocked = (
-            f"{self.server and self.server.url} shows no scores under {self.judge.entry.name!r}: "
+            f"{self.server.url} shows no scores under {self.judge.entry.name!r}: "
             f"start it with the hook and with {MIDDLEWARE}"
         )
         return False
 
     def _ask(self, questions: Sequence[Question], *, together: bool = False) -> list[Answer]:
-        assert self.server is not None
         ask = clients.together if together else clients.asked
         return asyncio.run(ask(self.server.url, self.server.model_name, questions))
 
     def _answers(self) -> None:
         """Every text, asked for in every way, gets what the simulator says of it."""
-        for text in self.subject.texts():
+        for text in self.texts():
             for way in WAYS:
                 (answer,) = self._ask([Question(text, way)])
                 for _ in range(live.TIMES - 1):
@@ -178,7 +142,7 @@ class Trial:
 
     def _again(self) -> None:
         """Asked again in another order, every text gets the same."""
-        texts = self.subject.texts()
+        texts = self.texts()
         questions = [Question(text) for text in reversed(texts)]
         for answer in self._ask(questions):
             self.judge.among(answer, live.SEQUENCE, "asked again after others,")
@@ -187,7 +151,7 @@ class Trial:
 
     def _crowds(self) -> None:
         """Everybody gets the same among many, with ids of their own and with the same id."""
-        texts = self.subject.texts()
+        texts = self.texts()
         for rule, same in ((live.TOGETHER, False), (live.SAME_IDS, True)):
             with_id = " with the same X-Request-Id" if same else ""
             for _ in range(CROWDS):
@@ -209,7 +173,7 @@ class Trial:
 
     def _harmless(self) -> None:
         """After clients that disconnected everybody gets the same."""
-        texts = self.subject.texts()
+        texts = self.texts()
         leaving = [
             Question(
                 texts[place % len(texts)],
@@ -218,7 +182,6 @@ class Trial:
             )
             for place in range(LEAVING)
         ]
-        assert self.server is not None
         asyncio.run(clients.leave(self.server.url, self.server.model_name, leaving))
         for answer in self._ask([Question(text) for text in texts]):
             when = f"after {LEAVING} clients had disconnected,"
@@ -227,13 +190,11 @@ class Trial:
                 return
 
 
-def _factory(subject: Subject) -> str:
+def _factory(plugin: Plugin, arguments: Mapping[str, Any]) -> str:
     """Return the source of a module whose function makes the hook as the profile says."""
-    module, qualname = subject.plugin.module, subject.plugin.qualname
-    outer = qualname.partition(".")[0]
-    given = dict(subject.bench.arguments)
-    arguments = f"**{flat(literal(given))}" if given else ""
+    outer = plugin.qualname.partition(".")[0]
+    given = f"**{flat(literal(dict(arguments)))}" if arguments else ""
     return (
-        f"import datetime\n\nfrom {module} import {outer}\n\n\n"
-        f"def hook():\n    return {qualname}({arguments})\n"
+        f"import datetime\n\nfrom {plugin.module} import {outer}\n\n\n"
+        f"def hook():\n    return {plugin.qualname}({given})\n"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.clocks import clocks, gave_way
 from conformance.interruption import in_call
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Seconds of a pause, and how many there are within a coroutine that is slowed down.
 PAUSE, PAUSES = 0.002, 20
-
-_SCHEDULING = "/proc/thread-self/schedstat"
 
 
 @attrs.define
@@ -43,7 +42,7 @@ class Stretches:
         iterator = self.coroutine.__await__()
         pauses = _Pauses() if self.slowly else None
         while True:
-            before = clocks()
+            before, ways = clocks(), gave_way()
             try:
                 with in_call("score"):
                     if pauses is not None:
@@ -54,7 +53,7 @@ class Stretches:
             finally:
                 if pauses is not None:
                     sys.setprofile(None)
-                self._measure(before)
+                self._measure(before, waited=gave_way() > ways)
             self.waits += 1
             if self.waits == self.stop and self.stopped is not None:
                 self.stopped()
@@ -66,9 +65,11 @@ class Stretches:
             except BaseException as caught:  # noqa: BLE001 - handed on to the coroutine
                 error = caught
 
-    def _measure(self, before: tuple[float, float, float]) -> None:
+    def _measure(self, before: tuple[float, float, float], *, waited: bool) -> None:
         wall, worked, delayed = (now - then for now, then in zip(clocks(), before, strict=True))
-        self.waited = max(self.waited, wall - worked - delayed)
+        # Who waits gives way; who only works is held up by others, of which not all systems tell.
+        if waited:
+            self.waited = max(self.waited, wall - worked - delayed)
         self.worked = max(self.worked, worked)
 
 
@@ -86,17 +87,3 @@ class _Pauses:
         """Tell whether there is one more pause, and take it."""
         self.left -= 1
         return self.left >= 0
-
-
-def clocks() -> tuple[float, float, float]:
-    """Return seconds: of the clock, of work by this thread, and of its waiting for a processor."""
-    return time.perf_counter(), time.thread_time(), _delayed()
-
-
-def _delayed() -> float:
-    """Return for how long this thread could have worked and had no processor; 0.0 if unknown."""
-    try:
-        with open(_SCHEDULING, encoding="ascii") as file:  # noqa: PTH123 - at every step
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, LookupError, ValueError):
-        return 0.0

@@ -59,26 +59,24 @@ def read(told: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a ScoringContext
     """Return the context that was written down."""
     contract = importlib.import_module("reference_plugins.classifier_hook.contract")
     fields: dict[str, Any] = {name: told[name] for name in _PLAIN}
-    fields |= {name: tuple(told[name]) for name in _TOKENS}
-    fields |= {name: contract.frozen(told[name]) for name in _MAPPINGS}
+    fields |= {name: list(told[name]) for name in _TOKENS}
+    fields |= {name: contract.plain(told[name]) for name in _MAPPINGS}
     for name in _LOGPROBS:
         positions = told[name]
-        fields[name] = None if positions is None else tuple(map(_position, positions))
+        fields[name] = None if positions is None else list(map(_position, positions))
     cumulative = fields["cumulative_logprob"]
     fields["cumulative_logprob"] = None if cumulative is None else float(cumulative)
     return contract.ScoringContext(**fields)
 
 
-def _position(entries: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - read-only, or None
+def _position(entries: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - by token, or None
     contract = importlib.import_module("reference_plugins.classifier_hook.contract")
     if entries is None:
         return None
-    return contract.frozen(
-        {
-            int(token): contract.TokenLogprob(float(one[0]), one[1], one[2])
-            for token, one in entries.items()
-        }
-    )
+    return {
+        int(token): contract.TokenLogprob(float(one[0]), one[1], one[2])
+        for token, one in entries.items()
+    }
 
 
 def _number(value: float | None) -> float | str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.counterexample.program import program
+from conformance.counterexample import program
 from conformance.interruption import in_call, limited
 
 if TYPE_CHECKING:

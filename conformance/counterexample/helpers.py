@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from conformance.counterexample.source import Named, call, literal
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -19,6 +21,7 @@ EVERYTHING: tuple[Call, ...] = ({"do": "new"}, {"do": "params"}, {"do": "apply",
 
 _STANDARD = (
     "asyncio",
+    "atexit",
     "base64",
     "copy",
     "dataclasses",
@@ -26,13 +29,16 @@ _STANDARD = (
     "functools",
     "gc",
     "hashlib",
+    "importlib",
     "inspect",
     "itertools",
     "json",
     "math",
     "os",
+    "pickle",
     "random",
     "re",
+    "signal",
     "subprocess",
     "sys",
     "tempfile",
@@ -48,7 +54,7 @@ _NAMES = (
     ("contextlib", ("suppress",)),
     ("pathlib", ("Path",)),
     ("time", ("perf_counter", "thread_time")),
-    ("types", ("MappingProxyType", "SimpleNamespace")),
+    ("types", ("SimpleNamespace",)),
     ("torch.overrides", ("TorchFunctionMode",)),
     ("torch.utils._python_dispatch", ("TorchDispatchMode",)),
     ("torch.utils._pytree", ("tree_leaves",)),
@@ -64,11 +70,14 @@ _NAMES = (
         ("create_error_response",),
     ),
     ("vllm.exceptions", ("VLLMValidationError",)),
+    ("vllm.inputs", ("split_enc_dec_input",)),
     ("vllm.outputs", ("PoolingOutput", "PoolingRequestOutput")),
     ("vllm.plugins.io_processors.interface", ("IOProcessor",)),
     ("vllm.renderers", ("renderer_from_config",)),
     ("vllm.renderers.inputs.preprocess", ("parse_model_prompt", "prompt_to_seq")),
+    ("vllm.sampling_params", ("StructuredOutputsParams",)),
     ("vllm.tasks", ("POOLING_TASKS",)),
+    ("vllm.v1.engine.input_processor", ("InputProcessor",)),
     (
         "vllm.v1.sample.logits_processor",
         ("BatchUpdate", "MoveDirectionality", "_load_logitsprocs_by_fqcns"),
@@ -83,7 +92,8 @@ _NAMES = (
     ),
 )
 
-_QUIET = 'os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")'
+#: What keeps vLLM from telling what it does.
+QUIET = 'os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")'
 
 _CONFIG = '''\
 def engine_config(max_num_seqs: int, vocab_size: int = {vocabulary}):
@@ -170,7 +180,7 @@ def imports(text: str) -> str:
     standard = "\n".join(sorted({*lines, "import os", "import sys"}) + names_from[0])
     torch = ["import numpy as np"] if re.search(r"\bnp\.", text) else []
     torch += ["import torch"] if "torch." in text else []
-    parts = [standard, "\n".join(torch + names_from[1]), _QUIET, "\n".join(names_from[2])]
+    parts = [standard, "\n".join(torch + names_from[1]), QUIET, "\n".join(names_from[2])]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -241,8 +251,11 @@ def _scaled(row: Mapping[str, Any]) -> str:
 
 
 def keywords(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords for ``SamplingParams``, with the keys of ``logit_bias`` as vLLM has them."""
-    bias = values.get("logit_bias")
-    if not isinstance(bias, dict):
-        return dict(values)
-    return {**values, "logit_bias": {int(token): float(value) for token, value in bias.items()}}
+    """Return keywords for ``SamplingParams``, as vLLM's front end makes them of JSON."""
+    found = dict(values)
+    if isinstance(bias := values.get("logit_bias"), dict):
+        found["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
+    if isinstance(grammar := values.get("structured_outputs"), dict):
+        arguments = [Named(f"{key}=", literal(value)) for key, value in grammar.items()]
+        found["structured_outputs"] = call("StructuredOutputsParams", *arguments)
+    return found

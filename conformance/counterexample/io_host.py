@@ -79,7 +79,10 @@ def rendered(prompts) -> list[dict]:
     ]
     if not parsed:
         raise ValueError("You must pass at least one prompt")
-    return RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+    found = RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+    for prompt in found:
+        InputProcessor(CONFIG, RENDERER)._validate_model_inputs(*split_enc_dec_input(prompt))
+    return found
 '''
 
 #: The outputs of ``io_processor.engine.output_of``; a test holds both to be the same.

@@ -7,6 +7,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from conformance.counterexample import io_host
+from conformance.counterexample.assembly import assembled
 from conformance.counterexample.io_scripts import OFFLINE, SCRIPTS
 from conformance.counterexample.source import (
     Group,
@@ -69,7 +70,12 @@ print("OK: the request ended when its client disconnected")
 """
 
 
-def parts(case: Mapping[str, Any]) -> tuple[list[str], str]:
+def program(case: Mapping[str, Any]) -> str:
+    """Return the source of a program that shows a failure."""
+    return assembled(case, *_parts(case))
+
+
+def _parts(case: Mapping[str, Any]) -> tuple[list[str], str]:
     """Return the functions of a program, and its statements.
 
     Args:
@@ -131,6 +137,7 @@ def _filled(shown: Mapping[str, Any]) -> dict[str, str]:
         "hook": shown.get("hook", ""),
         "forms": "\n".join(laid_out(literal(_forms(shown.get("hook", ""))), before="FORMS = ")),
         "place": str(shown.get("place", 0)),
+        "asked": "".join(laid_out(literal(shown.get("asked", {})))),
         "changing": "",
         "how": ", but for its outputs",
         "finish": "",
@@ -245,26 +252,30 @@ def _key(key: Any) -> str:  # noqa: ANN401 - any key
     return "".join(laid_out(literal(key)))
 
 
-def events(lines: Sequence[Mapping[str, str]], *, awaited: bool) -> list[list[Any]]:
+#: What happens to a request, and what a program calls that.
+_EVENTS = {
+    "arrives": "arrive",
+    "output delivered": "deliver",
+    "engine fails": "fail",
+    "client disconnects": "leave",
+}
+
+
+def events(lines: Sequence[Mapping[str, Any]], *, awaited: bool) -> list[list[Any]]:
     """Return what a program does for the lines of a history.
 
     Args:
-        lines: what happened, as a person reads it.
+        lines: what happened, as case files have it.
         awaited: whether the hooks were awaited: else outputs count when all of them are there.
 
     """
     found: list[list[Any]] = []
     for line in lines:
-        what, name = line["what"], line["request"]
-        over = line["then"] and not line["then"].startswith("waits for")
-        if what == "arrives":
-            found.append(["arrive", name])
-        elif what.startswith("output "):
-            if awaited:
-                found.append(["deliver", name, int(what.split()[1])])
-        else:
-            found.append(["leave" if what == "client disconnects" else "fail", name])
-            continue
-        if over and not awaited:
+        event, name = _EVENTS[line["do"]], line["request"]
+        if event != "deliver":
+            found.append([event, name])
+        elif awaited:
+            found.append([event, name, line["output"]])
+        if line["over"] and not awaited and event in ("arrive", "deliver"):
             found.append(["complete", name])
     return found

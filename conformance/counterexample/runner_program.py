@@ -150,6 +150,8 @@ def body(shown: Mapping[str, Any]) -> str:
     lines += _opening(last)
     if expect["is"] == "only-read":
         return "\n".join([*lines, *_only_read(expect["what"], last, shown["bare"])]).strip() + "\n"
+    if expect["is"] == "parameters":
+        return "\n".join([*lines, *_joining(last, bare=shown["bare"])]).strip() + "\n"
     ending = verdicts.filled(expect["is"], _words(shown, last))
     if expect["is"] == "returns":
         lines += verdicts.hanging(last)
@@ -177,6 +179,24 @@ def _only_read(what: str, last: Event, bare: bool) -> list[str]:  # noqa: FBT001
         statement = ["with torch.inference_mode():", *applied]
     ending = verdicts.filled("only-read", {"name": name, "what": what})
     return [*before, f"kept = copy.deepcopy({name})", *statement, "", *ending]
+
+
+def _joining(join: Event, *, bare: bool) -> list[str]:
+    """Return the call that hands parameters over, and a look at what became of them."""
+    made = laid_out(_parameters(join, bare=bare), 0, "params = ")
+    handed = laid_out(call(f"{join['name']}.join", *_arguments(join, "params")), 0)
+    ending = verdicts.filled("parameters", {})
+    return [*made, "kept = copy.deepcopy(params)", *handed, "", *ending]
+
+
+def _parameters(join: Event, *, bare: bool) -> Node:
+    values = helpers.keywords(decoded(join["keywords"]))
+    return call("SamplingParams" if bare else "request", *keywords(values))
+
+
+def _arguments(join: Event, params: Node) -> list[Node]:
+    outputs = [literal(join["outputs"])] if join["outputs"] else []
+    return [str(join["slot"]), params, literal(join["prompt"]), *outputs]
 
 
 def _words(shown: Mapping[str, Any], last: Event) -> dict[str, str]:
@@ -223,12 +243,7 @@ def _statement(event: Event, *, bare: bool) -> list[str]:
     if event["do"] == "begin":
         return [f"{name}.begin_step()"]
     if event["do"] == "join":
-        values = helpers.keywords(decoded(event["keywords"]))
-        params = call("SamplingParams" if bare else "request", *keywords(values))
-        arguments: list[Node] = [str(event["slot"]), params, literal(event["prompt"])]
-        if event["outputs"]:
-            arguments.append(literal(event["outputs"]))
-        node = call(f"{name}.join", *arguments)
+        node = call(f"{name}.join", *_arguments(event, _parameters(event, bare=bare)))
     elif event["do"] == "process":
         node = call(
             f"{name}.apply",

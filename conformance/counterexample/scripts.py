@@ -6,7 +6,7 @@ from __future__ import annotations
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import cost_scripts, fragments
+from conformance.counterexample import cost_scripts, fragments, loading_scripts
 from conformance.counterexample.source import decoded, laid_out, literal
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ SCRIPTS = {
     "LB-31": CONFIG + SERVED + fragments.COMPARE + fragments.ADMISSION,
     "LB-33": CONFIG + SERVED + fragments.COMPARE + fragments.RANKS,
     **cost_scripts.SCRIPTS,
+    **loading_scripts.SCRIPTS,
 }
 
 #: Programs in which every request opts in.
@@ -211,7 +212,7 @@ def script(case: Mapping[str, Any], *, bare: bool) -> str:
         "make": "SamplingParams" if bare else "request",
         "token": tokens[0],
         "tokens": tokens,
-        "prompt": [tokens[0], tokens[-1]],
+        "prompt": case["logits"].get("prompt", [tokens[0], tokens[-1]]),
         "steps": 6,
         "vocabulary": case["logits"]["vocabulary"],
         "new": "Plugin(CONFIG, CPU, False)",

@@ -9,7 +9,14 @@ from __future__ import annotations
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import cost_scripts, fragments, scripts, slot_graphs, verdicts
+from conformance.counterexample import (
+    cost_scripts,
+    fragments,
+    loading_scripts,
+    scripts,
+    slot_graphs,
+    verdicts,
+)
 from conformance.counterexample.source import decoded, laid_out, literal
 
 if TYPE_CHECKING:
@@ -69,7 +76,7 @@ for number, (runner, keywords) in enumerate(zip(runners, PARAMETERS)):
     runner.begin_step()
     row = rows(0)
     if accepted[number]:
-        row = runner.apply(row, slots=[$slot], tokens=$prompt[-1:], positions=[1])
+        row = runner.apply(row, slots=[$slot], tokens=$prompt[-1:], positions=[$end])
     name = f"step 0 of {keywords}"
     compare({name: row[0]}, {name: expected[name]}, "an instance beside another one")
 print("OK: what one instance serves, another one does not feel")
@@ -222,7 +229,7 @@ def serve_many(few: dict[str, torch.Tensor]) -> None:
             rows(0).repeat($many * count, 1),
             slots=[slot for slot in slots for _ in range(count)],
             tokens=[$last, *[$token] * (count - 1)] * $many,
-            positions=[*range(1, 1 + count)] * $many,
+            positions=[*range($end, $end + count)] * $many,
         )
         for number, keywords in enumerate(requests):
             name = f"step 0 of {keywords}"
@@ -314,7 +321,7 @@ SCRIPTS = {
     "LS-15": _STEADY,
     "LS-19": _MASKS,
     "LS-21": _TOKENS,
-    "LS-23": _ADMISSION,
+    "LS-41": _ADMISSION,
     "LS-25": _RANKS,
     "LS-26": _GROWTH,
     "LS-27": _FULL,
@@ -322,6 +329,7 @@ SCRIPTS = {
     "LS-31": _BOTH,
     "LS-34": slot_graphs.PADDED,
     **cost_scripts.SLOT_SCRIPTS,
+    **loading_scripts.SCRIPTS,
 }
 
 #: Programs that start others of their own can be executed as files only.
@@ -349,6 +357,7 @@ def steps(case: Mapping[str, Any]) -> int:
 def script(case: Mapping[str, Any], *, bare: bool) -> str:
     """Return what a program does after its imports and functions."""
     expect, tokens = case["expect"], case["logits"]["tokens"]
+    prompt = case["logits"].get("prompt", [tokens[0], tokens[-1]])
     values = {tuple(e["choice"]): decoded(e["keywords"]) for e in case["parameters"]}
     if "choice" in expect:
         lines = laid_out(literal(values[tuple(expect["choice"])]), before="KEYWORDS = ")
@@ -361,9 +370,10 @@ def script(case: Mapping[str, Any], *, bare: bool) -> str:
     words: dict[str, Any] = {
         "make": "SamplingParams" if bare else "request",
         "token": tokens[0],
-        "last": tokens[-1],
+        "last": prompt[-1],
+        "end": len(prompt) - 1,
         "tokens": tokens,
-        "prompt": [tokens[0], tokens[-1]],
+        "prompt": prompt,
         "slot": 7,  # the first that vLLM gives away, of eight
         "steps": steps(case),
         "new": "Runner()",

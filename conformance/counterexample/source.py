@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 
+#: Longer texts and lists are written as products, where they repeat themselves.
+LONG = 24
+
 #: The key of a JSON object that stands for a value of another type.
 _TYPE = "!type"
 
@@ -112,15 +115,18 @@ def keywords(values: Mapping[str, Any]) -> list[Node]:
 
 def literal(value: Any) -> Node:  # noqa: ANN401, PLR0911 - any value; each type has its own way
     """Return a value as Python source."""
+    if isinstance(value, Group):
+        return value
     if isinstance(value, str):
-        text = repr(value)
-        return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text else text
+        return _text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, Mapping):
         entries = [Named(f"{flat(literal(key))}: ", literal(item)) for key, item in value.items()]
         return Group("{", entries, "}")
     if isinstance(value, list):
+        if (product := _product(value)) is not None:
+            return product
         return Group("[", [literal(item) for item in value], "]")
     if isinstance(value, tuple):
         return Group("(", [literal(item) for item in value], ")")
@@ -141,6 +147,48 @@ def flat(node: Node) -> str:
     if node.opening == "(" and len(node.items) == 1:
         inner += ","  # a tuple of one
     return node.opening + inner + node.closing
+
+
+def expression(value: object) -> str:
+    """Return a value on one line as Python source; what repeats itself is a product."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list):
+        return _product(value) or f"[{', '.join(map(expression, value))}]"
+    if isinstance(value, Mapping):
+        entries = (f"{expression(key)}: {expression(item)}" for key, item in value.items())
+        return "{" + ", ".join(entries) + "}"
+    return flat(literal(value))
+
+
+def _product(value: list[Any]) -> str | None:
+    """Return a long list of one item, or a deep one of lists, as Python source; None for others."""
+    levels = 0
+    inner: Any = value
+    while isinstance(inner, list) and len(inner) == 1:
+        levels, inner = levels + 1, inner[0]
+    if levels > LONG:
+        made = f"range({levels}), {expression(inner)})"
+        return f"functools.reduce(lambda inner, _: [inner], {made}"
+    if len(value) > LONG and all(item == value[0] for item in value):
+        return f"[{expression(value[0])}] * {len(value)}"
+    return None
+
+
+def _text(text: str) -> str:
+    """Return a text as Python source; a long run of the same is a product."""
+    for part, tail in ((text, ""), (text[:-1], text[-1:])):
+        for size in (1, 2, 3, 5):
+            count = len(part) // size
+            if len(text) > LONG and part == part[:size] * count:
+                run = f"{_quoted(part[:size])} * {count}"
+                return f"{run} + {_quoted(tail)}" if tail else run
+    return _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    quoted = repr(text)
+    return f'"{quoted[1:-1]}"' if quoted[0] == "'" and '"' not in quoted else quoted
 
 
 def laid_out(node: Node, indent: int = 0, before: str = "", after: str = "") -> list[str]:

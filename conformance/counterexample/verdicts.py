@@ -116,6 +116,14 @@ if wrong:
     sys.exit(1)
 print("OK: $whose holds no NaN")
 """,
+    "infinite": """\
+wrong = $got.isposinf().nonzero().flatten().tolist()
+if wrong:
+    print(f"FAILS: $whose holds +inf for {len(wrong)} tokens: {wrong[:8]}")
+    print("expected: numbers, or -inf for tokens that must not be sampled")
+    sys.exit(1)
+print("OK: $whose holds no +inf")
+""",
     "no-token": """\
 if $got.isneginf().all():
     print("FAILS: $whose is -inf for every token")
@@ -157,6 +165,13 @@ if (kept != $name).any():
     sys.exit(1)
 print("OK: $what is as it was")
 """,
+    "parameters": """\
+if params.extra_args != kept.extra_args:
+    print(f"FAILS: the plugin wrote to extra_args: {params.extra_args}")
+    print(f"expected: {kept.extra_args}, as the client sent it")
+    sys.exit(1)
+print("OK: extra_args are as the client sent them")
+""",
     "bool": """\
 if not isinstance(claim, bool):
     print(f"FAILS: is_argmax_invariant() returned {claim!r}")
@@ -196,9 +211,11 @@ print("OK: what was masked is masked")
 """,
     "argmax": """\
 before, after = $given[0], result[0]
-best = int(before.argmax())
-if after[best] < after.max():
-    other = int(after.argmax())
+best, other = int(before.argmax()), int(after.argmax())
+chances = before.softmax(-1)
+# A rounding step that no probability shows makes no other token.
+near = before[best] != before[other] and chances[best] == chances[other]
+if after[best] < after[other] and not near:
     print(f"FAILS: token {other} is the highest ({before[other]:.6g} -> {after[other]:.6g})")
     print(f"expected: token {best} ({before[best]:.6g} -> {after[best]:.6g}), as before, since")
     print("is_argmax_invariant() returns True, and greedy requests are served without the plugin")

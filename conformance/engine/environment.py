@@ -51,9 +51,9 @@ GPU_SHARE = 0.05
 _NO_ROOM = "less than desired GPU memory utilization"
 
 
-def has_no_room(message: str) -> bool:
+def has_no_room(error: str) -> bool:
     """Tell whether an engine did not start because others have taken the GPU."""
-    return _NO_ROOM in message
+    return _NO_ROOM in error
 
 
 def vllm_version() -> str | None:

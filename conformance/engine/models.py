@@ -17,9 +17,13 @@ from itertools import chain, islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from conformance.engine.environment import cache_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -54,36 +58,67 @@ _SCALES = {
     "lm_head": 1.0,
 }
 
+#: Where the folder of a model says what engines are started with beside it.
+_BESIDE = "additional_config.json"
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+)
+
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 
 
-def tiny_llama(cache_dir: Path | None = None) -> Path:
+def tiny_llama(
+    cache_dir: Path | None = None,
+    *,
+    tokenizer: Path | None = None,
+    additional_config: Mapping[str, Any] | None = None,
+) -> Path:
     """Return the folder of a tiny Llama with random weights, and make it if it is not there.
 
     500 tokens (0 ``<s>``, 1 ``</s>``, 2 ``<pad>``, 3 to 258 the single bytes, then pairs of
     characters), 512 positions, hidden size 64, two layers, two heads of 32, float32, 0.6 MB.
     The weights come from a fixed seed.
-    It does not end an answer by itself: the output rows of the three special tokens are zero.
+    It does not end an answer by itself: the output rows of the special tokens are zero.
 
-    *cache_dir* is by default `conformance.engine.environment.cache_directory`.
     Any number of processes may ask for it at the same time.
 
+    Args:
+        cache_dir: where it lies; by default `conformance.engine.environment.cache_directory`.
+        tokenizer: folder of a model whose tokenizer and vocabulary it is to have.
+        additional_config: what engines are started with beside it, see `additional_config`.
+
     Raises:
-        OSError: if the cache folder cannot be written.
+        OSError: the cache folder cannot be written, or the tokenizer cannot be read.
+
     """
+    own = None if tokenizer is None else Tokenizer.read(tokenizer)
+    beside = json.dumps(additional_config, sort_keys=True) if additional_config else ""
     # The recipe is this file: whatever changes in it makes another model.
-    content = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    recipe = hashlib.sha256(Path(__file__).read_bytes())
+    recipe.update(beside.encode())
+    for path in own.files if own else ():
+        recipe.update(path.name.encode() + path.read_bytes())
     parent = cache_directory() if cache_dir is None else cache_dir
-    final = parent / f"tiny-llama-{content}"
+    final = parent / f"tiny-llama-{recipe.hexdigest()[:12]}"
     if final.is_dir():
         return final
     parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".tiny-llama-", dir=parent))
     try:
-        _write_tiny_llama(draft)
+        _write_tiny_llama(draft, own)
+        if beside:
+            (draft / _BESIDE).write_text(beside + "\n", encoding="utf-8")
         try:
             draft.rename(final)
         except OSError:
@@ -95,17 +130,73 @@ def tiny_llama(cache_dir: Path | None = None) -> Path:
     return final
 
 
-def _write_tiny_llama(folder: Path) -> None:
+def additional_config(model: str | Path) -> dict[str, Any]:
+    """Return the ``additional_config`` of engines on a model of :func:`tiny_llama`."""
+    path = Path(model) / _BESIDE
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def end_of_sequence(model: str | Path) -> int:
+    """Return the token that ends the answers of a model of :func:`tiny_llama`."""
+    document = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    return int(document["eos_token_id"])
+
+
+@attrs.frozen
+class Tokenizer:
+    """The tokenizer of a model, as files."""
+
+    files: tuple[Path, ...]
+    vocabulary: int
+    end: int  #: the token that ends an answer
+
+    @classmethod
+    def read(cls, folder: Path) -> Tokenizer:
+        """Read what a model's folder says of its tokenizer.
+
+        Raises:
+            OSError: there is no such folder, or no tokenizer in it.
+
+        """
+        files = tuple(path for name in _TOKENIZER_FILES if (path := folder / name).is_file())
+        if not {"tokenizer.json", "tokenizer.model", "vocab.json"} & {path.name for path in files}:
+            raise FileNotFoundError(f"{folder} holds no tokenizer.json")
+        config = _document(folder / "config.json")
+        config = {**config, **config.get("text_config", {})}
+        known = _document(folder / "tokenizer.json")
+        added = {each["content"]: each["id"] for each in known.get("added_tokens", ())}
+        named = _document(folder / "tokenizer_config.json").get("eos_token", "</s>")
+        named = named.get("content") if isinstance(named, dict) else named
+        ends = config.get("eos_token_id", added.get(named, _EOS))
+        numbers = [*added.values(), *_numbers(known.get("model", {}).get("vocab", ()))]
+        vocabulary = max(int(config.get("vocab_size", 0)), max(numbers, default=-1) + 1)
+        return cls(files, vocabulary, int(ends[0] if isinstance(ends, list) else ends))
+
+
+def _numbers(vocab: Any) -> Iterable[int]:  # noqa: ANN401 - a table, or a list of pairs
+    return vocab.values() if isinstance(vocab, dict) else range(len(vocab))
+
+
+def _document(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def _write_tiny_llama(folder: Path, tokenizer: Tokenizer | None) -> None:
     from safetensors.numpy import save_file
 
-    save_file(_weights(), folder / "model.safetensors", metadata={"format": "pt"})
-    documents = {
-        "config.json": _config(),
-        "generation_config.json": {
-            "bos_token_id": _BOS,
-            "eos_token_id": _EOS,
-            "pad_token_id": _PAD,
-        },
+    vocabulary = tokenizer.vocabulary if tokenizer else VOCABULARY
+    ends = {"bos_token_id": _BOS, "eos_token_id": _EOS, "pad_token_id": _PAD}
+    if tokenizer:
+        ends = dict.fromkeys(ends, tokenizer.end)
+    weights = _weights(vocabulary, {*ends.values()})
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    documents: dict[str, Any] = {
+        "config.json": _config() | {"vocab_size": vocabulary} | ends,
+        "generation_config.json": ends,
+    }
+    own = {
         "tokenizer.json": _tokenizer(),
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -117,7 +208,9 @@ def _write_tiny_llama(folder: Path) -> None:
             "chat_template": _CHAT_TEMPLATE,
         },
     }
-    for name, document in documents.items():
+    for path in tokenizer.files if tokenizer else ():
+        shutil.copyfile(path, folder / path.name)
+    for name, document in (documents if tokenizer else documents | own).items():
         text = json.dumps(document, indent=1, ensure_ascii=False)
         (folder / name).write_text(text + "\n", encoding="utf-8")
 
@@ -126,7 +219,6 @@ def _config() -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "vocab_size": VOCABULARY,
         "hidden_size": _HIDDEN,
         "intermediate_size": _INTERMEDIATE,
         "num_hidden_layers": _LAYERS,
@@ -140,14 +232,11 @@ def _config() -> dict[str, Any]:
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": False,
-        "bos_token_id": _BOS,
-        "eos_token_id": _EOS,
-        "pad_token_id": _PAD,
         "torch_dtype": "float32",
     }
 
 
-def _weights() -> dict[str, NDArray[np.float32]]:
+def _weights(vocabulary: int, silent: set[int]) -> dict[str, NDArray[np.float32]]:
     import numpy as np
 
     # NumPy promises the stream of this legacy generator for ever, and that of no newer one.
@@ -158,9 +247,8 @@ def _weights() -> dict[str, NDArray[np.float32]]:
 
     ones = np.ones(_HIDDEN, dtype=np.float32)
     inner = _HEADS * _HEAD
-    weights = {
-        "model.embed_tokens.weight": matrix("embed_tokens", _DRAWN_ROWS, _HIDDEN)[:VOCABULARY]
-    }
+    rows = max(_DRAWN_ROWS, vocabulary)
+    weights = {"model.embed_tokens.weight": matrix("embed_tokens", rows, _HIDDEN)[:vocabulary]}
     for layer in range(_LAYERS):
         prefix = f"model.layers.{layer}"
         for kind in ("q_proj", "k_proj", "v_proj"):
@@ -172,8 +260,8 @@ def _weights() -> dict[str, NDArray[np.float32]]:
         for kind in ("input_layernorm", "post_attention_layernorm"):
             weights[f"{prefix}.{kind}.weight"] = ones.copy()
     weights["model.norm.weight"] = ones.copy()
-    head = matrix("lm_head", _DRAWN_ROWS, _HIDDEN)[:VOCABULARY]
-    head[: len(_SPECIALS)] = 0.0
+    head = matrix("lm_head", rows, _HIDDEN)[:vocabulary]
+    head[sorted(silent)] = 0.0
     weights["lm_head.weight"] = head
     return weights
 

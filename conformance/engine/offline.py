@@ -15,6 +15,7 @@ import attrs
 
 from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, eager
+from conformance.engine.models import additional_config
 from conformance.interruption import progressed
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def engine_arguments(
         "dtype": "float32",
         "seed": 0,
         "kv_cache_memory_bytes": 32 << 20,
+        "additional_config": additional_config(model),
         **memory,
     }
 

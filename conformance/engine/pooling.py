@@ -71,6 +71,11 @@ class PoolingEngine:
         (output,) = self.llm.encode({"data": data}, pooling_task="plugin", use_tqdm=False)
         return output.outputs
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The pooling tasks of the model; none where the release does not say."""
+        return tuple(getattr(self.llm, "supported_tasks", ()))
+
     def plugin(self) -> tuple[Any, str]:
         """Return the object that holds the plugin, and the name of its attribute.
 

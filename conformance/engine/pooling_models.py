@@ -51,6 +51,12 @@ MODELS: Mapping[str, Callable[[], Path]] = {
     "tiny-classification": tiny_classification,
 }
 
+#: Tasks that each has a pooler for.
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "tiny-embedding": ("embed", "token_embed"),
+    "tiny-classification": ("classify", "token_classify"),
+}
+
 
 def named_model(name: str) -> str:
     """Return the folder of a model that a profile names, or a path as it is.
@@ -67,6 +73,11 @@ def named_model(name: str) -> str:
         f"[io-processor] model {name!r} is neither a folder nor one of {', '.join(MODELS)}."
         + nearest(name, MODELS)
     )
+
+
+def name_of(folder: str) -> str | None:
+    """Return what a profile calls the model in a folder, or None for a folder of another model."""
+    return next((name for name, make in MODELS.items() if str(make()) == folder), None)
 
 
 def _variant(name: str, changes: Mapping[str, Any], *, head: bool) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -37,6 +38,7 @@ from conformance.engine.external_server import (
     trouble,
 )
 from conformance.engine.fork import Forked, fork_supervised, may_fork
+from conformance.engine.models import additional_config
 from conformance.engine.server_log import cause, last_line, port_was_taken, read_log
 
 if TYPE_CHECKING:
@@ -156,6 +158,8 @@ class Server:
                 path.append(shim)
             command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model)]
             command += [f"--host={_HOST}", f"--served-model-name={served_model_name}"]
+            if beside := additional_config(model):
+                command.append(f"--additional-config={json.dumps(beside)}")
             command += [*_ARGUMENTS, *_DEVICE_ARGUMENTS[device]]
             command += ["--enforce-eager"] if eager(device) else []
             if logits_processors:

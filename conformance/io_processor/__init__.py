@@ -3,8 +3,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from conformance.interface import CHECK_CASE, Field, Generation
 from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
-from conformance.rules import Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.interface import ClassSource
+
+FIELDS: Mapping[str, Field] = {
+    "valid": Field(list, "Data that it answers, as a client sends it.", "[{ KEYS }]"),
+    "invalid": Field(list, "Data that it must refuse as the client's error.", '["nonsense"]'),
+    "model": Field(str, "The model it is for, where a tiny one cannot do.", '"path/to/model"'),
+}
+
+
+#: The kinds of cases that both generations write.
+CASES: Mapping[str, frozenset[str]] = {
+    "check": CHECK_CASE,
+    "traffic": frozenset(("rule", "seed", "model", "requests", "moves", "awaited", "trouble")),
+}
+
+
+def _of_data(source: ClassSource) -> bool:
+    return "IOProcessor" in source.bases
+
+
+def _of_request(source: ClassSource) -> bool:
+    parses = source.defines & {"parse_request", "parse_data"}
+    return "IOProcessor" in source.bases and parses == {"parse_request"}
+
 
 generations = (
     Generation(
@@ -14,7 +44,14 @@ generations = (
         loading_rule="IO-01",
         survival_rule="IO-37",
         rules=DATA_RULES,
+        fields=FIELDS,
         suite="conformance.io_processor.suites.data",
+        cases=CASES,
+        program="conformance.counterexample.io_program:program",
+        likely=_of_data,
+        sign=r"\bIOProcessor\b|\bvllm\.plugins\.io_processors\b",
+        group="vllm.io_processor_plugins",
+        order=2,
     ),
     Generation(
         interface="io-processor",
@@ -23,6 +60,12 @@ generations = (
         loading_rule="IO-01",
         survival_rule="IO-37",
         rules=REQUEST_RULES,
+        fields=FIELDS,
         suite="conformance.io_processor.suites.request",
+        cases=CASES,
+        program="conformance.counterexample.io_program:program",
+        likely=_of_request,
+        sign=r"\bdef parse_request\b",
+        order=3,
     ),
 )

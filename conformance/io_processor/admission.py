@@ -7,32 +7,42 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
 
-from conformance.comparison import difference, first_line, plain, shortened
+from conformance.checking import checks
+from conformance.comparison import difference, plain, shortened
 from conformance.findings import Finding, failed, passed, waiting
-from conformance.io_processor import stock
 from conformance.io_processor.answers import Kind
+from conformance.io_processor.classics import IDS
 from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.host import request_of
-from conformance.settings import Budget
+from conformance.io_processor.parameters import asks
+from conformance.io_processor.unknown import UNKNOWN, made_up
+from conformance.raised import said
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
     from conformance.io_processor.answers import Answer
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.trial import Trial
 
-HOSTILE = {Budget.QUICK: 60, Budget.STANDARD: 150, Budget.DEEP: 600}
+
+@checks("IO-07")
+def answered(trial: Trial) -> Finding:
+    """Valid requests are answered, online and offline: judged once, whatever else is broken."""
+    return trial.answered()
+
+
+@checks("IO-37")
+def survives(trial: Trial) -> Finding:
+    """Everything else has been through the plugin by now."""
+    return unanswered(trial) or Finding(Verdict.PASS, trial.asked, trial.asked)
 
 
 def answers(trial: Trial) -> Finding:
     """Valid requests are answered, online and offline."""
     bench = trial.bench
     guessed: Finding | None = None
+    nothing = True
     for index in range(bench.stock.given):
         data = bench.stock.valid[index]
         for request_id, where in (("id-0", ""), (None, "offline, without a request id, ")):
@@ -48,22 +58,54 @@ def answers(trial: Trial) -> Finding:
                     f"{where}the valid request {shortened(data)} {answer.describe()}",
                     case={"data": data, "index": index},
                 )
+            nothing = nothing and answer.data is None
+    if nothing and not guessed:
+        return _nothing(bench)
+    if why := guessed or _by_any_id(bench):
+        return why
     count = 2 * bench.stock.given
     return guessed or passed(count, count)
 
 
+def _by_any_id(bench: Bench) -> Finding | None:
+    """Return that a request is not answered by one of the ids that a client may give it."""
+    for name in sorted({name for pair in IDS for name in pair}):
+        answer = bench.alone(0, name)
+        if answer.kind is not Kind.ANSWERED:
+            data = bench.stock.valid[0]
+            what = f"the valid request {shortened(data)} with the request id {name!r}"
+            return failed(f"{what} {answer.describe()}", case={"data": data})
+    return None
+
+
+def _nothing(bench: Bench) -> Finding:
+    """Return what it is that every valid request is answered with nothing."""
+    what = "every valid request was answered with nothing: post_process returned None"
+    plugin = bench.make()
+    asks(plugin, bench)()
+    return made_up(what) if plugin.guessing else failed(what)
+
+
 #: Why others wait then.
-UNKNOWN = "what the model's own pooler returns is not known here"
 
 
-def made_up(trouble: str) -> Finding:
-    """Return that trouble proves nothing, since an output was made up for the plugin."""
-    return Finding(
-        Verdict.NOT_VERIFIED,
-        message=f"{trouble}, on an output that the simulator made up, since only a model can tell "
-        "what its own pooler returns: offline evidence shows it, with the plugin's model in "
-        "[io-processor] model",
-    )
+def no_longer(trial: Trial) -> Finding | None:
+    """Return which valid request is answered no more, though it was, by a new instance."""
+    bench = trial.bench
+    if trial.answered().verdict is not Verdict.PASS:
+        return None
+    for data in bench.stock.valid[: bench.stock.given]:
+        for where, answer in (
+            ("", bench.try_online(data).answers[0]),
+            ("offline, ", bench.try_offline(data)[0]),
+        ):
+            if answer.kind is not Kind.ANSWERED:
+                return failed(
+                    f"{where}the valid request {shortened(data)} {answer.describe()}; before, it "
+                    "was answered: what requests leave behind outlives the instance",
+                    case={"data": data, "late": True},
+                )
+    return None
 
 
 def _by_its_id(
@@ -96,9 +138,10 @@ def unanswered(trial: Trial) -> Finding | None:
     return waiting("IO-07", UNKNOWN) if found.verdict is Verdict.NOT_VERIFIED else None
 
 
+@checks("IO-08", after=("IO-38",))
 def refuses(trial: Trial) -> Finding:
-    """Requests that the profile calls invalid are the client's error, online and offline."""
-    if why := _no_invalid(trial.bench) or _unserved(trial):
+    """Requests that the profile calls invalid are answered neither online nor offline."""
+    if why := _no_invalid(trial.bench) or unserved(trial):
         return why
     guessed: Finding | None = None
     for data in trial.bench.stock.invalid:
@@ -106,7 +149,7 @@ def refuses(trial: Trial) -> Finding:
             ("", trial.bench.try_online(data).answers[0]),
             ("offline, ", trial.bench.try_offline(data)[0]),
         ):
-            if answer.kind is Kind.REFUSED:
+            if answer.kind is Kind.REFUSED or (answer.kind is Kind.FAILED and not answer.guessed):
                 continue
             what = f"{where}the invalid request {shortened(data)} {answer.describe()}"
             if not answer.guessed:
@@ -123,7 +166,7 @@ def _no_invalid(bench: Bench) -> Finding | None:
     return Finding(Verdict.NOT_APPLICABLE, message="the profile names no invalid request")
 
 
-def _unserved(trial: Trial) -> Finding | None:
+def unserved(trial: Trial) -> Finding | None:
     """Return that a rule has to wait where valid requests are not answered, or None."""
     bench = trial.bench
     kinds = {bench.alone(index, "id-0").kind for index in range(bench.stock.given)}
@@ -132,108 +175,7 @@ def _unserved(trial: Trial) -> Finding | None:
     return unanswered(trial) or waiting("IO-07")
 
 
-def early(trial: Trial) -> Finding:
-    """Invalid requests never get to the engine."""
-    if why := _no_invalid(trial.bench) or _unserved(trial):
-        return why
-    for data in trial.bench.stock.invalid:
-        played = trial.bench.try_online(data)
-        if played.answers[0].kind is not Kind.REFUSED:
-            continue  # another rule is about that
-        if any(call.name.startswith("post_process") for call in played.calls):
-            return failed(
-                f"the engine worked for the invalid request {shortened(data)} before it "
-                + played.answers[0].describe(),
-                case={"data": data},
-            )
-    return passed(len(trial.bench.stock.invalid), len(trial.bench.stock.invalid))
-
-
-class _Broken(Exception):
-    """The example breaks the rule."""
-
-
-def hostile(trial: Trial) -> Finding:
-    """Whatever JSON a client sends is answered or refused."""
-    bench = trial.bench
-    valid = bench.stock.valid[: bench.stock.given]
-    if why := _unserved(trial):
-        return why
-    tried = _Tried(trial)
-    try:
-        _draw(tried, stock.hostile(valid), HOSTILE[trial.budget])
-        for data in stock.extreme(valid):
-            tried.ask(data)
-    except _Broken:
-        data, answer = min(tried.failed, key=lambda entry: len(shortened(entry[0], 10_000)))
-        return failed(
-            f"the request {shortened(data)} {answer.describe()}", tried.count, case={"data": data}
-        )
-    return tried.guessed or passed(tried.count, tried.refused)
-
-
-@attrs.define
-class _Tried:
-    """What a plugin did with the requests of hostile clients."""
-
-    trial: Trial
-    count: int = 0
-    refused: int = 0
-    failed: list[tuple[Any, Answer]] = attrs.field(factory=list)
-    #: The first that ended with an error which proves nothing.
-    guessed: Finding | None = None
-
-    def ask(self, data: Any) -> None:  # noqa: ANN401 - JSON values
-        """Make a request.
-
-        Raises:
-            _Broken: it ended with the server's error.
-
-        """
-        self.count += 1
-        if data is None:
-            return  # vLLM itself refuses a request without data
-        answer = self.trial.bench.try_online(data).answers[0]
-        self.refused += answer.kind is Kind.REFUSED
-        if answer.guessed and answer.kind is Kind.FAILED:
-            self.guessed = self.guessed or made_up(
-                f"the request {shortened(data)} {answer.describe()}"
-            )
-        elif answer.kind is Kind.FAILED:
-            self.failed.append((data, answer))
-            raise _Broken
-
-
-def _draw(tried: _Tried, requests: SearchStrategy[Any], most: int) -> None:
-    """Make requests that Hypothesis draws, and look for the smallest that goes wrong.
-
-    Raises:
-        _Broken: one did.
-
-    """
-
-    @hypothesis.seed(tried.trial.bench.seed)
-    @hypothesis.settings(
-        max_examples=most,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(requests)
-    def body(data: Any) -> None:  # noqa: ANN401 - JSON values
-        tried.ask(data)
-
-    try:
-        body()
-    except hypothesis.errors.HypothesisException as error:
-        if tried.failed:
-            raise _Broken from error
-        raise
-
-
+@checks("IO-11")
 def pure(trial: Trial) -> Finding:
     """The data of a request are the same afterwards."""
     bench = trial.bench
@@ -250,6 +192,7 @@ def pure(trial: Trial) -> Finding:
     return passed(bench.stock.given, bench.stock.given)
 
 
+@checks("IO-12")
 def forms(trial: Trial) -> Finding:
     """``parse_request`` gives the same for every form of the same data."""
     bench = trial.bench
@@ -263,10 +206,14 @@ def forms(trial: Trial) -> Finding:
             try:
                 got = _prompts(trial, form)
             except Exception as error:  # noqa: BLE001 - the plugin may raise anything
-                why = f"raised {type(error).__name__}: {first_line(str(error))}"
-                return failed(f"parse_request of {what} {shortened(form)} {why}")
+                why = said(error, bench.path)
+                return failed(
+                    f"parse_request of {what} {shortened(form)} raised {why}", case={"data": data}
+                )
             if found := difference(got, wanted):
-                return failed(f"parse_request of {what} {shortened(form)} gave {found}")
+                return failed(
+                    f"parse_request of {what} {shortened(form)} gave {found}", case={"data": data}
+                )
     return passed(2 * bench.stock.given, 2 * bench.stock.given)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import first_line, shortened
+from conformance.comparison import shortened
+from conformance.interruption import OutOfTime
+from conformance.raised import said
 
 
 class Kind(StrEnum):
@@ -29,10 +31,13 @@ class Answer:
     kind: Kind
     data: Any = None  #: what the plugin answered, as JSON has it, or as it is offline
     status: int = 200
+    request_id: str | None = None  #: of which request a response says that it is
     error: str = ""  #: type and message of what was raised
     call: str = ""  #: the call into the plugin that raised it; empty where vLLM did
     #: Whether it may have been raised because an output was made up, which proves nothing.
     guessed: bool = False
+    #: Whether nothing of the plugin was running when its time was over.
+    slow: bool = False
 
     def describe(self) -> str:
         """Say how the request ended, for a message."""
@@ -60,10 +65,13 @@ def not_finite(error: BaseException) -> bool:
     return isinstance(error, ValueError) and "Out of range float values" in str(error)
 
 
-def of_error(error: BaseException, call: str, *, guessed: bool = False) -> Answer:
-    """Return the answer that an exception becomes."""
+def of_error(
+    error: BaseException, call: str, *, guessed: bool = False, path: str | None = None
+) -> Answer:
+    """Return the answer that an exception becomes; ``path`` is the file of the plugin's class."""
     status = status_of(error)
     refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
     kind = Kind.REFUSED if refused else Kind.FAILED
-    said = f"{type(error).__name__}: {first_line(str(error))}"
-    return Answer(kind, None, status, said, call, guessed)
+    slow = isinstance(error, OutOfTime)
+    what = said(error, path)
+    return Answer(kind, None, status, error=what, call=call, guessed=guessed, slow=slow)

@@ -19,13 +19,15 @@ from conformance.io_processor.host import (
 )
 from conformance.io_processor.rehearsal import installed_hosts
 from conformance.io_processor.traffic import Asked, Do, History, Move, play
-from conformance.io_processor.watched import Watched
+from conformance.io_processor.watched import Watched, file_of
+from conformance.raised import said
+from conformance.worker.limits import explained, out_of_memory
 
 if TYPE_CHECKING:
     from conformance.comparison import Place
     from conformance.io_processor.host import Offline, Online, Surroundings
     from conformance.io_processor.stock import Stock
-from conformance.io_processor.traffic import Played
+    from conformance.io_processor.traffic import Played
 
 #: A request that is alone, and waits for nothing but its outputs.
 ALONE = History((Asked(0, "id-0"),), (Move(Do.ARRIVE, 0),))
@@ -98,7 +100,13 @@ class Bench:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
                 return Watched(self.cls(*arguments))
         except Exception as error:
-            raise ConstructorRaised(f"{type(error).__name__}: {error}") from error
+            why = explained(error) if out_of_memory(error) else said(error, self.path)
+            raise ConstructorRaised(why) from error
+
+    @property
+    def path(self) -> str | None:
+        """The file of the class, if it has one."""
+        return file_of(self.cls)
 
     def play(self, history: History, *, awaited: bool = False) -> Played:
         """Play a history with a fresh instance."""
@@ -152,6 +160,15 @@ class Bench:
                     found |= unsteady(answer.data for answer in answers)
             self._unsteady = found
         return self._unsteady
+
+    def named(self) -> frozenset[Place]:
+        """Return the places of answers that differ with the id of their request."""
+        found: frozenset[Place] = frozenset()
+        for index in range(self.stock.given):
+            answers = [self.alone(index, name) for name in ("id-0", "id-1")]
+            if all(answer.kind is Kind.ANSWERED for answer in answers):
+                found |= unsteady(answer.data for answer in answers)
+        return found
 
 
 def described(around: Surroundings) -> dict[str, str]:

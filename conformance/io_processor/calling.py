@@ -10,11 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import vllm
+
+from conformance.checking import checks
 from conformance.engine.entry_points import IO_PROCESSORS, synthetic_distribution
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import in_call
 from conformance.io_processor.bench import ConstructorRaised, described
+from conformance.io_processor.documented import calls_parse_request, installed_constructor
 from conformance.io_processor.host import DATA
+from conformance.raised import said
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ ASYNC = ("pre_process_async", "post_process_async")
 _OUTPUTS: list[object] = []
 
 
+@checks("IO-01")
 def loads(trial: Trial) -> Finding:
     """vLLM finds the class by the name that an entry point's function returns."""
     bench = trial.bench
@@ -47,14 +53,20 @@ def loads(trial: Trial) -> Finding:
     if resolve_obj_by_qualname(name) is not bench.cls:
         return failed(f"{name} is another object than the class itself")
     bench.make()  # where the constructor raises, that is another rule's affair
-    if bench.generation != DATA:
+    documented = bench.generation != DATA
+    if documented and not calls_parse_request():
         return passed(1, 1)
-    with entry_point(name):
+    makes = inspect.signature(get_io_processor).parameters
+    renderer = (bench.around.renderer,) if "renderer" in makes else ()
+    with entry_point(name), installed_constructor():
         try:
-            found = get_io_processor(bench.around.config, bench.around.renderer, NAME)
+            found = get_io_processor(bench.around.config, *renderer, NAME)
         except Exception as error:
+            why = said(error, bench.path)
+            if documented:  # which asks for another constructor
+                return failed(f"vLLM {vllm.__version__} cannot make it: {why}")
             # The constructor does not mind its first instance, but minds this one.
-            raise ConstructorRaised(f"{type(error).__name__}: {error}") from error
+            raise ConstructorRaised(why) from error
     if type(found) is not bench.cls:
         return failed(f"vLLM made a {type(found).__name__} of {name}")
     return passed(2, 2)
@@ -90,6 +102,7 @@ def entry_module(folder: Path, qualname: str) -> str:
     return _MODULE
 
 
+@checks("IO-02")
 def constructor(trial: Trial) -> Finding:
     """Instances are made as the host makes them, and leave the configuration alone."""
     bench = trial.bench
@@ -105,6 +118,7 @@ def constructor(trial: Trial) -> Finding:
     return passed(2, 2)
 
 
+@checks("IO-03")
 def takes_renderer(trial: Trial) -> Finding:
     """The constructor takes a second argument."""
     bench = trial.bench
@@ -112,19 +126,20 @@ def takes_renderer(trial: Trial) -> Finding:
         with in_call("__init__"):
             bench.cls(bench.around.config, bench.around.renderer)
     except TypeError as error:
-        return failed(f"{bench.cls.__name__}(vllm_config, renderer) raised TypeError: {error}")
+        return failed(
+            f"{bench.cls.__name__}(vllm_config, renderer) raised {said(error, bench.path)}"
+        )
     return passed(1, 1)
 
 
+@checks("IO-05")
 def signatures(trial: Trial) -> Finding:
     """Every hook can be called with the arguments that hosts give it."""
-    if why := signature_trouble(trial.bench):
-        return failed(why)
-    return passed(1, 1)
+    return uncallable(trial.bench) or passed(1, 1)
 
 
-def signature_trouble(bench: Bench) -> str | None:
-    """Say which hook cannot be called as hosts call it, or return None."""
+def uncallable(bench: Bench) -> Finding | None:
+    """Return which hook cannot be called as hosts call it, or None."""
     made = bench.make().plugin
     parse = "parse_data" if bench.generation == DATA else "parse_request"
     params = "merge_pooling_params" if bench.generation == DATA else "validate_or_generate_params"
@@ -145,12 +160,14 @@ def signature_trouble(bench: Bench) -> str | None:
             inspect.signature(getattr(made, name)).bind(*arguments, **keywords)
         except TypeError as error:
             given = [*("..." for _ in arguments), *(f"{key}=..." for key in keywords)]
-            return f"{name}({', '.join(given)}) is not possible: {error}"
+            why = f"{name}({', '.join(given)}) is not possible: {error}"
+            return failed(why, case={"hook": name})
         except ValueError:  # a callable that hides its signature
             continue
     return None
 
 
+@checks("IO-06")
 def awaitable(trial: Trial) -> Finding:
     """What is overridden of the awaited hooks is a coroutine function."""
     if not (names := overridden(trial.bench)):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -65,21 +64,15 @@ def _applied(broken: Broken) -> tuple[Move, ...]:
     found: list[Move] = []
     for step in broken.played.steps:
         request = names.index(step.request)
-        numbers = [int(part) for part in step.what.split() if part.isdecimal()]
         pick = 0
-        if step.what == Do.ARRIVE:
-            do = Do.ARRIVE
-            count = re.match(r"waits for (\d+)", step.then)
-            waiting[request] = list(range(int(count[1]))) if count else []
-        elif step.what == Do.LEAVE:
-            do = Do.LEAVE
-        elif numbers and numbers[0] in waiting[request]:
-            do = Do.DELIVER if step.what.startswith("output") else Do.FAIL
-            pick = waiting[request].index(numbers[0])
-            waiting[request].remove(numbers[0])
-        else:
+        if step.do is Do.ARRIVE:
+            waiting[request] = list(range(step.waits))
+        elif step.output in waiting[request]:
+            pick = waiting[request].index(step.output)
+            waiting[request].remove(step.output)
+        elif step.do is not Do.LEAVE:
             return broken.history.moves
-        found.append(Move(do, request, pick))
+        found.append(Move(step.do, request, pick))
     return tuple(found)
 
 

@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 #: Data of which every two meet, and data that are refused.
 MOST_VALID, MOST_INVALID = 3, 8
 
+_LONG = "0123456789abcdef" * 4
+
+#: Ids that a plugin may take for one: alike but for the end, the beginning, the case, or a number
+#: like those that vLLM gives the prompts of a request.
+IDS: tuple[tuple[str, str], ...] = (
+    (f"{_LONG}-0", f"{_LONG}-1"),
+    (f"0-{_LONG}", f"1-{_LONG}"),
+    ("Id", "iD"),
+    ("id", "id-0"),
+    ("id-0", "id-0-0"),
+    ('a b/c?d="e"', 'a b/c?d="f"'),
+    ("7", "8"),
+)
+
 _A, _B = (Move(Do.ARRIVE, request) for request in range(2))
 
 
@@ -39,6 +53,9 @@ def classics(shape: Shape, valid: Sequence[int], invalid: int) -> Iterator[Histo
         for pair in permutations(valid[:MOST_VALID], 2):
             asked = tuple(Asked(data, name) for data, name in zip(pair, ids, strict=True))
             yield History(asked, moves)
+    if shape.overlapping and not (shape.same_ids or shape.trouble) and len(valid) > 1:
+        for names in IDS:
+            yield History(tuple(map(Asked, valid[:2], names)), (_A, _B))
     if shape.invalid:
         for data in valid[:2]:
             for bad in range(min(invalid, MOST_INVALID)):

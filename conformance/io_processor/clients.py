@@ -50,7 +50,7 @@ def through_sdk(client: Client, data: Any) -> Answer:  # noqa: ANN401 - JSON val
         except openai.APIStatusError as error:
             return _answer(error.status_code, error.body, str(error))
         except openai.APIError as error:
-            return Answer(Kind.FAILED, None, 0, f"{type(error).__name__}: {error}")
+            return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
         return _answer(HTTPStatus.OK, body, str(body))
 
 
@@ -63,7 +63,7 @@ def over_rest(client: Client, data: Any, request_id: str | None = None) -> Answe
                 http.post(f"{client.url}/pooling", json=client.body(data), headers=headers)
             )
     except httpx.HTTPError as error:
-        return Answer(Kind.FAILED, None, 0, f"{type(error).__name__}: {error}")
+        return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
 
 
 async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer]:
@@ -81,7 +81,7 @@ async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer
                     )
                 )
             except httpx.HTTPError as error:
-                return Answer(Kind.FAILED, None, 0, f"{type(error).__name__}: {error}")
+                return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
 
         return list(await asyncio.gather(*(ask(data, name) for data, name in asked)))
 
@@ -121,4 +121,5 @@ def _answer(status: int, body: Any, text: str) -> Answer:  # noqa: ANN401 - JSON
     # The OpenAI client hands over what is under "error" alone.
     error = body.get("error", body) if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else text
-    return Answer(Kind.REFUSED if refused else Kind.FAILED, None, status, first_line(str(message)))
+    kind = Kind.REFUSED if refused else Kind.FAILED
+    return Answer(kind, status=status, error=first_line(str(message)))

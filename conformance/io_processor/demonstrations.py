@@ -6,7 +6,7 @@ programs may show it (with one request's data or another's, online or offline): 
 fails where nothing has been done with the plugin is kept.
 
 There is none of IO-01, which is about loading and no call; of IO-04, which needs engines; of
-IO-37, where the program would hang or end with the plugin; of outputs that are left open
+IO-37 and IO-38, where the program would hang or end with the plugin; of outputs that are left open
 (IO-20, IO-34), which only the host notices; of requests that hold Python objects, or lists so deep
 that Python does not copy them; and of a fault that a process shows late, or by chance.  Such a case
 is gone through again by ``vllm-conformance replay``.
@@ -14,18 +14,16 @@ is gone through again by ``vllm-conformance replay``.
 
 from __future__ import annotations
 
-import re
 import traceback
-from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.comparison import shortened
 from conformance.counterexample import io_program
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import decoded, encoded
 from conformance.engine.pooling_models import MODELS
-from conformance.io_processor import cases, loop
+from conformance.io_processor import cases
+from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
 
@@ -80,14 +78,14 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         "invalid": encoded(invalid),
     }
     carried = [*valid, *invalid]
-    case = finding.case or {}
+    case = _case(finding)
     if broken := case.get("broken"):
         history = cases.written(bench, case["stock"], broken)
         trouble = {"kind": "traffic", "message": finding.message}
         found = {"kind": "traffic", **found, "shape": case["shape"], **history, "trouble": trouble}
         carried = [cases.carried(case["stock"], asked) for asked in broken.history.asked]
     else:
-        found = {"kind": "check", **found, "parameters": []}
+        found = {"kind": "check", **found, "parameters": [], "late": "late" in case}
     if not all(map(_portable, carried)):
         found["objects"] = True
     return found
@@ -114,6 +112,8 @@ def _part(part: str) -> str:
 
 def _scenes(trial: Trial, rule: str, finding: Finding, plain: Mapping[str, Any]) -> Iterator[Scene]:
     """Yield what programs may be made of, the likeliest first."""
+    if plain.get("late"):
+        return  # it takes what other rules have done before
     if plain["kind"] == "traffic":
         yield _of_history(plain)
         yield {**_of_history(plain), "reusing": True}
@@ -150,7 +150,6 @@ _WITHOUT_DATA: Mapping[str, Scene] = {
     "IO-03": {"is": "with-renderer"},
     "IO-06": {"is": "awaitable"},
     "IO-14": {"is": "params"},
-    "IO-15": {"is": "kept"},
     "IO-16": {"is": "fresh"},
 }
 
@@ -175,32 +174,36 @@ _OF_DATA: Mapping[str, tuple[Scene, ...]] = {
 }
 
 
+def _case(finding: Finding) -> dict[str, Any]:
+    """Return what the check has said of its failure, for programs."""
+    return finding.case or {}
+
+
 def _likely(trial: Trial, finding: Finding) -> list[Any]:
-    """Return data that a failure may be about: those that it names first."""
-    if finding.case is not None and "data" in finding.case:
-        found = [finding.case["data"]]
-    else:
-        valid = trial.bench.stock.valid
-        found = sorted(valid, key=lambda data: shortened(data) not in (finding.message or ""))
+    """Return data that a failure may be about: those that the check names, or all."""
+    case = _case(finding)
+    found = [case["data"]] if "data" in case else trial.bench.stock.valid
     return [data for data in found if _portable(data)]
 
 
+def _keeping(_: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-15: what a caller sets."""
+    yield {"is": "kept", "asked": _case(finding)["asked"]}
+
+
 def _calling(_: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-05: the hook that the message begins with."""
-    yield {"is": "callable", "hook": (finding.message or "").partition("(")[0]}
+    """IO-05: the hook that cannot be called."""
+    yield {"is": "callable", "hook": _case(finding)["hook"]}
 
 
 def _failing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-20: the engine fails one output."""
-    place = re.search(r"the engine failed output (\d+) of", finding.message or "")
     for data in _likely(trial, finding):
-        yield {"is": "errors", "data": encoded(data), "place": int(place[1]) if place else 0}
+        yield {"is": "errors", "data": encoded(data), "place": _case(finding)["place"]}
 
 
 def _leaving(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-34: the client of a request disconnects."""
-    place = re.search(r"disconnected after (\d+) outputs", finding.message or "")
-    count = int(place[1]) if place else 0
     for data in _likely(trial, finding):
         yield {
             "is": "history",
@@ -208,7 +211,7 @@ def _leaving(trial: Trial, finding: Finding) -> Iterator[Scene]:
             "requests": [{"name": "A", "id": "id-0", "data": encoded(data)}],
             "events": [
                 ["arrive", "A"],
-                *(["deliver", "A", number] for number in range(count)),
+                *(["deliver", "A", number] for number in range(_case(finding)["place"])),
                 ["leave", "A"],
             ],
             "leaving": "A",
@@ -217,7 +220,7 @@ def _leaving(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 def _offline(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-29: one request after another, neither with an id."""
-    found, valid = finding.case or {}, trial.bench.stock.valid
+    found, valid = _case(finding), trial.bench.stock.valid
     if found and all(_portable(valid[found[which]]) for which in ("first", "second")):
         yield {
             "is": "without-ids",
@@ -229,30 +232,25 @@ def _offline(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 def _threads(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-31: one request on another thread, or two on two threads."""
-    message = finding.message or ""
-    likely = _likely(trial, finding)
-    pairs = [
-        pair for pair in permutations(likely, 2) if all(shortened(data) in message for data in pair)
-    ]
-    for one, other in pairs if ", while " in message else ():
-        yield {"is": "two-threads", "data": encoded(one), "other": encoded(other)}
+    likely, other = _likely(trial, finding), _case(finding).get("other")
+    for data in likely if other is not None and _portable(other) else ():
+        for one, two in ((data, other), (other, data)):
+            yield {"is": "two-threads", "data": encoded(one), "other": encoded(two)}
     for data in likely:
         yield {"is": "other-thread", "data": encoded(data)}
 
 
 def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-32 and IO-33: a request of which a call holds the event loop."""
-    call, _, rest = (finding.message or "").partition(" ")
-    what = rest.partition(" ")[0]
-    limit = loop.WAIT if what == "waited" else loop.WORK
-    plainly = trial.bench.generation == DATA and not call.endswith("_async")
+    case = _case(finding)
+    plainly = trial.bench.generation == DATA and case["call"] not in ASYNC
     for data in _likely(trial, finding):
         for awaited in (False, True) if plainly else (True,):
             yield {
                 "is": "held",
                 "data": encoded(data),
-                "what": what,
-                "limit": limit,
+                "what": case["what"],
+                "limit": case["limit"],
                 "awaited": awaited,
             }
 
@@ -276,6 +274,7 @@ def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
 
 _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-05": _calling,
+    "IO-15": _keeping,
     "IO-20": _failing,
     "IO-29": _offline,
     "IO-31": _threads,

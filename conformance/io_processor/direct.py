@@ -10,7 +10,8 @@ from vllm.outputs import PoolingRequestOutput
 
 from conformance.io_processor.engine import output_of
 from conformance.io_processor.host import REQUEST, Documented, as_json, response_class
-from conformance.io_processor.parameters import asks, parsed
+from conformance.io_processor.parameters import asks
+from conformance.io_processor.prompts import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ import torch
 from vllm.outputs import PoolingOutput, PoolingRequestOutput
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from vllm.config import VllmConfig
     from vllm.pooling_params import PoolingParams
@@ -52,6 +52,7 @@ class ScriptedEngine:
 
     vllm_config: VllmConfig
     renderer: Any
+    admit: Callable[[Any], None]
     pending: list[Pending] = attrs.field(factory=list)
     #: How many prompts of each request were taken, and how many of their generators are closed.
     taken: dict[int, int] = attrs.field(factory=dict)
@@ -77,8 +78,10 @@ class ScriptedEngine:
 
         Raises:
             EngineFailed: the history says so.
+            ValueError: it takes no such prompt.
 
         """
+        self.admit(prompt)
         request = serving.get(0)
         index = self.taken.get(request, 0)
         self.taken[request] = index + 1
@@ -100,14 +103,16 @@ class ScriptedEngine:
         )
 
     def deliver(self, entry: Pending) -> None:
-        """Answer a prompt."""
+        """Answer a prompt, unless its request was given up and has yet to notice."""
         self.pending.remove(entry)
-        entry.ready.set_result(None)
+        if not entry.ready.done():
+            entry.ready.set_result(None)
 
     def fail(self, entry: Pending) -> None:
-        """Fail a prompt."""
+        """Fail a prompt; one that was given up stays as it is."""
         self.pending.remove(entry)
-        entry.ready.set_exception(EngineFailed("the engine could not serve a prompt"))
+        if not entry.ready.done():
+            entry.ready.set_exception(EngineFailed("the engine could not serve a prompt"))
 
 
 def output_of(

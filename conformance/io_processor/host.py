@@ -23,9 +23,12 @@ from vllm.utils.async_utils import merge_async_iterators
 
 from conformance.comparison import plain
 from conformance.engine.model_classes import inspect_models_here
+from conformance.engine.pooling_models import name_of
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine, output_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vllm.config import VllmConfig
     from vllm.outputs import PoolingRequestOutput
 
@@ -44,6 +47,10 @@ class Surroundings:
 
     config: VllmConfig
     renderer: Any
+    #: vLLM's own check of a rendered prompt: some tokens, of the vocabulary, no more than fit.
+    admit: Callable[[Any], None]
+    #: What a profile calls the model, where it is one of the harness's own.
+    own: str | None
 
 
 @cache
@@ -57,7 +64,28 @@ def surroundings(model: str) -> Surroundings:
         max_model_len=MAX_MODEL_LEN,
         dtype="float32",
     ).create_engine_config()
-    return Surroundings(config, renderer_from_config(config))
+    renderer = renderer_from_config(config)
+    return Surroundings(config, renderer, _admission(config, renderer), name_of(model))
+
+
+def _admission(config: VllmConfig, renderer: Any) -> Callable[[Any], None]:  # noqa: ANN401 - vLLM's
+    """Return what raises ``ValueError`` where the front end of an engine takes no such prompt."""
+    try:
+        from vllm.inputs import split_enc_dec_input
+        from vllm.v1.engine.input_processor import InputProcessor
+
+        front = InputProcessor(config, renderer)
+    except (ImportError, TypeError):  # releases that check it elsewhere
+        return lambda _: None
+    return lambda rendered: front._validate_model_inputs(*split_enc_dec_input(rendered))  # noqa: SLF001 - vLLM's
+
+
+@attrs.frozen
+class Received:
+    """What a client makes of a response."""
+
+    data: Any
+    request_id: str | None  #: of which request the response says that it is
 
 
 class Online(Protocol):
@@ -71,8 +99,8 @@ class Online(Protocol):
         engine: ScriptedEngine,
         data: Any,  # noqa: ANN401 - JSON values
         request_id: str,
-    ) -> Any:  # noqa: ANN401 - JSON values
-        """Serve a request and return what the client finds under ``data``.
+    ) -> Received:
+        """Serve a request and return what the client receives.
 
         Raises:
             Exception: what the plugin, the engine or the host raised.
@@ -120,7 +148,7 @@ class Served:
             config.model_config, [BaseModelPath(name="model", model_path="model")]
         )
         serving = ServingPooling(
-            ScriptedEngine(config, renderer),
+            ScriptedEngine(config, renderer, around.admit),
             models,
             supported_tasks=("embed", "token_embed"),
             request_logger=None,
@@ -138,12 +166,12 @@ class Served:
         engine: ScriptedEngine,
         data: Any,  # noqa: ANN401 - JSON values
         request_id: str,
-    ) -> Any:  # noqa: ANN401 - JSON values
+    ) -> Received:
         """Serve a request with vLLM's own handler."""
         self._serving.engine_client = engine
         self._front.io_processor = plugin
         response = await self._serving(request_of(data), _raw_request(request_id))
-        return json.loads(response.body)["data"]
+        return _received(response)
 
 
 @attrs.define
@@ -171,6 +199,7 @@ class Batched:
             def __init__(self) -> None:
                 self.runner_type = "pooling"
                 self.failing = False
+                self.plugin: Any = None
                 front = PluginWithIOProcessorPlugins.__new__(PluginWithIOProcessorPlugins)
                 PoolingIOProcessor.__init__(
                     front, around.config, around.renderer, _chat_template_config()
@@ -186,13 +215,13 @@ class Batched:
                 **__: Any,  # noqa: ANN401 - the progress bar
             ) -> list[PoolingRequestOutput]:
                 outputs = []
-                for number, request in enumerate(request_factory()):
+                for request in request_factory():
                     rendered = io_processor.render(request)
                     rendered["params"].verify(around.config.model_config)
+                    around.admit(rendered["prompts"])
+                    name = numbered(self.plugin)
                     outputs.append(
-                        output_of(
-                            str(number), rendered["prompts"], rendered["params"], around.config
-                        )
+                        output_of(name, rendered["prompts"], rendered["params"], around.config)
                     )
                 if self.failing:
                     raise EngineFailed("the engine could not serve a prompt")
@@ -204,7 +233,7 @@ class Batched:
     def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
         """Serve a request with vLLM's own code."""
         self._front.io_processor = plugin
-        self._llm.failing = failing
+        self._llm.failing, self._llm.plugin = failing, plugin
         (output,) = self._llm.encode({"data": data}, pooling_task="plugin", use_tqdm=False)
         return plain(output.outputs)
 
@@ -223,7 +252,7 @@ class Documented:
         engine: ScriptedEngine,
         data: Any,  # noqa: ANN401 - JSON values
         request_id: str,
-    ) -> Any:  # noqa: ANN401 - JSON values
+    ) -> Received:
         """Serve a request with the asynchronous hooks."""
         prompt, params = self._begin(plugin, request_of(data), None)
         prompts = await plugin.pre_process_async(prompt=prompt, request_id=request_id)
@@ -270,17 +299,20 @@ class Documented:
         if not parsed:
             raise ValueError("You must pass at least one prompt")
         params = renderer.default_cmpl_tok_params
-        return [renderer.render_cmpl(prompts=[p], tok_params=params)[0] for p in parsed]
+        rendered = [renderer.render_cmpl(prompts=[p], tok_params=params)[0] for p in parsed]
+        for each in rendered:
+            self.around.admit(each)
+        return rendered
 
-    def _respond(self, plugin: Watched, output: Any, request_id: str) -> Any:  # noqa: ANN401
-        """Return what the client finds under ``data``."""
+    def _respond(self, plugin: Watched, output: Any, request_id: str) -> Received:  # noqa: ANN401
+        """Return what the client receives."""
         if self.generation == REQUEST:
             response = plugin.output_to_response(output)
             if not isinstance(response, response_class()):
                 raise WrongResponse(response)
         else:
             response = response_class()(request_id=request_id, data=output)
-        return as_json(response)
+        return _received(_written(response))
 
 
 class WrongResponse(RuntimeError):
@@ -307,11 +339,16 @@ class DocumentedOffline:
         if failing:
             raise EngineFailed("the engine could not serve a prompt")
         outputs = [
-            output_of(str(number), each, params, self.around.config)
-            for number, each in enumerate(rendered)
+            output_of(numbered(plugin), each, params, self.around.config) for each in rendered
         ]
         with torch.inference_mode():
             return plain(plugin.post_process(model_output=outputs))
+
+
+def numbered(plugin: Watched) -> str:
+    """Return the name of an output of ``LLM``, which counts all prompts from the first on."""
+    plugin.prompts += 1
+    return str(plugin.prompts - 1)
 
 
 def request_of(data: Any) -> Any:  # noqa: ANN401 - JSON values
@@ -339,9 +376,18 @@ def as_json(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse
         Exception: the server cannot write it as JSON.
 
     """
+    return _received(_written(response)).data
+
+
+def _written(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse, as HTTP has it
     from vllm.entrypoints.pooling.utils import get_json_response_cls
 
-    return json.loads(get_json_response_cls()(content=response.model_dump()).body)["data"]
+    return get_json_response_cls()(content=response.model_dump())
+
+
+def _received(response: Any) -> Received:  # noqa: ANN401 - a response of starlette
+    body = json.loads(response.body)
+    return Received(body["data"], body.get("request_id"))
 
 
 def _chat_template_config() -> Any:  # noqa: ANN401 - a class of vLLM

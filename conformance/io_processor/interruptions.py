@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.answers import Kind
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MOST = 3
 
 
+@checks("IO-20", after=("IO-06", "IO-18"))
 def errors(trial: Trial) -> Finding:
     """An engine that fails reaches the client, and every generator is closed."""
     bench = trial.bench
@@ -31,14 +33,17 @@ def errors(trial: Trial) -> Finding:
         played = bench.play(history, awaited=True)
         count += 1
         answer = played.answers[0]
-        said = f"the engine failed output {place} of {data}"
+        said = f"the engine failed output {place} of {shortened(data)}"
+        case = {"data": data, "place": place}
         if answer.kind is not Kind.FAILED:
-            return failed(f"{said}, and the request {answer.describe()}", count)
+            return failed(f"{said}, and the request {answer.describe()}", count, case=case)
         if played.open:
-            return failed(f"{said}, and outputs that it waited for were left open", count)
+            left = f"{said}, and outputs that it waited for were left open"
+            return failed(left, count, case=case)
     return passed(count, count)
 
 
+@checks("IO-34", after=("IO-06", "IO-18"))
 def cancelled(trial: Trial) -> Finding:
     """A client that leaves ends its request, whatever it waits for."""
     bench = trial.bench
@@ -49,20 +54,22 @@ def cancelled(trial: Trial) -> Finding:
         played = bench.play(history, awaited=True)
         count += 1
         answer = played.answers[0]
-        said = f"the client of {data} disconnected after {place} outputs"
+        said = f"the client of {shortened(data)} disconnected after {place} outputs"
+        case = {"data": data, "place": place}
         if played.late:
-            return failed(f"{said}, and the request went on", count)
+            return failed(f"{said}, and the request went on", count, case=case)
         if answer.kind is not Kind.CANCELLED:
-            return failed(f"{said}, and the request {answer.describe()}", count)
+            return failed(f"{said}, and the request {answer.describe()}", count, case=case)
         if played.open:
-            return failed(f"{said}, and outputs that it waited for were left open", count)
+            left = f"{said}, and outputs that it waited for were left open"
+            return failed(left, count, case=case)
     return passed(count, count)
 
 
-def _histories(bench: Bench, what: Do) -> Iterator[tuple[History, str, int]]:
+def _histories(bench: Bench, what: Do) -> Iterator[tuple[History, Any, int]]:
     """Yield histories of one request to which something happens, its data, and after what."""
     stock = bench.stock
     for index in stock.several() or range(stock.given):
         for place in range(min(max(stock.prompts[index], 1), MOST)):
             moves = (Move(Do.ARRIVE, 0), *[Move(Do.DELIVER, 0)] * place, Move(what, 0))
-            yield History((Asked(index, "id-0"),), moves), shortened(stock.valid[index]), place
+            yield History((Asked(index, "id-0"),), moves), stock.valid[index], place

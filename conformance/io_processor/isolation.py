@@ -12,22 +12,24 @@ import attrs
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
-from conformance.comparison import difference, shortened
+from conformance.checking import checks
+from conformance.comparison import difference, plain, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Kind
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import overridden
 from conformance.io_processor.classics import classics
 from conformance.io_processor.outcomes import one_prompt
+from conformance.io_processor.prompts import parsed, unsteady
 from conformance.io_processor.stock import changed, places
 from conformance.io_processor.traffic import Asked, Do, History, Move
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from conformance.io_processor.bench import Bench
     from conformance.io_processor.traffic import Played, Shape
     from conformance.io_processor.trial import Trial
 
@@ -46,6 +48,8 @@ SHAPES = (SEQUENCE, INTERLEAVED, SAME_IDS, TROUBLED, ORDER)
 
 #: Two outputs that arrive in the other order.
 TURNED = (Move(Do.ARRIVE, 0), Move(Do.DELIVER, 0, 1), Move(Do.DELIVER, 0))
+
+_TWO = 2
 
 #: How many cut data are tried for it.
 CUTS = 60
@@ -73,7 +77,19 @@ class Broken:
         return 4 * len(asked) + steps, sum(each.data for each in asked)
 
 
-def shape(trial: Trial, wanted: Shape) -> Finding:
+def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
+    """Return the check of the rule that a shape is about."""
+    return lambda trial: _judge(trial, wanted)
+
+
+order = checks("IO-17", after=("IO-06", "IO-18"))(_shape(ORDER))
+sequence = checks("IO-26")(_shape(SEQUENCE))
+interleaved = checks("IO-27", after=("IO-26",))(_shape(INTERLEAVED))
+same_ids = checks("IO-28", after=("IO-26", "IO-27"))(_shape(SAME_IDS))
+troubled = checks("IO-30", after=("IO-38", "IO-26", "IO-27"))(_shape(TROUBLED))
+
+
+def _judge(trial: Trial, wanted: Shape) -> Finding:
     """Judge the rule that a shape is about."""
     bench = trial.bench
     if wanted is ORDER and not bench.stock.several():
@@ -91,6 +107,53 @@ def shape(trial: Trial, wanted: Shape) -> Finding:
         bench, broken = of_two(bench, broken)
     found = {"shape": wanted.name, "broken": broken, "stock": bench.stock}
     return failed(broken.message, count, case=found)
+
+
+@attrs.frozen
+class Errand:
+    """Have prompts made in a process in which nothing has been done with the plugin."""
+
+    generation: str
+    model: str
+    data: tuple[Any, ...]
+    what: str = f"{__name__}:in_turn"
+
+
+def in_turn(plugin: type[Any], errand: Errand) -> list[Any]:
+    """Return the prompts of one request after the other, each of a new instance."""
+    bench = Bench.open(plugin, errand.generation, errand.model, 0)
+    found = []
+    for data in errand.data:
+        made = bench.make()
+        given = made.pre_process(prompt=parsed(made, bench, data), request_id="id-0")
+        found.append(plain(given))
+    return found
+
+
+def outliving(trial: Trial) -> Finding | None:
+    """Return that prompts depend on earlier requests, though every request has a new instance.
+
+    Chance and clocks give other prompts in every process: what is the same in two of them is what
+    the class, its module or a default has kept.
+    """
+    bench = trial.bench
+    if trial.untouched is None or not (bench.hidden or unsteady(bench)):
+        return None
+    first, *others = bench.stock.valid[: bench.stock.given]
+    model = str(bench.around.config.model_config.model)
+    for other in (*others, first):
+        errand = Errand(bench.generation, model, (first, other, first))
+        try:
+            one, two = (trial.untouched.run(errand) for _ in range(2))
+        except (EOFError, OSError):
+            return None
+        if difference(one, two) is None and (what := difference(one[2], one[0])):
+            return failed(
+                f"of a new instance, after {shortened(other)}, the prompts of {shortened(first)} "
+                f"are {what}",
+                case={"data": first},
+            )
+    return None
 
 
 def tells_apart(bench: Bench) -> bool:
@@ -197,6 +260,8 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
             found := difference(got.data, wanted.data, bench.hidden)
         ):
             what = f"was answered {found}"
+        elif got.request_id != wanted.request_id:
+            what = f"was answered as request {got.request_id!r}; alone, as {wanted.request_id!r}"
         if what:
             name = traffic._name(request)  # noqa: SLF001 - a friend
             return Broken(history, played, request, f"request {name} {what}", awaited)
@@ -209,17 +274,15 @@ def of_two(bench: Bench, broken: Broken) -> tuple[Bench, Broken]:
     The bench that is returned with it has the data.
     """
     data = bench.stock.valid[broken.history.asked[0].data]
-    if sum(step.what.startswith("output") for step in broken.played.steps) <= len(TURNED) - 1:
+    if sum(step.do is Do.DELIVER for step in broken.played.steps) <= len(TURNED) - 1:
         return bench, broken
     history = History((Asked(0, "id-0"),), TURNED)
     for smaller in islice(_cut(data), CUTS):
         small = copy.copy(bench)
-        small.stock = attrs.evolve(bench.stock, valid=(smaller,), given=1, prompts=(2,))
+        small.stock = attrs.evolve(bench.stock, valid=(smaller,), given=1, prompts=(_TWO,))
         small._alone = {}  # noqa: SLF001 - a friend
         played = small.play(history, awaited=True)
-        if played.steps[0].then == "waits for 2 outputs" and (
-            found := judge(small, history, awaited=True)
-        ):
+        if played.steps[0].waits == _TWO and (found := judge(small, history, awaited=True)):
             return small, found
     return bench, broken
 
@@ -236,14 +299,17 @@ def _cut(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
                 yield changed(data, place, value[:count])
 
 
+@checks("IO-29", after=("IO-26",))
 def without_ids(trial: Trial) -> Finding:
     """Offline requests, one after the other, each get what they get alone."""
     bench = trial.bench
     if not tells_apart(bench):
         return Finding(Verdict.NOT_VERIFIED, message="every valid request gets the same answer")
     stock = bench.stock
-    few = range(min(len(stock.valid), MOST_OFFLINE))
-    alone = [bench.try_offline(stock.valid[index])[0] for index in few]
+    few: Sequence[int] = range(min(len(stock.valid), MOST_OFFLINE))
+    if len(stock.valid) > len(few):  # the last may have many prompts
+        few = [*few, len(stock.valid) - 1]
+    alone = {index: bench.try_offline(stock.valid[index])[0] for index in few}
     count = 0
     for failing in (False, True):
         for first in few:

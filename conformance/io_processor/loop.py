@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.admission import unanswered
@@ -23,11 +24,13 @@ WAIT, WORK = 0.1, 0.2
 TIMES = 4
 
 
+@checks("IO-32")
 def waits(trial: Trial) -> Finding:
     """No call on the event loop waits for anything."""
     return _measured(trial, "waited", WAIT, lambda call: call.waited)
 
 
+@checks("IO-33")
 def works(trial: Trial) -> Finding:
     """No call on the event loop takes long to compute."""
     return _measured(trial, "worked", WORK, lambda call: call.worked)
@@ -63,6 +66,6 @@ def _measured(trial: Trial, what: str, limit: float, seconds: Callable[[Call], f
                     return failed(
                         f"{name} {what} {value * 1000:.0f} ms on the event loop, for "
                         f"{shortened(data)} (at most {limit * 1000:.0f} ms)",
-                        case={"data": data},
+                        case={"data": data, "call": name, "what": what, "limit": limit},
                     )
     return guessed or passed(bench.stock.given, bench.stock.given)

@@ -10,15 +10,18 @@ import copy
 import gc
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.io_processor.direct import prepared
-from conformance.io_processor.parameters import asks, parsed
-from conformance.io_processor.stock import changed, places
+from conformance.io_processor.parameters import asks
+from conformance.io_processor.prompts import parsed
+from conformance.io_processor.stock import changed, places, without
 from conformance.leaks import Given, growing, kept, size_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from conformance.io_processor.watched import Watched
 
 REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
+
+#: Of those that are refused, fewer tell: they leave nothing, or something each.
+REFUSED = 2_000
 
 #: Seconds that the requests of one measurement may take, and how many there are at the least.
 SECONDS, FEWEST = 1.0, 2
@@ -49,32 +55,41 @@ KEPT = 16
 NAMES = ("data", "output")
 
 
+@checks("IO-35")
 def forgets(trial: Trial) -> Finding:
     """Nothing of answered requests is held."""
     return _look(trial, answered=True)
 
 
+@checks("IO-36", after=("IO-38",))
 def abandons(trial: Trial) -> Finding:
     """What is held of requests that never came to ``post_process`` is bounded."""
-    return _look(trial, answered=False)
+    found = _look(trial, answered=False)
+    if found.verdict is Verdict.PASS and (refused := _refused(trial.bench)):
+        load = _Refused(trial.bench, trial.bench.make(), refused)
+        return _judged(load, "refused", most=REFUSED)
+    return found
 
 
 def _look(trial: Trial, *, answered: bool) -> Finding:
-    most = REQUESTS[trial.budget]
     load = _Load(trial.bench, trial.bench.make(), answered=answered)
+    which = "answered" if answered else "abandoned"
+    return _judged(load, which, most=REQUESTS[trial.budget])
+
+
+def _judged(load: _Load, which: str, *, most: int) -> Finding:
     each = load.serve(most // MEASUREMENTS, SECONDS)
     sizes = [load.size()]
     for _ in range(MEASUREMENTS - 1):
         load.serve(each, SECONDS)
         sizes.append(load.size())
-    found = kept(load.given, NAMES, KEPT) if answered else None
+    found = kept(load.given, NAMES, KEPT) if which == "answered" else None
     if found is None and (grew := growing(sizes, each)) and _keeps_growing(load, most):
         found = grew
         if load.served < most:
             why = f"after {load.served} requests {found}; there was no time for {most}"
             return Finding(Verdict.NOT_VERIFIED, load.served, load.served, why)
     if found:
-        which = "answered" if answered else "abandoned"
         return failed(f"after {load.served} {which} requests {found}", load.served)
     return passed(load.served, load.served)
 
@@ -144,6 +159,44 @@ class _Load:
                 plugin.post_process(fresh, request_id=request_id)
         if isinstance(mine, dict | list):  # a string may be anybody's
             self.given.append((mine, fresh[0]))
+
+
+class _Refused(_Load):
+    """Requests that are refused, none of them the same as another."""
+
+    def __init__(self, bench: Bench, plugin: Watched, refused: list[dict[str, Any]]) -> None:
+        super().__init__(bench, plugin, answered=False)
+        self._spoilt = refused
+
+    def _serve_one(self) -> None:
+        data = self._spoilt[self.served % len(self._spoilt)]
+        self.served += 1
+        with suppress(Exception):
+            _begun(self._bench, self.plugin, {**data, "number": f"{self.served}"})
+
+
+def _refused(bench: Bench) -> list[dict[str, Any]]:
+    """Return objects that are refused, with something else in them or not."""
+    valid = bench.stock.valid[: bench.stock.given]
+    spoilt = [
+        spoil(data, place)
+        for data in valid[:1]
+        for place, _ in places(data)
+        if place and isinstance(place[-1], str)
+        for spoil in (without, lambda data, place: changed(data, place, None))
+    ]
+    found: list[dict[str, Any]] = []
+    for data in (*spoilt, *bench.stock.invalid):
+        if isinstance(data, dict):
+            try:
+                _begun(bench, bench.make(), {**data, "number": "0"})
+            except Exception:  # noqa: BLE001 - as a plugin refuses
+                found.append(data)
+    return found
+
+
+def _begun(bench: Bench, plugin: Watched, data: Any) -> None:  # noqa: ANN401 - JSON values
+    plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
 
 
 def _telling(bench: Bench, data: Any) -> tuple[Path, str] | None:  # noqa: ANN401 - JSON values

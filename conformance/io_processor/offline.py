@@ -8,70 +8,51 @@ which must make the same of it.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import torch
-import vllm
 
-from conformance.comparison import difference, first_line, plain, shortened
+from conformance.comparison import difference, plain, shortened
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin
-from conformance.io_processor import live
-from conformance.io_processor.answers import Kind, of_error
+from conformance.io_processor import live, parameters
+from conformance.io_processor.answers import of_error
 from conformance.io_processor.calling import NAME, entry_point
-from conformance.ledger import Ledger
-from conformance.rules import Evidence
+from conformance.io_processor.live import IOProcessorTrial
+from conformance.raised import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    from conformance.io_processor.live import Subject
-    from conformance.verdict import RuleResult
 
 #: What config.json names where the engine's arguments are to come first.
 OTHER = "a-plugin-that-is-not-installed"
 
 
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(IOProcessorTrial):
     """The trial of one plugin in offline engines."""
 
-    subject: Subject
-    ledger: Ledger = attrs.field(init=False)
-    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    _done: bool = attrs.field(init=False, default=False)
+    host: ClassVar[str] = "LLM.encode"
+
     #: One that goes away takes the process groups of the others with it.
     _engines: list[PoolingEngine] = attrs.field(init=False, factory=list)
 
-    @classmethod
-    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
-        """Open the trial; engines start when the first rule is asked for."""
-        return cls(live.Subject(*arguments))
-
     def __attrs_post_init__(self) -> None:
         """Find out what the plugin is tried with."""
-        self.ledger = Ledger(Evidence.OFFLINE, blocked=live.refused(self.subject))
+        self.ledger.blocked = self.refused()
         if self.ledger.blocked is None:
-            live.prepare(self.subject, self.ledger)
+            self.prepare()
 
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened in the engines."""
-        if not self._done and self.ledger.blocked is None:
-            with self.ledger.timed(), entry_point(self.subject.qualname) as folder:
-                self._run(folder)
-        self._done = True
-        return self.ledger.result(rule)
-
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        host = f"LLM.encode of vLLM {vllm.__version__}"
-        return live.context(self.subject, Evidence.OFFLINE, host)
+    def run(self) -> None:
+        """Start engines and ask them, each with the plugin named at another place."""
+        with entry_point(self.opening.qualname) as folder:
+            self._run(folder)
 
     def _run(self, folder: Path) -> None:
-        self.progress("starting an offline engine")
-        engine = self._start(self.subject.model, NAME, "in the engine arguments")
+        self.opening.progress("starting an offline engine")
+        engine = self._start(self.model, NAME, "in the engine arguments")
         if engine is None:
             return
         self.ledger.saw(live.LOADS)
@@ -85,10 +66,10 @@ class Trial:
 
     def _start(self, model: str | Path, plugin: str | None, how: str) -> PoolingEngine | None:
         try:
-            engine = PoolingEngine.start(model, plugin=plugin, device=self.subject.device)
+            engine = PoolingEngine.start(model, plugin=plugin, device=self.device)
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
-            rule = live.LOADS if plugin and model == self.subject.model else live.SELECTED
-            why = f"{type(error).__name__}: {first_line(str(error))}"
+            rule = live.LOADS if plugin and model == self.model else live.SELECTED
+            why = said(error, self.bench.path)
             self.ledger.fail(rule, f"an engine with the plugin named {how} does not start: {why}")
             return None
         self._engines.append(engine)
@@ -97,18 +78,21 @@ class Trial:
     def _answers(self, engine: PoolingEngine) -> list[Any] | None:
         """Return what valid requests are answered, or None where one is not."""
         answers = []
-        stock = self.subject.bench.stock
+        stock = self.bench.stock
         for data in stock.valid[: stock.given]:
             recorded = _Recorded.insert(engine)
             try:
                 answers.append(plain(engine.encode(copy.deepcopy(data))))
             except Exception as error:  # noqa: BLE001 - the plugin may raise anything
-                if "Unsupported task" in str(error):
-                    self.ledger.blocked = _no_pooler(self.subject, error)
+                if why := parameters.no_pooler(self.bench, engine.tasks):
+                    self.ledger.blocked = why
                     return None
-                answer = of_error(error, "")
+                answer = of_error(error, "", path=self.bench.path)
+                cause = parameters.params_trouble(self.bench)
                 self.ledger.fail(
-                    live.ANSWERS, f"the valid request {shortened(data)} {answer.describe()}"
+                    live.ANSWERS,
+                    f"the valid request {shortened(data)} {answer.describe()}"
+                    + (f": {cause}" if cause else ""),
                 )
                 return None
             finally:
@@ -116,11 +100,14 @@ class Trial:
             self.ledger.saw(live.ANSWERS)
             if why := self._replayed(data, recorded, answers[-1]):
                 self.ledger.fault = why
+        if all(answer is None for answer in answers):
+            self.ledger.fail(live.ANSWERS, "every valid request was answered with nothing")
+            return None
         return answers
 
     def _replayed(self, data: Any, recorded: _Recorded, answer: Any) -> str | None:  # noqa: ANN401
         """Give a fresh instance what the engine's got; say what is different."""
-        bench = self.subject.bench
+        bench = self.bench
         fresh = bench.make()
         given = fresh.parse_data(copy.deepcopy(data))
         prompts = plain(fresh.pre_process(prompt=given))
@@ -133,18 +120,10 @@ class Trial:
 
     def _refusals(self, engine: PoolingEngine, answers: list[Any]) -> None:
         """Invalid requests are refused, and the next valid one is answered as before."""
-        stock = self.subject.bench.stock
+        stock = self.bench.stock
         for data in stock.invalid:
-            try:
+            with suppress(Exception):
                 made = engine.encode(copy.deepcopy(data))
-            except Exception as error:  # noqa: BLE001 - what it means is the question
-                answer = of_error(error, "")
-                if answer.kind is not Kind.REFUSED:
-                    self.ledger.fail(
-                        live.REFUSES, f"the invalid request {shortened(data)} {answer.describe()}"
-                    )
-                    return
-            else:
                 self.ledger.fail(
                     live.REFUSES,
                     f"the invalid request {shortened(data)} was answered {shortened(plain(made))}",
@@ -152,15 +131,15 @@ class Trial:
                 return
             self.ledger.saw(live.REFUSES)
         again = plain(engine.encode(copy.deepcopy(stock.valid[0])))
-        if what := difference(again, answers[0], self.subject.bench.hidden):
+        if what := difference(again, answers[0], self.bench.hidden):
             self.ledger.fail(
                 live.ANSWERS, f"asked again, {shortened(stock.valid[0])} was answered {what}"
             )
 
     def _selected(self, folder: Path, answers: list[Any]) -> None:
         """The plugin answers the same, wherever its name stands."""
-        data = self.subject.bench.stock.valid[0]
-        base = self.subject.model
+        data = self.bench.stock.valid[0]
+        base = self.model
         for how, name, argument in (
             ("in the model's config.json", NAME, None),
             ("in the engine arguments, and another in config.json,", OTHER, NAME),
@@ -174,23 +153,15 @@ class Trial:
             try:
                 got = plain(engine.encode(copy.deepcopy(data)))
             except Exception as error:  # noqa: BLE001 - the plugin may raise anything
-                answer = of_error(error, "")
+                answer = of_error(error, "", path=self.bench.path)
                 self.ledger.fail(
                     live.SELECTED, f"named {how} the plugin's request {answer.describe()}"
                 )
                 return
-            if what := difference(got, answers[0], self.subject.bench.hidden):
+            if what := difference(got, answers[0], self.bench.hidden):
                 self.ledger.fail(live.SELECTED, f"named {how} the plugin gave {what}")
                 return
             self.ledger.saw(live.SELECTED)
-
-
-def _no_pooler(subject: Subject, error: Exception) -> str:
-    model = subject.section.get("model", "tiny-embedding")
-    return (
-        f"the model {model} has no pooler for what the plugin asks ({first_line(str(error))}): "
-        "name one that has in [io-processor] model"
-    )
 
 
 @attrs.define

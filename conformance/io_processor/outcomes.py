@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from conformance.comparison import difference, first_line, plain, shortened
+from conformance.checking import checks
+from conformance.comparison import difference, plain, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.direct import Noted, finished, prepared
-from conformance.io_processor.host import as_json, response_class
-from conformance.io_processor.parameters import parsed
+from conformance.io_processor.host import REQUEST, as_json, response_class
+from conformance.io_processor.prompts import parsed
+from conformance.io_processor.stock import places
+from conformance.raised import said
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from conformance.io_processor.trial import Trial
 
 
+@checks("IO-18", after=("IO-06",))
 def same_awaited(trial: Trial) -> Finding:
     """The awaited hooks give what the others give."""
     bench = trial.bench
@@ -64,6 +69,11 @@ def _awaited_prompts(bench: Bench, data: Any) -> Any:  # noqa: ANN401 - JSON val
         return asyncio.run(ask())
 
 
+#: Outputs that few requests have more of.
+EARLY = 8
+
+
+@checks("IO-19")
 def used(trial: Trial) -> Finding:
     """No place among the outputs is never read."""
     bench = trial.bench
@@ -81,7 +91,7 @@ def used(trial: Trial) -> Finding:
         noted = [Noted(output, partial(seen.add, place)) for place, output in enumerate(outputs)]
         finished(plugin, bench, list(noted), "id-0")
         for place in range(len(outputs)):
-            which = "first" if place == 0 else "last" if place == len(outputs) - 1 else "middle"
+            which = _which(place, len(outputs))
             if place in seen:
                 read.add(which)
             else:
@@ -97,6 +107,13 @@ def used(trial: Trial) -> Finding:
     return passed(len(several), len(several))
 
 
+def _which(place: int, count: int) -> str:
+    """Return which of several outputs one is; those beyond the eighth are told by their number."""
+    if place in (0, count - 1):
+        return "first" if place == 0 else "last"
+    return "middle" if place < EARLY else f"number {place}"
+
+
 def one_prompt() -> Finding:
     """Return that a rule about several outputs does not apply."""
     return Finding(
@@ -104,6 +121,7 @@ def one_prompt() -> Finding:
     )
 
 
+@checks("IO-21")
 def left(trial: Trial) -> Finding:
     """Outputs are the same after ``post_process``."""
     bench = trial.bench
@@ -125,15 +143,15 @@ def _described(output: Any) -> Any:  # noqa: ANN401 - a PoolingRequestOutput
     return copy.deepcopy([output.request_id, output.prompt_token_ids, output.outputs.data.tolist()])
 
 
+@checks("IO-22")
 def serialisable(trial: Trial) -> Finding:
     """The response can be written as JSON."""
-    if why := response_trouble(trial.bench):
-        return failed(why)
-    return passed(trial.bench.stock.given, trial.bench.stock.given)
+    given = trial.bench.stock.given
+    return unserialisable(trial.bench) or passed(given, given)
 
 
-def response_trouble(bench: Bench) -> str | None:
-    """Say which response cannot be written, or return None."""
+def unserialisable(bench: Bench) -> Finding | None:
+    """Return which response cannot be written, or None."""
     for data in bench.stock.valid[: bench.stock.given]:
         plugin = bench.make()
         try:
@@ -145,22 +163,23 @@ def response_trouble(bench: Bench) -> str | None:
         except Exception as error:  # noqa: BLE001 - many ways
             if plugin.answer(error).guessed:
                 continue
-            return (
-                f"what post_process gave for {shortened(data)} cannot be written: "
-                f"{type(error).__name__}: {first_line(str(error))}"
+            why = said(error, bench.path)
+            return failed(
+                f"what post_process gave for {shortened(data)} cannot be written: {why}",
+                case={"data": data},
             )
     return None
 
 
+@checks("IO-23")
 def response(trial: Trial) -> Finding:
     """``output_to_response`` returns vLLM's response with the data in it."""
-    if why := wrapping_trouble(trial.bench):
-        return failed(why)
-    return passed(trial.bench.stock.given, trial.bench.stock.given)
+    given = trial.bench.stock.given
+    return unwrapped(trial.bench) or passed(given, given)
 
 
-def wrapping_trouble(bench: Bench) -> str | None:
-    """Say what ``output_to_response`` does wrong, or return None."""
+def unwrapped(bench: Bench) -> Finding | None:
+    """Return what ``output_to_response`` does wrong, or None."""
     for data in bench.stock.valid[: bench.stock.given]:
         plugin = bench.make()
         try:
@@ -172,19 +191,26 @@ def wrapping_trouble(bench: Bench) -> str | None:
         except Exception as error:  # noqa: BLE001 - any is wrong here
             if plugin.answer(error).guessed:
                 continue
-            return f"output_to_response {of_error(error, '').describe()}"
+            why = of_error(error, "", path=bench.path).describe()
+            return failed(f"output_to_response {why}", case={"data": data})
         if not isinstance(got, response_class()):
-            return f"output_to_response returned {type(got).__name__}, not IOProcessorResponse"
+            return failed(
+                f"output_to_response returned {type(got).__name__}, not IOProcessorResponse",
+                case={"data": data},
+            )
         try:
             as_json(got)
         except Exception as error:  # noqa: BLE001 - many ways
             if plugin.answer(error).guessed:
                 continue
-            why = f"{type(error).__name__}: {first_line(str(error))}"
-            return f"what output_to_response returned cannot be written: {why}"
+            why = said(error, bench.path)
+            return failed(
+                f"what output_to_response returned cannot be written: {why}", case={"data": data}
+            )
     return None
 
 
+@checks("IO-24")
 def steady(trial: Trial) -> Finding:
     """The same request gets the same answer again."""
     bench = trial.bench
@@ -195,23 +221,59 @@ def steady(trial: Trial) -> Finding:
     return passed(bench.stock.given, bench.stock.given)
 
 
+@checks("IO-25")
 def same_offline(trial: Trial) -> Finding:
-    """Without a request id the answer is the same."""
+    """Without a request id the answer is the same, but for what says which request it is for."""
     bench = trial.bench
     for index in range(bench.stock.given):
         data = bench.stock.valid[index]
-        online = bench.alone(index, "id-0")
-        offline, plugin = bench.try_offline(data)
+        online = bench.alone(index, _ID)
+        offline, _ = bench.try_offline(data)
         if online.kind is not offline.kind:
-            return failed(f"{shortened(data)} {online.describe()}; offline it {offline.describe()}")
-        if online.kind is Kind.ANSWERED:
-            try:
-                got = as_json(response_class()(data=offline.data))
-            except Exception:  # noqa: BLE001 - another rule is about that
-                got = offline.data
-            del plugin
-            if what := difference(got, online.data, bench.hidden):
-                return failed(
-                    f"for {shortened(data)} the plugin gave offline {what}", case={"data": data}
-                )
+            return failed(
+                f"{shortened(data)} {online.describe()}; offline it {offline.describe()}",
+                case={"data": data},
+            )
+        if online.kind is not Kind.ANSWERED:
+            continue
+        got = offline.data
+        if bench.generation == REQUEST:  # output_to_response makes data of it
+            plugin = bench.make()
+            got = finished(plugin, bench, prepared(plugin, bench, data, None), None)
+        else:
+            with suppress(Exception):  # another rule is about that
+                got = as_json(response_class()(data=got))
+        if what := difference(*_unnamed(got, online.data), bench.hidden):
+            return failed(
+                f"for {shortened(data)} the plugin gave offline {what}", case={"data": data}
+            )
     return passed(bench.stock.given, bench.stock.given)
+
+
+#: The id of a request, or the end of it.
+_ID = "id-0"
+
+
+def _unnamed(got: Any, online: Any) -> tuple[Any, Any]:  # noqa: ANN401 - JSON values
+    """Return two answers without what tells the request id in the second one."""
+    if isinstance(got, dict) and isinstance(online, dict):
+        both = {key: _unnamed(got.get(key), value) for key, value in online.items()}
+        named = {key for key, value in online.items() if _names(value) and got.get(key) is None} | {
+            key for key, (_, value) in both.items() if value is _NAMED
+        }
+        return (
+            {key: both[key][0] if key in both else got[key] for key in got if key not in named},
+            {key: value for key, (_, value) in both.items() if key not in named},
+        )
+    if isinstance(got, list) and isinstance(online, list) and len(got) == len(online):
+        pairs = [_unnamed(*pair) for pair in zip(got, online, strict=True)]
+        return [one for one, _ in pairs], [other for _, other in pairs]
+    return (_NAMED, _NAMED) if isinstance(online, str) and _ID in online else (got, online)
+
+
+_NAMED = "a text with the request id"
+
+
+def _names(value: Any) -> bool:  # noqa: ANN401 - JSON values
+    """Tell whether the request id is somewhere in a value."""
+    return any(isinstance(leaf, str) and _ID in leaf for _, leaf in places(value))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of prompts and their parameters."""
+"""Checks of the parameters of prompts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,37 @@ from typing import TYPE_CHECKING, Any
 from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams
 
-from conformance.comparison import first_line, shortened
+from conformance.checking import checks
+from conformance.comparison import shortened
+from conformance.engine.pooling_models import TASKS
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.answers import Kind, of_error
-from conformance.io_processor.host import DATA, Documented, request_of
+from conformance.io_processor.host import DATA
+from conformance.raised import said
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.trial import Trial
     from conformance.io_processor.watched import Watched
 
-#: What a caller may set, and must find again.
+#: What a caller may set, and must find again as it is.
 ASKED: tuple[dict[str, Any], ...] = ({"use_activation": False}, {"dimensions": 8})
+
+#: What a plugin may have its own values of, and else must not lose.
+OWN: tuple[dict[str, Any], ...] = (
+    {"task": "token_embed"},
+    {"step_tag_id": 3},
+    {"returned_token_ids": [1]},
+    {"requires_token_ids": True},
+    {"skip_reading_prefix_cache": True},
+    {"extra_kwargs": {"key": "value"}},
+)
+
+
+#: Requests of several prompts that are asked offline.
+SEVERAL = 2
 
 
 def asks(plugin: Watched, bench: Bench) -> Any:  # noqa: ANN401 - a method of the plugin
@@ -29,45 +48,33 @@ def asks(plugin: Watched, bench: Bench) -> Any:  # noqa: ANN401 - a method of th
     return getattr(plugin, name)
 
 
-def prompts(trial: Trial) -> Finding:
-    """vLLM takes every prompt."""
-    if why := prompts_trouble(trial.bench):
-        return failed(why)
-    count = len(trial.bench.stock.valid)
-    return passed(count, count)
-
-
-def prompts_trouble(bench: Bench) -> str | None:
-    """Say which prompts vLLM does not take, or return None."""
-    for data in bench.stock.valid[: bench.stock.given]:
-        plugin = bench.make()
-        try:
-            made = parsed(plugin, bench, data)
-            given = plugin.pre_process(prompt=made, request_id="id-0")
-        except Exception:  # noqa: BLE001, S112 - another rule is about that
-            continue
-        try:
-            Documented(bench.generation, bench.around)._render(given)  # noqa: SLF001 - a friend
-        except Exception as error:  # noqa: BLE001 - vLLM refuses in many ways
-            why = f"{type(error).__name__}: {first_line(str(error))}"
-            what = shortened(given) if isinstance(given, list | dict | str) else repr(given)
-            return f"vLLM does not take the prompts {what} of {shortened(data)}: {why}"
-    return None
-
-
-def parsed(plugin: Watched, bench: Bench, data: Any) -> Any:  # noqa: ANN401 - JSON values
-    """Return data as the plugin parses them."""
-    data = copy.deepcopy(data)
-    if bench.generation == DATA:
-        return plugin.parse_data(data)
-    return plugin.parse_request(request_of(data))
-
-
+@checks("IO-14")
 def returned(trial: Trial) -> Finding:
     """Parameters are returned, with some given and with none."""
     if why := params_trouble(trial.bench):
         return failed(why)
-    return passed(2, 2)
+    trial.prepare()
+    several = trial.bench.stock.several()[:SEVERAL]
+    for index in several if trial.bench.generation == DATA else ():
+        data = trial.bench.stock.valid[index]
+        if why := _each_trouble(trial.bench, data):
+            return failed(why, case={"data": data})
+    return passed(2 + len(several), 2 + len(several))
+
+
+def _each_trouble(bench: Bench, data: Any) -> str | None:  # noqa: ANN401 - JSON values
+    """Say what is returned for some prompts of a request alone, or return None.
+
+    Offline, parameters are asked for once for each of them; online, once for all.
+    """
+    answer, plugin = bench.try_offline(data)
+    where = f"{_name(bench)}, asked offline for each prompt of {shortened(data)},"
+    if answer.call == _name(bench):
+        return f"{where} {answer.describe()} for number {len(plugin.params)}"
+    for number, each in enumerate(plugin.params):
+        if each != plugin.params[0]:
+            return f"{where} returned {each} for number {number}, and {plugin.params[0]} before"
+    return None
 
 
 def params_trouble(bench: Bench) -> str | None:
@@ -75,55 +82,100 @@ def params_trouble(bench: Bench) -> str | None:
     from vllm.tasks import POOLING_TASKS
 
     good = PoolingParams if bench.generation == DATA else PoolingParams | SamplingParams
+    tasks: list[str | None] = []
     for arguments in ((), (None,), (PoolingParams(),)):
+        given, task = "PoolingParams()" if arguments and arguments[0] else "none", None
         method = asks(bench.make(), bench)
-        given = "PoolingParams()" if arguments and arguments[0] else "none"
-        called = f"{_name(bench)}, given {given},"
-        try:
-            got = method(*arguments)
-        except Exception as error:  # noqa: BLE001 - any is wrong here
-            return f"{called} raised {type(error).__name__}: {first_line(str(error))}"
-        if not isinstance(got, good):
-            return f"{called} returned {type(got).__name__}"
-        task = getattr(got, "task", None)
-        if task is not None and task not in POOLING_TASKS:
-            return f"{called} returned the task {task!r}, which vLLM does not know"
+        for time in ("", ", the second time,"):
+            called = f"{_name(bench)}, given {given},{time}"
+            try:
+                got = method(*copy.deepcopy(arguments))
+            except Exception as error:  # noqa: BLE001 - any is wrong here
+                return f"{called} raised {said(error, bench.path)}"
+            if not isinstance(got, good):
+                return f"{called} returned {type(got).__name__}"
+            task = getattr(got, "task", None)
+            if task is not None and task not in POOLING_TASKS:
+                return f"{called} returned the task {task!r}, which vLLM does not know"
+        tasks.append(task)
+    if (tasks[0] or "plugin") != (tasks[-1] or "plugin"):
+        return (
+            f"{_name(bench)}, given PoolingParams() as offline, {_asks_for(tasks[-1])}; given "
+            f"none, as online, it {_asks_for(tasks[0])}"
+        )
     return None
 
 
+def _asks_for(task: str | None) -> str:
+    if task is None:
+        return "leaves params.task as it is, and vLLM makes it 'plugin'"
+    return f"asks for the task {task!r}"
+
+
+def no_pooler(bench: Bench, supported: Collection[str] = ()) -> str | None:
+    """Say that a model has no pooler for the task of the plugin, which is not the plugin's fault.
+
+    Args:
+        bench: the plugin, whose parameters are returned as they should be.
+        supported: the tasks of the model; those of the harness's own models are known.
+
+    """
+    own = bench.around.own
+    supported = supported or TASKS.get(own or "", ())
+    task = getattr(asks(bench.make(), bench)(), "task", None)
+    if not supported or (task or "plugin") in supported:
+        return None
+    return (
+        f"{_name(bench)} {_asks_for(task)}, and the model {own or 'of the profile'} has poolers "
+        f"for {', '.join(sorted(supported))} alone: set params.task to what the plugin needs, or "
+        'name its model in the profile, [io-processor] model = "FOLDER"'
+    )
+
+
+@checks("IO-15")
 def kept(trial: Trial) -> Finding:
     """What the caller set is there again, or refused."""
     bench = trial.bench
-    for keywords in ASKED:
+    for keywords in (*ASKED, *OWN):
+        ((key, value),) = keywords.items()
+        if key not in PoolingParams.__struct_fields__:
+            continue  # of other releases
         method = asks(bench.make(), bench)
         try:
-            got = method(PoolingParams(**keywords))
+            got = method(PoolingParams(**copy.deepcopy(keywords)))
         except Exception as error:  # noqa: BLE001 - a refusal is an answer
-            answer = of_error(error, _name(bench))
+            answer = of_error(error, _name(bench), path=bench.path)
             if answer.kind is Kind.REFUSED:
                 continue
-            return failed(f"{_name(bench)} with {_shown(keywords)} {answer.describe()}")
+            return failed(
+                f"{_name(bench)} with {_shown(keywords)} {answer.describe()}",
+                case={"asked": keywords},
+            )
         if got is None:
             return waiting("IO-14")
-        for key, value in keywords.items():
-            if getattr(got, key, None) != value:
-                return failed(
-                    f"{_name(bench)} was given {_shown(keywords)} and returned "
-                    f"{key}={getattr(got, key, None)!r}"
-                )
-    return passed(len(ASKED), len(ASKED))
+        found = getattr(got, key, None)
+        if found != value and (keywords in ASKED or not found):
+            return failed(
+                f"{_name(bench)} was given {_shown(keywords)} and returned {key}={found!r}",
+                case={"asked": keywords},
+            )
+    return passed(len(ASKED) + len(OWN), len(ASKED) + len(OWN))
 
 
 def _shown(keywords: dict[str, Any]) -> str:
     return f"PoolingParams({', '.join(f'{key}={value!r}' for key, value in keywords.items())})"
 
 
+@checks("IO-16")
 def fresh(trial: Trial) -> Finding:
     """No two requests get the same object, from one instance or from two."""
     bench = trial.bench
     plugin = bench.make()
-    made = [asks(each, bench)() for each in (plugin, plugin, bench.make())]
-    made += [asks(plugin, bench)(PoolingParams()) for _ in range(2)]
+    try:
+        made = [asks(each, bench)() for each in (plugin, plugin, bench.make())]
+        made += [asks(plugin, bench)(PoolingParams()) for _ in range(2)]
+    except Exception:  # noqa: BLE001 - any is wrong there
+        return waiting("IO-14")
     made = [params for params in made if params is not None]  # another rule is about those
     if len({id(params) for params in made}) < len(made):
         return failed(f"{_name(bench)} returned the same object for two requests")

@@ -87,10 +87,10 @@ def installed_hosts(around: Surroundings) -> tuple[Online, Offline]:
 
 
 async def _asked(online: Online, plugin: Watched, around: Surroundings) -> Any:  # noqa: ANN401
-    engine = ScriptedEngine(around.config, around.renderer)
+    engine = ScriptedEngine(around.config, around.renderer, around.admit)
     task = asyncio.create_task(online.serve(plugin, engine, [1, 2, 3], "id-0"))
     while not task.done():
         for entry in list(engine.pending):
             engine.deliver(entry)
         await asyncio.sleep(0)
-    return task.result()
+    return task.result().data

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
-import vllm
 
 from conformance.comparison import difference, shortened
-from conformance.engine import serving
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
@@ -24,18 +22,13 @@ from conformance.io_processor import clients, live, rehearsal
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.calling import NAME, entry_module
 from conformance.io_processor.clients import Client, curl
-from conformance.ledger import Ledger
-from conformance.rules import Evidence
+from conformance.io_processor.live import IOProcessorTrial
+from conformance.live_trial import START_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from conformance.io_processor.answers import Answer
-    from conformance.io_processor.live import Subject
-    from conformance.verdict import RuleResult
-
-#: What of the server a plugin is reached by, as certificates have it.
-HOST = "POST /pooling"
 
 #: Outputs in the order of the prompts, each computed by itself.
 ONE_AT_A_TIME = ("--max-num-seqs=1",)
@@ -55,48 +48,40 @@ CROWD = 30
 LEAVING = 6
 
 
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(IOProcessorTrial):
     """The trial of one plugin in a live server, which starts when the trial is opened."""
 
-    subject: Subject
-    ledger: Ledger = attrs.field(init=False)
-    server: Server | ExternalServer | None = attrs.field(init=False, default=None)
+    host: ClassVar[str] = "POST /pooling"
+
     #: Where hooks are awaited, one whose outputs do not arrive in the order of the prompts.
     second: Server | None = attrs.field(init=False, default=None)
-    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    _done: bool = attrs.field(init=False, default=False)
     #: What each valid request is answered when nobody else asks.
     _alone: list[Answer] = attrs.field(init=False, factory=list)
 
-    @classmethod
-    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
-        """Open the trial, and start the server in the background."""
-        return cls(live.Subject(*arguments))
-
     def __attrs_post_init__(self) -> None:
         """Start the server, and find out meanwhile what the plugin is tried with."""
-        url = self.subject.settings.server_url
-        why = None if url else live.refused(self.subject)
-        self.ledger = Ledger(Evidence.SERVER, blocked=why)
+        url = self.opening.settings.server_url
+        self.ledger.blocked = None if url else self.refused()
         if self.ledger.blocked is None:
             # A fork of this process, which has not touched the plugin yet.
-            self.server = external(url) if url else self._start("server.log", ONE_AT_A_TIME)
+            self.serve(external(url) if url else self._start("server.log", ONE_AT_A_TIME))
             if not rehearsal.awaits_hooks():
                 self.ledger.beside[live.ORDER] = "this vLLM awaits no hooks"
             elif not url:
                 self.second = self._start("server-out-of-order.log", OUT_OF_ORDER)
-            live.prepare(self.subject, self.ledger)
+                self.ends.callback(self.second.stop)
+            self.prepare()
 
     def _start(self, log: str, arguments: Sequence[str]) -> Server:
-        folder = Path(self.subject.folder)
-        module = entry_module(folder / "entry", self.subject.qualname)
+        folder = Path(self.opening.folder)
+        module = entry_module(folder / "entry", self.opening.qualname)
         return Server.start(
-            self.subject.model,
+            self.model,
             log=folder / log,
-            python_path=[folder / "entry", *self.subject.python_path()],
+            python_path=[folder / "entry", *self.opening.python_path()],
             entry_points={IO_PROCESSORS: {NAME: f"{module}:qualname"}},
-            device=self.subject.device,
+            device=self.device,
             arguments=[
                 "--runner=pooling",
                 f"--io-processor-plugin={NAME}",
@@ -107,44 +92,24 @@ class Trial:
             imported=True,
         )
 
-    def close(self) -> None:
-        """End the server."""
-        for server in (self.server, self.second):
-            if server is not None:
-                server.stop()
-
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        host = f"{HOST} of vllm serve {vllm.__version__}"
-        told = live.context(self.subject, Evidence.SERVER, host)
-        return told | serving.context(self.server, HOST)
-
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened on the server."""
-        if not self._done and self.server is not None and self.ledger.blocked is None:
-            with self.ledger.timed():
-                self._run(self.server)
-        self._done = True
-        return self.ledger.result(rule)
-
-    def _run(self, server: Server | ExternalServer) -> None:
-        how = "with --io-processor-plugin"
-        if not serving.healthy(server, self.ledger, self.progress, loads=live.LOADS, how=how):
+    def run(self) -> None:
+        """Ask the server in every way, alone and among many."""
+        if not self.healthy(loads=live.LOADS, how="with --io-processor-plugin"):
             return
         self.ledger.saw(live.LOADS)
-        client = Client(server.url, server.model_name)
+        client = Client(self.server.url, self.server.model_name)
         for judge in (self._answered, self._refused, self._order, self._crowds, self._harmless):
             judge(client)
             if self.ledger.blocked is not None:
                 return
-        if death := serving.death(self.server):
+        if death := self.death():
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.SURVIVES)
 
     @property
     def _valid(self) -> Sequence[Any]:
-        return self.subject.bench.stock.valid
+        return self.bench.stock.valid
 
     def _answered(self, client: Client) -> None:
         """Valid requests are answered, and the same by the OpenAI client and over plain REST."""
@@ -152,10 +117,12 @@ class Trial:
             answers = [clients.through_sdk(client, data), clients.over_rest(client, data)]
             for answer in answers:
                 if answer.kind is not Kind.ANSWERED:
-                    if "Unsupported task" in answer.error:
-                        self.ledger.blocked = f"the model has no pooler for it: {answer.error}"
+                    if "Unsupported task" in answer.error:  # of vLLM, about any model
+                        self.ledger.blocked = (
+                            f"the model of the server has no pooler for it: {answer.error}"
+                        )
                         return
-                    death = serving.death(self.server)
+                    death = self.death()
                     self.ledger.fail(
                         live.SURVIVES if death else live.ANSWERS,
                         f"the valid request {shortened(data)} {answer.describe()}"
@@ -165,24 +132,26 @@ class Trial:
                     return
             if what := self._different(answers[1], answers[0]):
                 # Where hooks are awaited, outputs come in whatever order they are noticed.
-                several = self.subject.bench.stock.prompts[index] > 1
+                several = self.bench.stock.prompts[index] > 1
                 rule = live.ORDER if several and rehearsal.awaits_hooks() else live.ANSWERS
                 self.ledger.fail(rule, f"asked again, {shortened(data)} was answered {what}")
                 return
             self._alone.append(answers[0])
             self.ledger.saw(live.ANSWERS, 2)
+        if all(answer.data is None for answer in self._alone):
+            self.ledger.fail(live.ANSWERS, "every valid request was answered with nothing")
 
     def _different(self, got: Answer, wanted: Answer) -> str | None:
         if got.kind is not wanted.kind:
             return got.describe()
-        return difference(got.data, wanted.data, self.subject.bench.hidden)
+        return difference(got.data, wanted.data, self.bench.hidden)
 
     def _refused(self, client: Client) -> None:
-        """Invalid requests get a status of 400 to 499, and the server stays healthy."""
-        for data in self.subject.bench.stock.invalid:
+        """Invalid requests get no answer, and the server stays healthy."""
+        for data in self.bench.stock.invalid:
             for answer in (clients.through_sdk(client, data), clients.over_rest(client, data)):
-                if answer.kind is not Kind.REFUSED:
-                    death = serving.death(self.server)
+                death = self.death()
+                if answer.kind not in (Kind.REFUSED, Kind.FAILED) or death:
                     self.ledger.fail(
                         live.REFUSES,
                         f"the invalid request {shortened(data)} {answer.describe()}"
@@ -196,13 +165,13 @@ class Trial:
         """Outputs that arrive in another order than their prompts are answered the same."""
         if self.second is None:
             return
-        several = self.subject.bench.stock.several()
+        several = self.bench.stock.several()
         if not several:
             self.ledger.beside[live.ORDER] = "every valid request that was tried became one prompt"
             return
-        self.progress("waiting for a server that works on several prompts at once")
+        self.opening.progress("waiting for a server that works on several prompts at once")
         try:
-            self.second.wait_healthy(serving.START_LIMIT)
+            self.second.wait_healthy(START_LIMIT)
         except HostTrouble as error:
             self.ledger.stop(str(error))
             return
@@ -246,7 +215,8 @@ class Trial:
 
     def _mixed(self, answer: Answer, index: int) -> str | None:
         """Say in what an answer among many differs from the one alone."""
-        what = self._different(answer, self._alone[index])
+        alone = self._alone[index]
+        what = self._different(answer, alone)
         if what is None:
             return None
         if isinstance(self.server, ExternalServer) and answer.kind is Kind.ANSWERED:
@@ -254,7 +224,7 @@ class Trial:
             others = [a for place, a in enumerate(self._alone) if place != index]
             if not any(self._different(answer, other) is None for other in others):
                 return None
-        return what if what.startswith(("ended", "was")) else f"was answered {what}"
+        return f"was answered {what}" if answer.kind is alone.kind else what
 
     def _harmless(self, client: Client) -> None:
         """After refused requests and clients that disconnected, everybody gets the same."""
@@ -269,7 +239,7 @@ class Trial:
                     + curl(client, valid),
                 )
                 return
-        if death := serving.death(self.server):
+        if death := self.death():
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.HARMLESS, len(self._valid))

@@ -8,12 +8,15 @@ import time
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
+from conformance.checking import checks
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
-from conformance.io_processor.answers import Kind
 from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.pauses import Lines, own_files
+from conformance.raised import said
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -33,11 +36,12 @@ SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 4.0, Budget.DEEP: 30.0}
 WAIT, WAITS, LATER = 0.2, 3, 0.02
 
 
+@checks("IO-31", after=("IO-26",))
 def threads(trial: Trial) -> Finding:
     """``post_process`` gives what it gives alone, whatever another thread does in the meantime."""
     bench = trial.bench
-    if why := other_thread_trouble(bench):
-        return failed(why)
+    if found := bound(bench):
+        return found
     end = time.monotonic() + SECONDS[trial.budget]
     waits = count = 0
     numbers = range(len(bench.stock.valid))
@@ -46,11 +50,11 @@ def threads(trial: Trial) -> Finding:
             if count and time.monotonic() > end:
                 return passed(count, count)
             with limited():
-                what, waited = _together(bench, pair, stop, LATER if waits >= WAITS else WAIT)
+                found, waited = _together(bench, pair, stop, LATER if waits >= WAITS else WAIT)
             waits += waited
             count += 1
-            if what:
-                return failed(what, count)
+            if found:
+                return attrs.evolve(found, examples=count, acted=count)
     return passed(count, count)
 
 
@@ -69,7 +73,7 @@ def _stops(bench: Bench, index: int) -> Iterator[int | None]:
 
 def _together(
     bench: Bench, pair: tuple[int, int], stop: int | None, wait: float
-) -> tuple[str | None, bool]:
+) -> tuple[Finding | None, bool]:
     """Serve one request while another one's ``post_process`` stands still at a line.
 
     Returns:
@@ -94,12 +98,14 @@ def _together(
     lines.let_go.set()
     for worker in workers:
         worker.join()
-    for place, index in enumerate(pair):
-        wanted = bench.alone(index, f"id-{place}")
-        what = workers[place].difference(wanted.data, bench)
-        if wanted.kind is Kind.ANSWERED and what:
+    for place in range(len(pair)):
+        alone = bench.make()
+        name = f"id-{place}"
+        wanted = finished(alone, bench, prepared(alone, bench, data[place], name), name)
+        if what := workers[place].difference(wanted, bench):
             mine, other = (shortened(data[number]) for number in (place, 1 - place))
-            return f"{mine}, while {other} was served on another thread, {what}", waited
+            why = f"{mine}, while {other} was served on another thread, {what}"
+            return failed(why, case={"data": data[0], "other": data[1]}), waited
     return None, waited
 
 
@@ -121,13 +127,13 @@ class _Worker(threading.Thread):
     def difference(self, wanted: Any, bench: Bench) -> str | None:  # noqa: ANN401 - JSON values
         """Say in what the answer is not the one that was wanted, or return None."""
         if self._error is not None:
-            return f"raised {type(self._error).__name__}: {self._error}"
+            return f"raised {said(self._error, bench.path)}"
         what = difference(self._got, wanted, bench.hidden)
         return what and f"gave {what}"
 
 
-def other_thread_trouble(bench: Bench) -> str | None:
-    """Say what goes wrong where ``post_process`` runs on another thread, or return None."""
+def bound(bench: Bench) -> Finding | None:
+    """Return what goes wrong where ``post_process`` runs on another thread, or None."""
     for data in bench.stock.valid[: bench.stock.given]:
         try:
             plugin = bench.make()
@@ -141,5 +147,8 @@ def other_thread_trouble(bench: Bench) -> str | None:
             worker.start()
             worker.join()
         if what := worker.difference(wanted, bench):
-            return f"post_process of {shortened(data)}, on another thread than pre_process, {what}"
+            where = "on another thread than pre_process"
+            return failed(
+                f"post_process of {shortened(data)}, {where}, {what}", case={"data": data}
+            )
     return None

@@ -49,12 +49,16 @@ STUCK = 2.0
 
 
 class Do(StrEnum):
-    """What happens in a move."""
+    """What happens in a move; ``counterexample`` and ``reporting`` know these words."""
 
     ARRIVE = "arrives"
     DELIVER = "output delivered"
     FAIL = "engine fails"
     LEAVE = "client disconnects"
+
+
+#: How a person reads what happens to a request's output of a number.
+_IN_WORDS = {Do.DELIVER: "output {} arrives", Do.FAIL: "the engine fails its prompt {}"}
 
 
 @attrs.frozen
@@ -104,11 +108,15 @@ class Shape:
 
 @attrs.frozen
 class Step:
-    """One move that applied, as a person reads it."""
+    """One move that applied, and how a person reads it."""
 
-    what: str
+    do: Do
     request: str
-    then: str = ""  #: what the host did with it
+    output: int | None  #: of which prompt, where it is delivered or fails
+    waits: int  #: how many outputs its request waits for afterwards
+    over: bool  #: whether its request is over then
+    what: str  #: what happened, in words
+    then: str  #: what the host did with it, in words
 
 
 @attrs.frozen
@@ -217,7 +225,7 @@ class _Play:
                 work = self.online.serve(self.plugin, self.engine, data, asked.id)
                 self.tasks[request] = asyncio.create_task(work)
                 await self._settle()
-                self._note("arrives", request)
+                self._note(Do.ARRIVE, request)
             return
         if request not in self.tasks or self.tasks[request].done():
             return
@@ -229,14 +237,14 @@ class _Play:
             await self._settle(leaving=request)
             if not self.tasks[request].done() or self.engine.waiting(request):
                 self.late.append(request)
-            self._note("client disconnects", request)
+            self._note(Do.LEAVE, request)
         elif waiting:
             entry = waiting[move.pick % len(waiting)]
             if move.do is Do.FAIL:
                 self.touched.add(request)
                 self.engine.fail(entry)
                 await self._settle()
-                self._note(f"the engine fails its prompt {entry.index}", request)
+                self._note(Do.FAIL, request, entry.index)
             else:
                 await self._deliver(request, entry.index)
 
@@ -263,7 +271,7 @@ class _Play:
         entry = next(e for e in self.engine.waiting(request) if e.index == index)
         self.engine.deliver(entry)
         await self._settle()
-        self._note(f"output {index} arrives", request)
+        self._note(Do.DELIVER, request, index)
 
     async def _settle(self, leaving: int | None = None) -> None:
         """Wait until every request is over or waits for the engine."""
@@ -281,14 +289,16 @@ class _Play:
                 return
             await asyncio.wait(busy, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
 
-    def _note(self, what: str, request: int) -> None:
-        task = self.tasks[request]
+    def _note(self, do: Do, request: int, output: int | None = None) -> None:
+        over = self.tasks[request].done()
+        waits = 0 if over else len(self.engine.waiting(request))
         then = ""
-        if task.done():
+        if over:
             then = self.answer(request).describe()
-        elif count := len(self.engine.waiting(request)):
-            then = f"waits for {count} output{'s' if count > 1 else ''}"
-        self.steps.append(Step(what, _name(request), then))
+        elif waits:
+            then = f"waits for {waits} output{'s' if waits > 1 else ''}"
+        what = _IN_WORDS.get(do, do.value).format(output)
+        self.steps.append(Step(do, _name(request), output, waits, over, what, then))
 
     def answer(self, request: int) -> Answer:
         task = self.tasks[request]
@@ -302,7 +312,8 @@ class _Play:
             if isinstance(error, EngineFailed):
                 return of_error(error, "")
             return self.plugin.answer(error)
-        return Answer(Kind.ANSWERED, task.result())
+        received = task.result()
+        return Answer(Kind.ANSWERED, received.data, request_id=received.request_id)
 
 
 def play(
@@ -322,14 +333,14 @@ def play(
         PluginExited: a call ended the process.
 
     """
-    playing = _Play(online, plugin, ScriptedEngine(around.config, around.renderer), history, data)
+    engine = ScriptedEngine(around.config, around.renderer, around.admit)
+    playing = _Play(online, plugin, engine, history, data)
     try:
         with limited():
             asyncio.run(playing.run())
     except SystemExit as error:
         call = plugin.raised(error) or "a call"
         raise PluginExited(f"{call} raised SystemExit, which ends the server") from None
-    engine = playing.engine
     return Played(
         answers={request: playing.answer(request) for request in playing.tasks},
         steps=tuple(playing.steps),

@@ -1,129 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One plugin in the simulator, rule by rule."""
+"""One plugin in the simulator: what each rule waits for, and what ends all judging."""
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.findings import Finding, obstructed, simulated, waiting
-from conformance.interruption import PluginHung
-from conformance.io_processor import (
-    admission,
-    calling,
-    demonstrations,
-    interruptions,
-    isolation,
-    loop,
-    memory,
-    outcomes,
-    parameters,
-    stock,
-    threads,
-)
+from conformance.checking import Judging
+from conformance.findings import Finding, obstructed, waiting
+from conformance.interruption import PluginHung, place_in
+from conformance.io_processor import discovery
 from conformance.io_processor.bench import ConstructorRaised
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.traffic import PluginExited
+from conformance.io_processor.unknown import UNKNOWN, made_up
 from conformance.io_processor.watched import AFTER_OUTPUTS
+from conformance.raised import said
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from conformance.io_processor.bench import Bench
-    from conformance.io_processor.traffic import Shape
+    from conformance.io_processor.watched import Watched
     from conformance.settings import Budget
     from conformance.untouched import Untouched
 
-LOADS, CONSTRUCTOR, SURVIVES, ANSWERS, STEADY, SYNC = (
-    "IO-01", "IO-02", "IO-37", "IO-07", "IO-24", "IO-18",
+LOADS, CONSTRUCTOR, SURVIVES, ANSWERS, STEADY, SEQUENCE, ENDURES = (
+    "IO-01", "IO-02", "IO-37", "IO-07", "IO-24", "IO-26", "IO-38",
 )  # fmt: skip
-
-
-def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
-    return lambda trial: isolation.shape(trial, wanted)
-
-
-def _survives(trial: Trial) -> Finding:
-    """Everything else has been through the plugin by now."""
-    return admission.unanswered(trial) or Finding(Verdict.PASS, trial.asked, trial.asked)
-
-
-CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
-    "IO-01": calling.loads,
-    "IO-02": calling.constructor,
-    "IO-03": calling.takes_renderer,
-    "IO-05": calling.signatures,
-    "IO-06": calling.awaitable,
-    "IO-07": lambda trial: trial.answered(),
-    "IO-08": admission.refuses,
-    "IO-09": admission.hostile,
-    "IO-10": admission.early,
-    "IO-11": admission.pure,
-    "IO-12": admission.forms,
-    "IO-13": parameters.prompts,
-    "IO-14": parameters.returned,
-    "IO-15": parameters.kept,
-    "IO-16": parameters.fresh,
-    "IO-17": _shape(isolation.ORDER),
-    "IO-18": outcomes.same_awaited,
-    "IO-19": outcomes.used,
-    "IO-20": interruptions.errors,
-    "IO-21": outcomes.left,
-    "IO-22": outcomes.serialisable,
-    "IO-23": outcomes.response,
-    "IO-24": outcomes.steady,
-    "IO-25": outcomes.same_offline,
-    "IO-26": _shape(isolation.SEQUENCE),
-    "IO-27": _shape(isolation.INTERLEAVED),
-    "IO-28": _shape(isolation.SAME_IDS),
-    "IO-29": isolation.without_ids,
-    "IO-30": _shape(isolation.TROUBLED),
-    "IO-31": threads.threads,
-    "IO-32": loop.waits,
-    "IO-33": loop.works,
-    "IO-34": interruptions.cancelled,
-    "IO-35": memory.forgets,
-    "IO-36": memory.abandons,
-    "IO-37": _survives,
-}
 
 #: Rules that need no request.
 _WITHOUT_DATA = frozenset(("IO-01", "IO-02", "IO-03", "IO-05", "IO-06", "IO-14", "IO-15", "IO-16"))
 
-#: What must be right before anything else can be judged, nearest to the cause first.
-_BASIC: tuple[tuple[str, Callable[[Bench], str | None]], ...] = (
-    ("IO-05", calling.signature_trouble),
-    ("IO-14", parameters.params_trouble),
-    ("IO-13", parameters.prompts_trouble),
-    ("IO-22", outcomes.response_trouble),
-    ("IO-23", outcomes.wrapping_trouble),
-    ("IO-31", threads.other_thread_trouble),
-)
+#: Those, and whether requests are answered at all.
+_BEFORE_ANSWERS = _WITHOUT_DATA | {ANSWERS}
 
 #: Rules that are judged where valid requests are answered by the plain hooks at least.
-_ADMISSION = frozenset(("IO-08", "IO-09", "IO-10", "IO-32", "IO-33"))
+_ADMISSION = frozenset(("IO-08", "IO-09", "IO-10", "IO-32", "IO-33", ENDURES))
 
-#: Rules that another one must hold for.
-_AFTER: Mapping[str, tuple[str, ...]] = {
-    "IO-27": ("IO-26",),
-    "IO-28": ("IO-26", "IO-27"),
-    "IO-30": ("IO-26", "IO-27"),
-    "IO-29": ("IO-26",),
-    "IO-31": ("IO-26",),
-    "IO-17": ("IO-06", "IO-18"),
-    "IO-18": ("IO-06",),
-    "IO-20": ("IO-06", "IO-18"),
-    "IO-34": ("IO-06", "IO-18"),
-}
+#: Rules that compare answers.
+_COMPARING = frozenset(
+    ("IO-17", "IO-18", "IO-25", "IO-26", "IO-27", "IO-28", "IO-29", "IO-30", "IO-31")
+)
+
+
+@attrs.frozen(kw_only=True)
+class Questions:
+    """What the trial itself asks, beside the checks."""
+
+    #: What must be right before anything else can be judged, nearest to the cause first: a rule,
+    #: and what says how it is not, if it is not.
+    basic: tuple[tuple[str, Callable[[Bench], object]], ...]
+    #: Whether valid requests are answered, whatever else is broken.
+    answers: Callable[[Trial], Finding]
+    #: Which valid request is answered no more, though it was.
+    no_longer: Callable[[Trial], Finding | None]
+    #: That prompts depend on earlier requests, though every request has a new instance.
+    outliving: Callable[[Trial], Finding | None]
+    #: The method that gives the parameters of a request.
+    asks: Callable[[Watched, Bench], Callable[[], object]]
+    #: Makes a counterexample that stands by itself.
+    show: Callable[[Trial, str, Finding], dict[str, Any]]
 
 
 @attrs.define
-class Trial:
-    """One plugin and its bench; checks are made when a rule first asks for them."""
+class Trial(Judging):
+    """One plugin and its bench."""
 
     bench: Bench
     section: Mapping[str, Any]
@@ -131,38 +76,25 @@ class Trial:
     budget: Budget
     #: A process in which nothing has been done with the plugin, for programs of failures.
     untouched: Untouched | None = None
-    asked: int = 0  #: rules that have been asked for
-    _findings: dict[str, Finding] = attrs.field(factory=dict)
+    asked: int = attrs.field(init=False, default=0)  #: rules that have been asked for
+    questions: Questions = attrs.field(kw_only=True)
     #: A rule that no other can be judged before, and how it is broken.
-    _obstacle: tuple[str, str] | None = None
+    _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
+    _case: dict[str, Any] | None = attrs.field(init=False, default=None)  #: of that failure
     #: What stands in the way where a call did not return, and may do so on a model's own outputs.
-    _guessed: Finding | None = None
-    _answered: Finding | None = None
-    _ready: bool = False
+    _guessed: Finding | None = attrs.field(init=False, default=None)
+    _ready: bool = attrs.field(init=False, default=False)
     #: The first of the basic rules that does not hold; empty where all do.
-    _trouble: str | None = None
+    _trouble: str | None = attrs.field(init=False, default=None)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
-        started = time.perf_counter()
         self.asked += 1
-        finding = self.find(rule)
-        case = None
-        if finding.verdict is Verdict.FAIL:
-            case = demonstrations.shown(self, rule, finding)
-        return simulated(rule, finding, time.perf_counter() - started, case)
-
-    def find(self, rule: str) -> Finding:
-        """Judge one rule, once."""
-        if rule not in self._findings:
-            self._findings[rule] = self._find(rule)
-        return self._findings[rule]
+        return super().check(rule)
 
     def answered(self) -> Finding:
         """Judge once whether valid requests are answered, whatever else is broken."""
-        if self._answered is None:
-            self._answered = admission.answers(self)
-        return self._answered
+        return self.once(self.questions.answers)
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
@@ -175,7 +107,8 @@ class Trial:
         if self.untouched is not None:
             self.untouched.close()
 
-    def _find(self, rule: str) -> Finding:
+    def judge(self, rule: str) -> Finding:
+        """Judge a rule, or return what it waits for."""
         cls = self.bench.cls
         if missing := ", ".join(sorted(getattr(cls, "__abstractmethods__", ()))):
             self._obstacle = (LOADS, f"{cls.__name__} does not define {missing}")
@@ -185,50 +118,89 @@ class Trial:
             except ConstructorRaised as error:
                 self._obstacle = (CONSTRUCTOR, f"making an instance raised {error}")
                 if rule == CONSTRUCTOR:
-                    return CHECKS[rule](self)
+                    return self.checks[rule].judge(self)
             except PluginHung as error:
-                if self._may_return(rule, str(error)):
-                    self._guessed = admission.made_up(str(error))
+                if self._may_return(rule, error):
+                    self._guessed = made_up(str(error))
                 else:
                     self._obstacle = (SURVIVES, str(error))
             except PluginExited as error:
                 self._obstacle = (SURVIVES, str(error))
         if self._obstacle is not None:
-            return obstructed(rule, *self._obstacle)
+            return attrs.evolve(obstructed(rule, *self._obstacle), case=self._case)
         assert self._guessed is not None
-        return self._guessed if rule == ANSWERS else waiting(ANSWERS, admission.UNKNOWN)
+        return self._guessed if rule == ANSWERS else waiting(ANSWERS, UNKNOWN)
 
-    def _may_return(self, rule: str, hung: str) -> bool:
+    def _may_return(self, rule: str, hung: PluginHung) -> bool:
         """Tell whether a call that did not return might, were its outputs not made up."""
-        if not hung.startswith(AFTER_OUTPUTS):
+        if hung.call not in AFTER_OUTPUTS:
             return False
-        if rule not in _ADMISSION and self._answered and self._answered.verdict is Verdict.PASS:
+        if rule not in _ADMISSION and self._were_answered():
             return False  # it did, with the same outputs
         plugin = self.bench.make()
         with suppress(Exception):
-            parameters.asks(plugin, self.bench)()
+            self.questions.asks(plugin, self.bench)()
         return plugin.guessing
+
+    def case(self, rule: str, finding: Finding) -> dict[str, Any]:
+        """Return the counterexample of a failure, with a program wherever one shows it."""
+        return self.questions.show(self, rule, finding)
+
+    def _were_answered(self) -> bool:
+        found = self._answers.get(self.questions.answers)
+        return found is not None and found.verdict is Verdict.PASS
 
     def _decide(self, rule: str) -> Finding:
         if rule in _WITHOUT_DATA:
-            return CHECKS[rule](self)
+            return self._made(rule)
         self.prepare()
         if not self.bench.stock.valid:
             return Finding(Verdict.NOT_VERIFIED, message=self._unknown_data())
+        if rule == SEQUENCE and (found := self.questions.outliving(self)):
+            return found
         if why := self._waits(rule):
             return why
-        return CHECKS[rule](self)
+        return self._made(rule)
+
+    def _made(self, rule: str) -> Finding:
+        """Make a check; what goes wrong may be what earlier checks have left in the process.
+
+        Raises:
+            Exception: something went wrong that is not the plugin's affair.
+
+        """
+        found, raised = None, None
+        try:
+            found = self.checks[rule].judge(self)
+        except (ConstructorRaised, PluginExited):
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again unless the plugin is to blame
+            raised = error
+        if found is not None and (found.verdict is not Verdict.FAIL or rule in _BEFORE_ANSWERS):
+            return found
+        if rule not in _BEFORE_ANSWERS and (late := self.questions.no_longer(self)):
+            assert late.message is not None
+            self._obstacle = (rule if SEQUENCE in self._findings else SEQUENCE, late.message)
+            self._case = late.case
+            return attrs.evolve(obstructed(rule, *self._obstacle), case=self._case)
+        if raised is None:
+            assert found is not None
+            return found
+        if place_in(raised, self.bench.path) is None:
+            raise raised
+        why = f"a call raised {said(raised, self.bench.path)}"
+        return Finding(Verdict.NOT_VERIFIED, message=why)
 
     def prepare(self) -> None:
         """Find out what the plugin is tried with."""
         if not self._ready:
-            self.bench.stock = stock.find(self.bench, self.section, origin=self.origin)
+            self.bench.stock = discovery.find(self.bench, self.section, origin=self.origin)
             self._ready = True
             self.bench.hidden = self.bench.unsteady()
 
     def _waits(self, rule: str) -> Finding | None:
         """Return that a rule must wait for another one, or None."""
-        before = list(_AFTER.get(rule, ()))
+        before, owner = list(self.checks[rule].after), None
         if rule not in _ADMISSION and rule != SURVIVES:
             owner = self._first_trouble()
             if owner == rule:
@@ -239,8 +211,8 @@ class Trial:
             found = self.find(other)
             if found.verdict is Verdict.FAIL:
                 return waiting(other)
-            if other == ANSWERS and found.verdict is Verdict.NOT_VERIFIED:
-                return waiting(other, admission.UNKNOWN)
+            if found.verdict is Verdict.NOT_VERIFIED and other in (owner, ANSWERS):
+                return waiting(other, UNKNOWN if other == ANSWERS else found.message)
         if rule in _COMPARING and () in self.bench.hidden:
             return waiting(STEADY)
         return None
@@ -249,7 +221,12 @@ class Trial:
         """Return the rule that must hold before others can be judged, and does not."""
         if self._trouble is None:
             self._trouble = next(
-                (rule for rule, trouble in _BASIC if self._has(rule) and trouble(self.bench)), ""
+                (
+                    rule
+                    for rule, trouble in self.questions.basic
+                    if self._has(rule) and trouble(self.bench)
+                ),
+                "",
             )
             if not self._trouble and self.answered().verdict is not Verdict.PASS:
                 self._trouble = ANSWERS
@@ -263,11 +240,5 @@ class Trial:
         keys = ", ".join(self.bench.stock.keys)
         saw = f"it reads {keys}" if keys else "nothing that was tried was answered"
         return f"nobody knows what the plugin takes ({saw}); give a profile such as\n" + (
-            stock.starter(self.bench.stock.keys)
+            discovery.starter(self.bench.stock.keys)
         )
-
-
-#: Rules that compare answers.
-_COMPARING = frozenset(
-    ("IO-17", "IO-18", "IO-25", "IO-26", "IO-27", "IO-28", "IO-29", "IO-30", "IO-31")
-)

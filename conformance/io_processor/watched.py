@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import threading
 import time
 from contextlib import nullcontext
@@ -61,6 +62,10 @@ class Watched:
     calls: list[Call] = attrs.field(factory=list)
     #: Whether the plugin asks for outputs that have to be made up.
     guessing: bool = False
+    #: How many prompts it was asked for offline, where their numbers are the names of outputs.
+    prompts: int = 0
+    #: What parameters were returned, as text: hosts write into the objects.
+    params: list[str] = attrs.field(factory=list)
     _loop_thread: int = attrs.field(factory=threading.get_ident)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the plugin
@@ -79,7 +84,7 @@ class Watched:
         """Return the answer that an exception becomes, which the plugin or the host raised."""
         call = self.raised(error)
         guessed = self.guessing and (call in AFTER_OUTPUTS or (not call and not_finite(error)))
-        return of_error(error, call, guessed=guessed)
+        return of_error(error, call, guessed=guessed, path=file_of(type(self.plugin)))
 
     def _function(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 - the plugin's own
@@ -93,6 +98,7 @@ class Watched:
                 raise
             else:
                 if name in _PARAMS:
+                    self.params.append(repr(result))
                     # Hosts make None the task "plugin".
                     task = getattr(result, "task", "")
                     self.guessing = self.guessing or task is None or task in OWN_TASKS
@@ -125,6 +131,11 @@ class Watched:
     ) -> None:
         on_loop = threading.get_ident() == self._loop_thread
         self.calls.append(Call(name, serving.get(0), on_loop, *spent, keywords, error))
+
+
+def file_of(cls: type) -> str | None:
+    """Return the file of a class, if it has one."""
+    return getattr(sys.modules.get(cls.__module__), "__file__", None)
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from conformance.interruption import in_call
+from conformance.worker.limits import explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ class PluginRaised(Exception):
     """The plugin raised where the engine calls it."""
 
     def __init__(self, call: str, error: BaseException) -> None:
-        super().__init__(f"{call} raised {type(error).__name__}: {error}")
+        super().__init__(f"{call} raised {explained(error)}")
         self.call = call
         self.error = error
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from vllm.engine.arg_utils import EngineArgs
 
 from conformance.engine.model_classes import inspect_models_here
+from conformance.engine.models import additional_config
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -20,7 +21,11 @@ BLOCK_SIZE = 16
 
 @cache
 def vllm_config(
-    model: str, max_requests: int = MAX_REQUESTS, vocabulary: int | None = None
+    model: str,
+    max_requests: int = MAX_REQUESTS,
+    vocabulary: int | None = None,
+    *,
+    drafts: int = 0,
 ) -> VllmConfig:
     """Return a complete engine configuration for a model, as a plugin's constructor gets it.
 
@@ -28,8 +33,10 @@ def vllm_config(
         model: folder of the model.
         max_requests: in a batch.
         vocabulary: of the model, if it is to be another one than its own.
+        drafts: tokens that speculative decoding guesses in a step, if the engine has it.
 
     """
+    speculative = {"method": "ngram", "num_speculative_tokens": drafts, "prompt_lookup_max": 2}
     inspect_models_here()
     return EngineArgs(
         model=model,
@@ -37,5 +44,7 @@ def vllm_config(
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=max_requests,
         dtype="float32",
+        additional_config=additional_config(model),
+        speculative_config=speculative if drafts else None,
         hf_overrides={} if vocabulary is None else {"vocab_size": vocabulary},
     ).create_engine_config()

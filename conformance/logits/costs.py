@@ -78,7 +78,9 @@ class Batch:
     def logits(self, stock: Stock) -> torch.Tensor:
         """Return float32 logits ``[requests, vocabulary]`` for any of the steps."""
         generator = torch.Generator().manual_seed(stock.seed)
-        return torch.randn((self.requests, self.vocabulary), generator=generator)
+        return torch.randn(
+            (self.requests, self.vocabulary), generator=generator, dtype=torch.float32
+        )
 
 
 #: Starts a batch in an instance of its own; returns the calls of a step that comes after

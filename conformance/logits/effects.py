@@ -3,27 +3,28 @@
 
 from __future__ import annotations
 
-import pickle
-import random
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from vllm.exceptions import VLLMValidationError
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label
+from conformance.logits.played import Kind
+from conformance.logits.processes import global_random_states
 from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from conformance.history import Choice
+    from conformance.logits.sweeps import Example
     from conformance.logits.trial import Trial
+    from conformance.words import Words
 
     #: Logits of one request before and after, ``[1, vocabulary]`` each, step by step.
     _Rows = list[tuple[torch.Tensor, torch.Tensor]]
@@ -55,7 +56,7 @@ def acts(trial: Trial) -> Finding:
     seen = frozenset[object]().union(*(example.played.acted for example in examples))
     acted = sum(bool(example.played.acted) for example in examples)
     if not trial.parameters.on:
-        return Finding(Verdict.NOT_VERIFIED, len(examples), 0, trial.unknown_switch())
+        return unjudged(trial.unknown_switch(), len(examples))
     idle = [choice for choice in trial.parameters.choices() if choice[0] == "on"]
     idle = [choice for choice in idle if choice not in seen]
     if not idle:
@@ -63,10 +64,37 @@ def acts(trial: Trial) -> Finding:
     entries = ", ".join(f"on[{index}] = {trial.parameters.on[index]}" for _, index in idle)
     sentence = f"{entries} changed no row in {len(examples)} examples"
     if trial.blocking():
-        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, trial.blocked())
-    if trial.parameters.declared:
+        return unjudged(trial.blocked(), len(examples), acted)
+    if _raised_for(examples, idle):
+        # What it does to a row comes after what raised.
+        return unjudged(trial.waits([trial.contract.raises]), len(examples), acted)
+    waits = trial.parameters.waits
+    if trial.parameters.declared and (waits.declared or not waits.reads):
         return failed(sentence, len(examples), case={"choice": idle[0]})
-    return Finding(Verdict.NOT_VERIFIED, len(examples), acted, sentence)
+    if waits.reads:
+        sentence += f"; {_said(trial.bench.words)}"
+    return unjudged(sentence, len(examples), acted)
+
+
+def _said(words: Words) -> str:
+    """Say which tokens a plugin was shown that reads tokens, and how to name those it waits for."""
+    phrases = [*words.phrases, *words.prompts]
+    after = f", and {', '.join(str(list(phrase)) for phrase in phrases)}" if phrases else ""
+    tokens = ", ".join(map(str, words.tokens))
+    return (
+        f"the plugin looks at tokens, and was shown {tokens}{after}: name what it waits for as "
+        "tokens, outputs or prompts of the profile"
+    )
+
+
+def _raised_for(examples: Iterable[Example], idle: Iterable[Choice]) -> bool:
+    """Tell whether something was raised in a history with one of these parameter sets."""
+    return any(
+        trouble.kind is Kind.RAISED
+        for example in examples
+        if any(request.choice in idle for step in example.history for request in step.join)
+        for trouble in example.played.troubles
+    )
 
 
 def deterministic(trial: Trial) -> Finding:
@@ -74,7 +102,7 @@ def deterministic(trial: Trial) -> Finding:
     bench = trial.bench
     examples = acted = 0
     for choice in bench.parameters:
-        before = _global_random_states()
+        before = global_random_states()
         runs = _runs(trial, choice, STEPS)
         changed = _changed(runs[0])
         if choice[0] == "on" and not changed:
@@ -94,7 +122,7 @@ def deterministic(trial: Trial) -> Finding:
                         examples,
                         case={"choice": choice, "draws": False, "steps": len(runs[0])},
                     )
-        after = _global_random_states()
+        after = global_random_states()
         for name in [name for name in before if after[name] != before[name]]:
             return failed(
                 f"{label(choice)} changes the global random state of {name}",
@@ -115,14 +143,6 @@ def _runs(trial: Trial, choice: Choice, steps: int) -> list[_Rows]:
 
 def _changed(rows: _Rows) -> bool:
     return any(not torch.equal(before, after) for before, after in rows)
-
-
-def _global_random_states() -> dict[str, object]:
-    return {
-        "torch": torch.random.get_rng_state().numpy().tobytes(),
-        "random": random.getstate(),
-        "numpy.random": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - plugins may use it
-    }
 
 
 def refuses(trial: Trial) -> Finding:

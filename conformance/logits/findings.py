@@ -23,6 +23,6 @@ def switched_on(bench: Stock) -> list[Choice]:
     return [choice for choice in bench.parameters if choice[0] == "on"]
 
 
-def label(choice: Choice) -> str:
-    """Return a parameter set as messages name it, for example ``on[0]``."""
+def label(choice: tuple[str, int]) -> str:
+    """Return a parameter set as messages name it, for example ``on[0]`` or ``invalid[1]``."""
     return f"{choice[0]}[{choice[1]}]"

@@ -10,25 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from conformance import history
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.logits import sweeps
 from conformance.logits.played import Kind
-from conformance.verdict import Verdict, must_wait
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from conformance.history import Shape
-    from conformance.logits.sweeps import Example, Strata
+    from conformance.logits.sweeps import Example
     from conformance.logits.trial import Trial
+    from conformance.verdict import Reason
 
 #: A finding, and the counterexample that shows it.
 Judged = tuple[Finding, dict[str, Any] | None]
-
-
-def blocking(strata: Strata) -> frozenset[Kind]:
-    """Return the kinds of trouble after which nothing else can be told about an example."""
-    return frozenset(strata.rule_of_kind) - {Kind.RAISED}
 
 
 def _shape(trial: Trial, rule: str) -> Shape | None:
@@ -46,22 +42,31 @@ def judge(trial: Trial, rule: str) -> Judged:
     contract = trial.contract
     if rule not in contract.judged:
         raise LookupError(f"{rule} has no check in the simulator")
-    if rule == contract.opt_out and not (trial.parameters.off and trial.parameters.on):
+    why = contract.inapplicable(trial, rule)
+    if rule == contract.opt_out and not trial.opts_in:
         why = "every request is treated alike: the plugin has no opt-in"
+    if why:
         return Finding(Verdict.NOT_APPLICABLE, message=why), None
     shape = _shape(trial, rule)
     examples = _examples(trial, rule, shape)
     failing = [example for example in examples if rule in example.rules()]
-    acted = sum(bool(example.played.acted) for example in examples)
+    acted = sweeps.acted(examples)
+    if failing and all(_only_rows(example, rule) for example in failing) and trial.random:
+        return unjudged(trial.waits([contract.steady]), len(examples), acted), None
     # Trouble that was traced to a rule waits for no other.
     traced = rule in trial.contract.anywhere and any(e.shape != shape for e in failing)
     if failing and not traced and (first := _look_first(trial, rule, shape)):
-        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, must_wait(first)), None
+        return unjudged(trial.waits(first), len(examples), acted), None
     if failing:
         return _failure(trial, rule, examples, failing)
-    if why := _obstacle(trial, shape, examples):
-        return Finding(Verdict.NOT_VERIFIED, len(examples), acted, why), None
+    if hindered := _obstacle(trial, shape, examples) or _too_few(trial, acted, len(examples)):
+        return unjudged(hindered, len(examples), acted), None
     return passed(len(examples), acted), None
+
+
+def _only_rows(example: Example, rule: str) -> bool:
+    """Tell whether nothing breaks the rule but rows that are not those of the request alone."""
+    return all(t.kind is Kind.ROW for t, broken in example.troubles() if rule in broken)
 
 
 def first_failure(trial: Trial, rule: str) -> int | None:
@@ -81,9 +86,19 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
         # The stratum makes it likely; such trouble shows anywhere.
         return examples + [e for e in trial.examples() if e.shape != shape and rule in e.rules()]
     clean = shape == strata.plain and rule != trial.contract.opt_out
-    if clean and not any(e.played.troubles for e in trial.examples()):
+    if clean and not any(e.played.faults for e in trial.examples()):
         return examples + trial.stratum(strata.everything)
     return examples
+
+
+def roots(trial: Trial) -> list[str]:
+    """Return the rules that histories break, but for those that simpler failures explain."""
+    broken = {rule for example in trial.examples() for rule in example.rules()}
+    return sorted(
+        rule
+        for rule in broken
+        if not (set(_look_first(trial, rule, _shape(trial, rule))) & broken - {rule})
+    )
 
 
 def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
@@ -99,26 +114,39 @@ def _failure(
 ) -> Judged:
     """Return the failure with the smallest history that shows it."""
     smallest = min(failing, key=lambda example: history.size(example.history))
+    strata = trial.contract.strata
     if not trial.survey:
-        strata = trial.contract.strata
         smallest = sweeps.minimise(strata, trial.bench, rule, smallest, trial.budget)
+    shape = smallest.shape if history.shows(smallest.shape, smallest.history) else strata.plain
     trouble = next(trouble for trouble, broken in smallest.troubles() if rule in broken)
-    message = f"{trouble.message} ({smallest.shape.title})"
-    acted = sum(bool(example.played.acted) for example in examples)
+    message = f"{trouble.message} ({shape.title})"
+    acted = sweeps.acted(examples)
     return failed(message, len(examples), acted), trial.case(smallest, trouble)
 
 
-def _obstacle(trial: Trial, shape: Shape | None, examples: Sequence[Example]) -> str:
+def _obstacle(trial: Trial, shape: Shape | None, examples: Sequence[Example]) -> Reason:
     """Say what stands in the way of a pass, or nothing.
 
     In its own stratum any trouble stands in a rule's way; a rule about single calls looks at
     what was called, and is only stopped by what nothing can be seen behind.
     """
-    kinds = {trouble.kind for example in examples for trouble in example.played.troubles}
-    if (kinds if shape else kinds & blocking(trial.contract.strata)) or not examples:
+    faulty = [example for example in examples if example.played.faults]
+    kinds = {trouble.kind for example in faulty for trouble in example.played.faults}
+    if (kinds if shape else kinds & trial.contract.strata.blocking) or not examples:
         # Not about this rule, yet nobody knows what would have come after.
-        return must_wait(sorted({owner for example in examples for owner in example.rules()}))
+        return trial.waits(sorted({owner for example in faulty for owner in example.rules()}))
     return "" if trial.parameters.on else trial.unknown_switch()
+
+
+def _too_few(trial: Trial, acted: int, examples: int) -> str:
+    """Say that the plugin did something too rarely for a pass to mean anything, or nothing."""
+    least = sweeps.LEAST_ACTED[trial.budget]
+    if not 0 < acted < least:
+        return ""
+    return (
+        f"the plugin did something in {acted} of {examples} examples, and {least} are needed; "
+        "name parameters in `on`, or tokens in `outputs`, with which it acts more often"
+    )
 
 
 def _simpler(trial: Trial, shapes: Iterable[Shape]) -> list[str]:

@@ -14,36 +14,29 @@ import gc
 import importlib
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custom_logitsprocs
 
-from conformance.engine import model_runner
 from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed, AsyncEngineSlow
 from conformance.engine.entry_points import synthetic_distribution, unlisted
-from conformance.engine.environment import chosen_device, has_no_room
+from conformance.engine.environment import has_no_room
 from conformance.engine.offline import OfflineEngine
 from conformance.interruption import OutOfTime, PluginHung, limited, place_in
-from conformance.logits import workload
-from conformance.logits.ledger import Ledger
+from conformance.logits import company, workload
+from conformance.logits.fuzzing.live import in_engine
+from conformance.logits.live_trial import LogitsTrial
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.ways import Reply, Ways, difference, hand_over
-from conformance.rules import Evidence
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from conformance.logits.parameters import Parameters
-    from conformance.logits.requests import Stock
-    from conformance.logits.roles import Roles
+    from conformance.logits.fuzzing.exploration import Explored
     from conformance.logits.workload import Job
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-    from conformance.verdict import RuleResult
 
 T = TypeVar("T")
 
@@ -89,20 +82,13 @@ class Watch(Protocol):
         """Judge what was recorded while the jobs ran; there are no tokens where one failed."""
 
 
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(LogitsTrial):
     """The trial of one plugin in real engines; everything runs when it is opened."""
 
-    roles: Roles
     watch: Watch
-    plugin: Plugin
-    parameters: Parameters
-    bench: Stock
-    model: str
-    settings: Settings
-    folder: str
-    ledger: Ledger = attrs.field(init=False)
-    seconds: float = attrs.field(init=False, default=0.0)
+    #: Whether the plugin claims argmax invariance, as far as is known.
+    claims: bool = attrs.field(init=False, default=True)
     _entry_points: str = attrs.field(init=False)  #: folder that has the plugin as an entry point
     #: Folder that hides an installed entry point of the plugin, if there is one.
     _unlisted: list[str] = attrs.field(init=False, factory=list)
@@ -110,8 +96,12 @@ class Trial:
 
     def __attrs_post_init__(self) -> None:
         """Run the workload through the engines."""
-        self.ledger = Ledger(self.roles, Evidence.OFFLINE, self.parameters)
-        started = time.perf_counter()
+        self.run_once()
+
+    def ask(self) -> None:
+        """Start engines, and end them when they have answered."""
+        # Before anything here runs in threads.
+        explored = self.explored()
         with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
             self._entry_points = str(Path(folder) / "listed")
             if not self._builtin:
@@ -122,35 +112,14 @@ class Trial:
             self._start_async()
             try:
                 with limited(LIMIT):
-                    self._run()
+                    self._run(explored)
             except OutOfTime as error:
-                if place := place_in(error, self.plugin.path):
+                if place := place_in(error, self.opening.plugin.path):
                     raise PluginHung(f"the plugin ({place})", LIMIT) from None
                 self.ledger.stop(str(error))
             finally:
                 for engine in self._async.values():
                     engine.close()
-        self.seconds = time.perf_counter() - started
-
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        return {
-            "profile": self.parameters.document(),
-            "device": self.device,
-            "runner": model_runner.described(self.roles.runner, self.device),
-            "model": "tiny random Llama",
-        }
-
-    @property
-    def device(self) -> str:
-        """Where the engines run: ``cpu`` or ``cuda``."""
-        return chosen_device(self.settings.device)
-
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened in the engines."""
-        # One run of the engines serves all rules: its time is shown once, with the first.
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
 
     @property
     def _builtin(self) -> bool:
@@ -164,14 +133,14 @@ class Trial:
         gc.freeze()  # what is not looked at by collections stays shared with the forks
         if self._builtin:
             self._async[_ASYNC] = AsyncEngine.start(
-                self.model, device=self.device, runner=self.roles.runner
+                self.opening.model, device=self.device, runner=self.roles.runner
             )
             return
         folder = synthetic_distribution(
             Path(self._entry_points),
             name="conformance-target",
             group=LOGITSPROCS_GROUP,
-            entries={"conformance-target": self.plugin.fqcn},
+            entries={"conformance-target": self.opening.plugin.fqcn},
         )
         ways: list[tuple[str, list[Any], list[str]]] = [
             ("as a class", [self.bench.plugin], self._unlisted),
@@ -181,19 +150,19 @@ class Trial:
                 [*self._unlisted, str(folder)],
             ),
         ]
-        if self.settings.budget is Budget.DEEP:
+        if self.opening.settings.budget is Budget.DEEP:
             # To AsyncLLM a name is what it is to LLM, and here every engine takes processor time.
-            ways.append(("by name", [self.plugin.fqcn], self._unlisted))
+            ways.append(("by name", [self.opening.plugin.fqcn], self._unlisted))
         for how, processors, path in ways:
             self._async[f"{_ASYNC}, loaded {how}"] = AsyncEngine.start(
-                self.model,
+                self.opening.model,
                 processors,
                 python_path=path,
                 device=self.device,
                 runner=self.roles.runner,
             )
 
-    def _run(self) -> None:
+    def _run(self, explored: Explored) -> None:
         processors: list[Any] = [] if self._builtin else [self.bench.plugin]
         engine = self.attempt(
             self.roles.loads,
@@ -204,8 +173,11 @@ class Trial:
             return
         self.ledger.saw(self.roles.loads)
         recording = self.watch.insert(engine, self.bench.plugin)
-        self.ledger.claims = self.watch.claims(recording)
-        jobs = workload.crowd(self.bench, invariant=self.ledger.claims)
+        self.claims = self.watch.claims(recording)
+        if not self.claims:
+            why = "the plugin does not claim argmax invariance"
+            self.ledger.beside |= dict.fromkeys(self.roles.claimed, why)
+        jobs = workload.crowd(self.bench, invariant=self.claims)
         tokens = self.attempt(self.roles.raises, "a request failed", lambda: _ask(engine, jobs))
         self.watch.judge(self, engine, recording, jobs, tokens)
         if tokens is None:
@@ -213,13 +185,19 @@ class Trial:
         self._check_admission(engine, jobs[0])
         if self.ledger.blocked:
             return
+        company.keep(engine, self.bench, self.ledger, self.roles.combined)
+        if self.ledger.blocked:
+            return
         self._check_ways(engine, list(zip(jobs, tokens, strict=True)))
         if self.ledger.blocked:
             return
+        in_engine(self.ledger, self.roles.harmless, engine, explored.nearest)
         if self._builtin:
             self.watch.remove(recording)
         without = engine if self._builtin else self._start([])
         self._compare_control(jobs, tokens, _ask(without, jobs))
+        if explored.harm is not None and not self._builtin:
+            in_engine(self.ledger, self.roles.harmless, engine, [explored.harm])
 
     def _compare_control(
         self, jobs: list[Job], tokens: list[tuple[int, ...]], control: list[tuple[int, ...]]
@@ -237,16 +215,17 @@ class Trial:
         self, engine: OfflineEngine, known: Sequence[tuple[Job, tuple[int, ...]]]
     ) -> None:
         """However the plugin is loaded and asked, the tokens are the same."""
-        asked = workload.questions(self.bench, invariant=self.ledger.claims)
+        asked = workload.questions(self.bench, invariant=self.claims)
         prompts = [job.prompt for job in asked]
         replies = [
             Reply(*answer)
             for answer in engine.generate_decided(prompts, [job.params() for job in asked])
         ]
-        ways = Ways(self.ledger, "LLM.generate" if self._builtin else BY_CLASS, asked, replies)
-        hand_over(ways, self.folder)
+        reference = "LLM.generate" if self._builtin else BY_CLASS
+        ways = Ways(self.ledger, self.roles.same, reference, asked, replies)
+        hand_over(ways, self.opening.folder)
         if not self._builtin and not (
-            self._check_loading(BY_NAME, [self.plugin.fqcn], ways, known)
+            self._check_loading(BY_NAME, [self.opening.plugin.fqcn], ways, known)
             and self._check_loading(BY_ENTRY_POINT, [], ways, known, self._entry_points)
         ):
             return
@@ -303,11 +282,11 @@ class Trial:
             return False
         # The same steps again: here not even rounding differs.
         replies = [Reply(tokens, len(tokens) * job.greedy) for job, tokens in known]
-        return Ways(self.ledger, ways.reference, jobs, replies).compare(way, again)
+        return attrs.evolve(ways, jobs=jobs, replies=replies).compare(way, again)
 
     def _start(self, processors: list[Any]) -> OfflineEngine:
         return OfflineEngine.start(
-            self.model, processors, device=self.device, runner=self.roles.runner
+            self.opening.model, processors, device=self.device, runner=self.roles.runner
         )
 
     def attempt(self, rule: str, what: str, action: Callable[[], T]) -> T | None:

@@ -8,32 +8,40 @@ and then values of likely types for what it read; those that change a row switch
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from enum import Enum, auto
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
 from hypothesis.strategies import SearchStrategy
-from vllm.sampling_params import SamplingParams
 
+from conformance.interface import placeholders
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
-from conformance.logits.requests import sampling_params
+from conformance.logits.neighbours import neighbours
+from conformance.logits.requests import LAST_SPECIAL, integers, sampling_params
+from conformance.logits.waiting import NOTHING, Found, declared, found_in
+from conformance.logits.watching import LIKELY_FIELDS, WHOLE, Read, names, noting, watching
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from vllm.sampling_params import SamplingParams
+
     from conformance.history import Choice
-    from conformance.logits.trial import RowsAlone
+    from conformance.logits.rows import RowsAlone
+    from conformance.logits.waiting import Observed
 
 Keywords = dict[str, Any]
 
-#: Steps for which a request runs alone while it is watched for an effect.
-WATCHED_STEPS = 10
-
 #: Parameter sets that are enough, when they have to be found out.
 MOST_FOUND = 3
+
+#: How often it is said to a plugin what was found, for it to look for more.
+ROUNDS = 3
 
 #: Seconds that one try may take; whether the plugin hangs is for the rules to say.
 WATCH_LIMIT = 5.0
@@ -41,31 +49,20 @@ WATCH_LIMIT = 5.0
 #: How many parameter sets a strategy of a Python profile contributes.
 DRAWN = 12
 
+#: A key that no plugin reads, so that none takes empty arguments for no arguments.
+UNRELATED: Keywords = {"unrelated": 1}
+
+#: Another such key.
+_UNKNOWN = "unknown"
+
+#: How often a plugin is watched reading a table under a key.
+MOST_INNER = 4
+
+#: Names in a source that are tried as keys.
+MOST_NAMES = 16
+
 #: Values of likely types for an ``extra_args`` key whose meaning is unknown.
 LIKELY: tuple[Any, ...] = (67, 5, 1, 0.5, 2.0, True, "a", [5, 67], [[5, 67]])
-
-#: Values for fields of ``SamplingParams`` that a plugin may use as its switch.
-LIKELY_FIELDS: Mapping[str, tuple[Keywords, ...]] = {
-    "min_p": ({"min_p": 0.5}, {"min_p": 0.1}),
-    "logit_bias": ({"logit_bias": {5: 30.0}}, {"logit_bias": {67: -30.0, 7: 2.5}}),
-    "min_tokens": (
-        {"min_tokens": 4, "stop_token_ids": [7]},
-        {"min_tokens": 2, "stop_token_ids": [11, 5]},
-    ),
-    "all_stop_token_ids": ({"min_tokens": 4, "stop_token_ids": [7]},),
-    "stop_token_ids": ({"stop_token_ids": [7]},),
-    "allowed_token_ids": ({"allowed_token_ids": [5, 7, 67]},),
-    "temperature": ({"temperature": 0.5}, {"temperature": 2.0}),
-    "top_k": ({"top_k": 3},),
-    "top_p": ({"top_p": 0.5},),
-    "seed": ({"seed": 5}, {"seed": 67}),
-    "presence_penalty": ({"presence_penalty": 1.5},),
-    "frequency_penalty": ({"frequency_penalty": 1.5},),
-    "repetition_penalty": ({"repetition_penalty": 1.5},),
-    "max_tokens": ({"max_tokens": 4},),
-    "priority": ({"priority": 1},),
-    "thinking_token_budget": ({"thinking_token_budget": 2},),
-}
 
 
 @attrs.frozen
@@ -78,6 +75,9 @@ class Parameters:
     off: tuple[Keywords, ...]
     invalid: tuple[Keywords, ...]
     keys: tuple[str, ...] = ()  #: ``extra_args`` keys that the plugin read
+    fields: tuple[str, ...] = ()  #: fields of ``SamplingParams`` that it read
+    waits: Found = NOTHING  #: tokens that it may be waiting for
+    near: tuple[Keywords, ...] = ()  #: derived from ``on``: other numbers and lists
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, as certificates show it."""
@@ -85,8 +85,10 @@ class Parameters:
             "origin": self.origin,
             "on": list(self.on),
             "off": list(self.off),
+            "near": list(self.near),
             "invalid": list(self.invalid),
             "keys": list(self.keys),
+            "waits": self.waits.document(),
         }
 
     def choices(self) -> dict[Choice, Keywords]:
@@ -94,23 +96,39 @@ class Parameters:
         named: dict[Choice, Keywords] = {("on", index): k for index, k in enumerate(self.on)}
         return named | {("off", index): k for index, k in enumerate(self.off)}
 
+    def simulated(self) -> dict[Choice, Keywords]:
+        """Return what the simulator plays: ``near`` as well, which costs engines too much."""
+        return self.choices() | {("near", index): k for index, k in enumerate(self.near)}
+
+
+class Reaction(Enum):
+    """What a plugin does with a request."""
+
+    NOTHING = auto()
+    ACTS = auto()
+    RAISES = auto()
+
 
 @attrs.frozen
 class Tried:
     """How a plugin is tried while it is found out what switches it on."""
 
     plugin: type[Any]
-    bench: Callable[[Mapping[Choice, Keywords]], Any]  #: of the generation, for parameter sets
+    #: Makes the bench of the generation, for parameter sets and what the plugin waits for.
+    bench: Callable[[Mapping[Choice, Keywords], Found], Any]
     begin: Callable[[Any, SamplingParams], object]  #: gives a request to an instance
     rows_alone: RowsAlone
+    #: Serves a request with a parameter set alone, whose prompt and outputs hold what was found.
+    observe: Callable[[Any, Choice], Observed]
+    waits: Found = NOTHING
 
-    def watch(self) -> Read:
-        """Return what the plugin reads of a request."""
-        bench = self.bench({("off", 0): {}})
+    def watch(self, arguments: Keywords) -> Read:
+        """Return what the plugin reads of a request with these ``extra_args``."""
+        bench = self.bench({("off", 0): {}}, self.waits)
         read = Read((), ())
-        with suppress(PluginRaised, PluginHung, PluginMisshapen), limited():
+        with suppress(PluginRaised, PluginHung, PluginMisshapen), limited(WATCH_LIMIT):
             instance = bench.new()
-            with watching() as watched:
+            with watching(arguments) as watched:
                 try:
                     with suppress(PluginRaised):
                         call("validate_params", self.plugin.validate_params, watched.params)
@@ -119,21 +137,118 @@ class Tried:
                     read = watched.read()
         return read
 
+    def named_by(self, section: Mapping[str, Any]) -> Found:
+        """Return the tokens that a profile names.
+
+        Raises:
+            UsageError: they are none of the model's.
+
+        """
+        if not {"tokens", "outputs", "prompts"} & section.keys():
+            return NOTHING
+        bench = self.bench({}, NOTHING)
+
+        def encode(text: str) -> list[int]:
+            try:
+                from vllm.tokenizers import get_tokenizer
+            except ImportError:  # before vLLM 0.29
+                from vllm.transformers_utils.tokenizer import get_tokenizer
+
+            tokenizer = get_tokenizer(bench.model)
+            return [int(token) for token in tokenizer.encode(text, add_special_tokens=False)]
+
+        return declared(section, range(bench.vocabulary), encode)
+
+    def waiting(self, sets: Sequence[Keywords]) -> Found:
+        """Return what the plugin waits for when requests have these parameters.
+
+        What is found is said to it, until it looks for nothing new.
+        """
+        found = self.waits
+        for _ in range(ROUNDS):
+            more = found
+            for keywords in sets:
+                choice: Choice = ("on", 0)
+                try:
+                    bench = self.bench({choice: keywords}, more)
+                    with limited(WATCH_LIMIT):
+                        observed = self.observe(bench, choice)
+                except PluginHung:
+                    return more  # once is enough to wait for
+                except (PluginRaised, PluginMisshapen, UsageError):
+                    continue
+                ids = range(LAST_SPECIAL + 1, bench.vocabulary)
+                # What a request itself names is among its tokens anyway.
+                more = more.and_(found_in(observed, set(ids).difference(integers(keywords))))
+            if more == found:
+                break
+            found = more
+        return found
+
+    def within(self, key: str) -> list[str]:
+        """Return the keys that the plugin reads of a table under a key."""
+        table = dict(UNRELATED)
+        for _ in range(MOST_INNER):
+            # Where a key is missing the plugin may raise, and read the next one another time.
+            inner: set[str] = set()
+            self.watch({key: noting(table, inner)})
+            if not (new := inner - table.keys() - {WHOLE}):
+                break
+            table |= dict.fromkeys(sorted(new), 1)
+        return [key for key in table if key not in UNRELATED]
+
+    def named(self) -> list[str]:
+        """Return keys that the plugin's source names, and that it takes notice of.
+
+        One that copies its arguments, or hands them on, cannot be watched reading them.
+        """
+        unknown = [self.reaction({"extra_args": {_UNKNOWN: value}}) for value in LIKELY]
+        return [
+            name
+            for name in islice(names(self.plugin), MOST_NAMES)
+            if any(
+                self.reaction({"extra_args": {name: value}}) is not expected
+                for value, expected in zip(LIKELY, unknown, strict=True)
+            )
+        ]
+
     def acts(self, keywords: Keywords) -> bool:
         """Tell whether a request with these parameters, alone, ever gets a changed row."""
-        choice: Choice = ("on", 0)
+        return self.reaction(keywords) is Reaction.ACTS
+
+    def reaction(self, keywords: Keywords) -> Reaction:
+        """Return what the plugin does with a request with these parameters, alone."""
         try:
-            bench = self.bench({choice: keywords})
-            with limited(WATCH_LIMIT):
-                call("validate_params", self.plugin.validate_params, bench.params(choice))
-                return any(
-                    not torch.equal(before, after)
-                    for before, after in self.rows_alone(bench, choice, WATCHED_STEPS)
-                )
+            return Reaction.ACTS if self.changes(keywords) else Reaction.NOTHING
         except (PluginHung, PluginMisshapen):
-            return True  # a request that the plugin hangs or answers wrongly for has switched it on
+            # A request that the plugin hangs or answers wrongly for has switched it on.
+            return Reaction.ACTS
         except (PluginRaised, UsageError):
-            return False
+            return Reaction.RAISES
+
+    def changes(self, keywords: Keywords) -> bool:
+        """Tell whether a request with these parameters is admitted and gets a changed row, alone.
+
+        Raises:
+            PluginRaised: the plugin refuses it, or raises.
+            PluginHung: a call does not return.
+            PluginMisshapen: what ``apply`` returns is no such tensor.
+            UsageError: vLLM refuses it.
+
+        """
+        choice: Choice = ("on", 0)
+        bench = self.bench({choice: keywords}, self.waits)
+        script = bench.words.script
+        prompts = [(), script, *self.waits.prompts] if self.waits.reads else [()]
+        with limited(WATCH_LIMIT):
+            call("validate_params", self.plugin.validate_params, bench.params(choice))
+            return any(
+                not torch.equal(before, after)
+                for prompt in prompts
+                for before, after in self.rows_alone(
+                    bench, choice, len(script) + 1, script, prompt=prompt
+                )
+            )
 
 
 def find(section: Mapping[str, Any], *, origin: str | None, seed: int, tried: Tried) -> Parameters:
@@ -166,104 +281,44 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
     for name, entries in (("on", on), ("off", off)):
         for index, keywords in enumerate(entries):
             sampling_params(keywords, f"{name}[{index}]")
-    keys: tuple[str, ...] = ()
-    declared = bool(on)
+    waits = tried.named_by(section)
+    tried = attrs.evolve(tried, waits=waits)
+    said = bool(on)
+    read = tried.watch(UNRELATED)
+    for keywords in on:
+        if arguments := keywords.get("extra_args"):
+            read = read.and_(tried.watch(arguments))
+    if read.whole and set(read.keys) <= {*UNRELATED}:
+        read = read.and_(Read(tuple(tried.named()), ()))
+    read = attrs.evolve(read, keys=tuple(key for key in read.keys if key not in UNRELATED))
+    tried = attrs.evolve(tried, waits=tried.waiting([*on[:MOST_FOUND], {}]))
     if not on:
-        read = tried.watch()
-        keys, on = read.keys, _discover(read, tried.acts)
+        on = _discover(read, tried)
+        tried = attrs.evolve(tried, waits=tried.waiting(on))
     if "off" not in section and not tried.acts({}):
         off = [{}]
     return Parameters(
         origin=origin or "found by watching the plugin",
-        declared=declared,
+        declared=said,
         on=tuple(on),
         off=tuple(off),
         invalid=tuple(invalid),
-        keys=keys,
+        keys=read.keys,
+        fields=read.fields,
+        waits=tried.waits,
+        near=neighbours(on, tried.changes),
     )
 
 
 def starter(keys: Sequence[str]) -> str:
     """Return a profile to start from, for a plugin that reads these ``extra_args`` keys."""
-    arguments = ", ".join(f"{key} = 1" for key in keys) or "your_key = 1"
+    arguments = placeholders(keys or ["your_key"])
     return f"[logits-processor]\non = [{{ extra_args = {{ {arguments} }} }}]\noff = [{{}}]\n"
 
 
-@attrs.frozen
-class Read:
-    """What a plugin read of a request."""
-
-    keys: tuple[str, ...]  #: ``extra_args`` keys
-    fields: tuple[str, ...]  #: fields of ``SamplingParams`` that may switch it on
-
-
-@attrs.define
-class Watching:
-    """A request that notes what is read of it."""
-
-    params: SamplingParams
-    _keys: set[str]
-    _fields: set[str]
-
-    def read(self) -> Read:
-        """Return what was read so far."""
-        fields = tuple(field for field in LIKELY_FIELDS if field in self._fields)
-        return Read(tuple(sorted(self._keys)), fields)
-
-
-@contextmanager
-def watching() -> Iterator[Watching]:
-    """Make a request that notes, within the block, which of its keys and fields are read."""
-    global _fields_read  # noqa: PLW0603 - see where it is defined
-    keys: set[str] = set()
-    fields: set[str] = set()
-    # A key that nobody reads, so that a plugin does not take empty arguments for none.
-    params = _WatchedParams(extra_args=_WatchedArguments({"unrelated": 1}, keys))
-    _fields_read = fields
-    try:
-        yield Watching(params, keys, fields)
-    finally:
-        _fields_read = None
-
-
-class _WatchedArguments(dict[str, Any]):
-    """``extra_args`` that note which keys are read."""
-
-    def __init__(self, values: Keywords, read: set[str]) -> None:
-        super().__init__(values)
-        self._read = read
-
-    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - any value
-        self._read.add(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - any value
-        self._read.add(key)
-        return super().get(key, default)
-
-    def __contains__(self, key: object) -> bool:
-        self._read.add(str(key))
-        return super().__contains__(key)
-
-    def __deepcopy__(self, memo: object) -> _WatchedArguments:
-        return self
-
-
-class _WatchedParams(SamplingParams):
-    """Parameters that note which fields are read."""
-
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any value
-        if _fields_read is not None:
-            _fields_read.add(name)
-        return super().__getattribute__(name)
-
-
-#: Where :class:`_WatchedParams` notes reads; a module variable because a struct has no room.
-_fields_read: set[str] | None = None
-
-
-def _discover(read: Read, acts: Callable[[Keywords], bool]) -> list[Keywords]:
+def _discover(read: Read, tried: Tried) -> list[Keywords]:
     """Return parameters that switch a plugin on, made of what it reads."""
+    acts = tried.acts
     if acts({}):
         return [{}]
     candidates = [entry for field in read.fields for entry in LIKELY_FIELDS.get(field, ())]
@@ -271,12 +326,20 @@ def _discover(read: Read, acts: Callable[[Keywords], bool]) -> list[Keywords]:
     if len(read.keys) > 1:
         candidates += [{"extra_args": dict.fromkeys(read.keys, value)} for value in LIKELY]
     found: list[Keywords] = []
-    for keywords in candidates:
+    for keywords in chain(candidates, _tables(read, tried)):
         if acts(keywords):
             found.append(keywords)
             if len(found) == MOST_FOUND:
                 break
     return found
+
+
+def _tables(read: Read, tried: Tried) -> Iterator[Keywords]:
+    """Yield parameters with a table under a key, made of what the plugin reads of one."""
+    for key in read.keys:
+        if inner := tried.within(key):
+            for value in LIKELY:
+                yield {"extra_args": {key: dict.fromkeys(inner, value)}}
 
 
 def _drawn(entries: Any, seed: int) -> list[Keywords]:  # noqa: ANN401 - a profile's value

@@ -22,17 +22,23 @@ class Kind(StrEnum):
     NONE = "raised-on-none"  #: ``update_state(None)`` raised
     SHAPE = "shape"  #: not a tensor, or of another shape, dtype or device
     NAN = "nan"
+    INFINITE = "infinite"  #: +inf in the row of a request that is sampled at random
     NO_TOKEN = "no-token"
-    MUTATED = "mutated"
+    MUTATED = "mutated"  #: the plugin wrote to what it may only read
+    PARAMETERS = "parameters"  #: the plugin wrote to the parameters of a request
     HUNG = "hung"
     CONSTRUCTOR = "constructor"  #: making an instance raised
     ANSWER = "answer"  #: ``add_request`` said something else than was done
     CLAIM = "claim"  #: asking for the claim of argmax invariance raised
 
 
+#: What keeps a row from being sampled from.
+UNSAMPLED = frozenset((Kind.NAN, Kind.INFINITE, Kind.NO_TOKEN))
+
+
 @attrs.frozen
 class Trouble:
-    """One thing that went wrong, as data for the message."""
+    """One thing that went wrong, as data, and the sentence for it."""
 
     kind: Kind
     step: int  #: index of the engine step, counting repeats
@@ -40,6 +46,10 @@ class Trouble:
     request: str | None = None
     row: int | None = None
     tokens: tuple[tuple[int, float, float], ...] = ()  #: (token, got, expected)
+    error: str | None = None  #: name of the type of what was raised
+    call: str | None = None  #: the call that hung
+    wrote: str | None = None  #: what the plugin wrote to, as ``req_states.total_len``
+    place: str | None = None  #: ``file.py:LINE`` of the plugin where it was raised
 
 
 @attrs.frozen
@@ -59,3 +69,10 @@ class Played:
     troubles: tuple[Trouble, ...]
     acted: frozenset[Choice]  #: parameter sets whose rows were changed at least once
     lines: tuple[Line, ...] = ()
+    #: Rows without a token, where these do not end a history.
+    tokenless: tuple[Trouble, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Trouble, ...]:
+        """What went wrong, but for writing to parameters, which hides nothing."""
+        return tuple(trouble for trouble in self.troubles if trouble.kind is not Kind.PARAMETERS)

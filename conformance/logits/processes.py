@@ -12,6 +12,7 @@ import copy
 import importlib
 import inspect
 import os
+import pickle
 import random
 import sys
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ import attrs
 import numpy as np
 import torch
 
-from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited
+from conformance import loading
+from conformance.findings import Finding, failed, passed, unjudged, waiting
+from conformance.interruption import CONSTRUCTOR_LIMIT, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.rows import differing, same
@@ -35,10 +37,15 @@ if TYPE_CHECKING:
 
     from conformance.history import Choice
     from conformance.logits.requests import Stock
-    from conformance.logits.trial import RowsAlone, Trial
+    from conformance.logits.rows import RowsAlone
+    from conformance.logits.trial import Trial
+    from conformance.logits.waiting import Found
 
 #: Steps for which a request runs alone.
 STEPS = 6
+
+#: Seconds for which it is waited for what loading does; it has been looked for all the time.
+LOADING_LIMIT = 2 * CONSTRUCTOR_LIMIT
 
 #: Rows of one request, step by step, ``[vocabulary]`` each; or what was raised. Arrays, since
 #: torch hands tensors to other processes by reference, and these processes end.
@@ -54,6 +61,7 @@ class Errand:
     parameters: Mapping[Choice, Mapping[str, Any]]
     invalid: tuple[Mapping[str, Any], ...]
     seed: int
+    waits: Found
     bench: Callable[..., Stock]  #: that of the generation
     rows_alone: RowsAlone
 
@@ -120,7 +128,7 @@ def _imported_again(plugin: type[Any]) -> type[Any]:
 
 def _unasked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows where ``validate_params`` has never been called."""
-    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed)
+    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed, errand.waits)
     return rows_of(bench, errand.rows_alone)
 
 
@@ -186,11 +194,41 @@ def needs_no_instance(trial: Trial) -> Finding:
     return Finding(Verdict.PASS, len(admitted.answers), len(admitted.answers))
 
 
+def at_random(trial: Trial) -> bool:
+    """Tell whether the same requests get other rows again, whatever was asked before them.
+
+    Either a global generator is drawn from, or two processes that were forked alike disagree.
+    Rows that differ for another reason depend on what the plugin was asked before: it keeps
+    something, which is no chance.
+    """
+    rows_alone = trial.contract.rows_alone
+    before = global_random_states()
+    mine, again = (rows_of(trial.bench, rows_alone) for _ in range(2))
+    if not any(_apart(again[choice], rows) for choice, rows in mine.items()):
+        return False
+    if global_random_states() != before:
+        return True
+    try:
+        first, second = (trial.untouched.run(_errand(trial, "unasked")) for _ in range(2))
+    except EOFError:
+        return False
+    return any(_apart(second[choice], rows) for choice, rows in first.items())
+
+
+def global_random_states() -> dict[str, object]:
+    """Return the states of the generators of random numbers that all code of a process shares."""
+    return {
+        "torch": torch.random.get_rng_state().numpy().tobytes(),
+        "random": random.getstate(),
+        "numpy.random": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - plugins may use it
+    }
+
+
 def same_on_every_rank(trial: Trial) -> Finding:
     """Another process, with other seeds and another rank, computes the same rows."""
     mine, again = (rows_of(trial.bench, trial.contract.rows_alone) for _ in range(2))
     if any(_apart(again[choice], rows) for choice, rows in mine.items()):
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait([trial.contract.steady]))
+        return unjudged(must_wait([trial.contract.steady]))
     try:
         theirs: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "rank"))
     except EOFError:
@@ -206,6 +244,25 @@ def same_on_every_rank(trial: Trial) -> Finding:
     return passed(len(mine), acted)
 
 
+def leaves_others_alone(trial: Trial) -> Finding:
+    """Loading changes nothing that others compute with, and the process ends as it would."""
+    if trial.observer is None:
+        return unjudged("nothing was seen of how it is loaded")
+    found = trial.observer.found(LOADING_LIMIT)
+    if found is None or found.problem:
+        contract = trial.contract
+        owner = contract.survives if found is None else contract.rule_of_call["__init__"]
+        return waiting(owner, found.problem if found else None)
+    if found.harms:
+        first = found.harms[0]
+        return failed(
+            "; ".join(map(loading.sentence, found.harms)),
+            loading.INSTANCES,
+            case={"effect": first.kind.value, "name": first.name},
+        )
+    return Finding(Verdict.PASS, loading.INSTANCES, loading.INSTANCES)
+
+
 def _errand(trial: Trial, what: str) -> Errand:
     bench = trial.bench
     invalid = tuple(trial.parameters.invalid)
@@ -216,6 +273,7 @@ def _errand(trial: Trial, what: str) -> Errand:
         bench.parameters,
         invalid,
         bench.seed,
+        bench.waits,
         contract.bench,
         contract.rows_alone,
     )

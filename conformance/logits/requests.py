@@ -4,26 +4,29 @@
 from __future__ import annotations
 
 import copy
+import sys
 from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import torch
-from vllm.sampling_params import SamplingParams
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
+from conformance.engine.models import end_of_sequence
+from conformance.history import SENT
+from conformance.interruption import PluginHung, limited
 from conformance.logits import calls
 from conformance.logits.configuration import vllm_config
+from conformance.logits.waiting import NOTHING, Found
 from conformance.rules import nearest
 from conformance.settings import UsageError
+from conformance.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from conformance.history import Choice
-
-#: End-of-sequence token of the tiny model, which the front end adds to the stop tokens.
-END_OF_SEQUENCE = 1
 
 #: The last of the token ids that stand for no text in the tiny model.
 LAST_SPECIAL = 2
@@ -31,7 +34,14 @@ LAST_SPECIAL = 2
 #: Different tokens that requests are made of, at most.
 MOST_TOKENS = 5
 
+#: Steps that a request lives at least, and at most, to outlive what it was told.
+LEAST_LIFE, MOST_LIFE = 6, 34
+
+#: Lists of parameter sets that switch the plugin on.
+_SWITCHING = ("on", "near")
+
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
+_KINDS, _TIES, _MASKED = 8, 3, 5  # of rows: one in eight has ties, and one is masked
 
 
 @attrs.define
@@ -42,36 +52,52 @@ class Stock:
     model: str  #: folder of the model whose configuration the constructor gets
     parameters: Mapping[Choice, Mapping[str, Any]]  #: ``SamplingParams`` keywords of each choice
     seed: int
+    waits: Found = NOTHING  #: tokens that the plugin may be waiting for
     vocabulary: int = attrs.field(init=False)
-    tokens: tuple[int, ...] = attrs.field(init=False)  #: token ids that prompts are made of
+    words: Words = attrs.field(init=False)  #: what prompts and outputs are made of
     table: torch.Tensor = attrs.field(init=False)
     #: Parameters of each choice, as they are and for greedy requests.
     _prototypes: dict[tuple[Choice, bool], SamplingParams] = attrs.field(init=False, factory=dict)
     _containers: dict[tuple[Choice, bool], list[str]] = attrs.field(init=False, factory=dict)
+    _combined: bool = attrs.field(init=False)
+    _end: int = attrs.field(init=False)  #: the front end adds it to the stop tokens
 
     def __attrs_post_init__(self) -> None:
         """Derive the tokens and the logits from the model, the parameters and the seed."""
         self.vocabulary = vllm_config(self.model).model_config.get_vocab_size()
+        self._end = end_of_sequence(self.model)
         # Few different tokens, those of the parameters among them, so that history readers
         # (n-gram bans, stop words) meet what they look for within a few steps; and no more where
         # parameters name many, or nothing would come twice in a short history.
-        named = [
-            value for value in _integers(self.parameters) if LAST_SPECIAL < value < self.vocabulary
-        ]
+        profile = ("on", "off")
+        own = [named for choice, named in self.parameters.items() if choice[0] in profile]
+        named = [value for value in integers(own) if LAST_SPECIAL < value < self.vocabulary]
         different = dict.fromkeys([*named[:3], 7, 11, 13])
-        self.tokens = tuple(islice(different, MOST_TOKENS))
-        self.table = logits_table(self.vocabulary, self.tokens, self.seed)
+        few = tuple(islice(different, MOST_TOKENS))
+        rare = (self.vocabulary - 1, LAST_SPECIAL + 1, self.vocabulary // 2)
+        # A token that is waited for is a phrase of one.
+        within = {*few, *chain.from_iterable(self.waits.phrases)}
+        alone = [(token,) for token in self.waits.tokens if token not in within]
+        self.words = Words(few, rare, (*self.waits.phrases, *alone), self.waits.prompts)
+        self.table = logits_table(self.vocabulary, self.favourites, self.seed)
+        self._combined = any(choice[0] == "with" for choice in self.parameters)
         for choice, keywords in self.parameters.items():
             params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
             self._keep(choice, greedy=False, params=params)
-            # What cannot be greedy (several answers to one prompt) stays as it is.
-            with suppress(UsageError):
-                params = sampling_params({**keywords, "temperature": 0.0}, "")
-            self._keep(choice, greedy=True, params=params)
+
+    def _greedy(self, keywords: Mapping[str, Any]) -> SamplingParams | None:
+        """Return a request at temperature 0; None where vLLM or the plugin refuses it."""
+        try:
+            params = sampling_params({**keywords, "temperature": 0.0}, "")
+            with limited():
+                calls.call("validate_params", self.plugin.validate_params, params)
+        except (UsageError, calls.PluginRaised, PluginHung):
+            return None
+        return params
 
     def _keep(self, choice: Choice, *, greedy: bool, params: SamplingParams) -> None:
         # As the engine's front end does before a plugin sees them.
-        params.update_from_generation_config({}, END_OF_SEQUENCE)
+        params.update_from_generation_config({}, self._end)
         self._prototypes[choice, greedy] = params
         self._containers[choice, greedy] = [
             field
@@ -80,33 +106,124 @@ class Stock:
         ]
 
     @property
+    def tokens(self) -> tuple[int, ...]:
+        """The token ids that prompts and outputs are made of, but for rare ones."""
+        return self.words.tokens
+
+    @property
+    def prompt(self) -> list[int]:
+        """The prompt of a request where no history says it: one that is waited for, if any is."""
+        first = self.words.prompts[:1]
+        return [*first[0]] if first else [self.tokens[0], self.tokens[-1]]
+
+    @property
+    def favourites(self) -> tuple[int, ...]:
+        """The token ids that the model prefers."""
+        return tuple(dict.fromkeys((*self.tokens, *self.waits.tokens)))
+
+    def new(self) -> Any:  # noqa: ANN401 - an instance as the generation calls it
+        """Return an instance that serves no request."""
+        raise NotImplementedError
+
+    @property
+    def path(self) -> str | None:
+        """The file of the plugin's class, if it has one."""
+        return getattr(sys.modules.get(self.plugin.__module__), "__file__", None)
+
+    def sending(self, params: SamplingParams, keywords: Mapping[str, Any]) -> Self:
+        """Return the same stock with a request of a client, which has the choice ``SENT``.
+
+        Args:
+            params: the request's parameters, as they reach the engine.
+            keywords: what they were made of.
+
+        """
+        stock = copy.copy(self)
+        stock.parameters = {**self.parameters, SENT: keywords}
+        stock._prototypes = dict(self._prototypes)  # noqa: SLF001 - of the same class
+        stock._containers = dict(self._containers)  # noqa: SLF001 - as above
+        for greedy in (False, True):
+            stock._keep(SENT, greedy=greedy, params=params)  # noqa: SLF001 - as above
+            # Copies of a megabyte would take most of the time, and copies of deep lists fail.
+            stock._containers[SENT, greedy].clear()  # noqa: SLF001 - as above
+        return stock
+
+    def beside(self, sets: Mapping[Choice, Mapping[str, Any]]) -> Self:
+        """Return this stock with combined parameter sets; tokens and logits stay as they are."""
+        more = copy.copy(self)
+        more.combine(sets)
+        return more
+
+    def combine(self, sets: Mapping[Choice, Mapping[str, Any]]) -> None:
+        """Put combined parameter sets in the place of those that there are."""
+        own = {choice: kept for choice, kept in self.parameters.items() if choice[0] != "with"}
+        self.parameters = {**own, **sets}
+        self._combined = True
+        self._prototypes, self._containers = dict(self._prototypes), dict(self._containers)
+        for choice, keywords in sets.items():
+            params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
+            self._keep(choice, greedy=False, params=params)
+
+    @property
+    def life(self) -> int:
+        """Steps after which no number or list that switches the plugin on says anything new.
+
+        Large numbers do not count outputs. Parameter sets that leave the plugin off are left out.
+        """
+        on = [named for choice, named in self.parameters.items() if choice[0] in _SWITCHING]
+        told = chain.from_iterable(map(extents, on))
+        return max((LEAST_LIFE, *(each + 2 for each in told if each + 2 <= MOST_LIFE)))
+
+    @property
     def choices(self) -> tuple[Choice, ...]:
         """The parameter sets that histories draw from: as often on as off."""
-        on = [choice for choice in self.parameters if choice[0] == "on"]
+        on = [choice for choice in self.parameters if choice[0] in _SWITCHING]
         off = [choice for choice in self.parameters if choice[0] == "off"]
         if not on or not off:
             return tuple(on or off)
         longer = max(len(on), len(off))
         return tuple(side[index % len(side)] for index in range(longer) for side in (on, off))
 
+    def greedy(self, choice: Choice) -> bool:
+        """Tell whether a parameter set may be asked for at temperature 0."""
+        return not self._prototype(choice, greedy=True).temperature
+
+    def _prototype(self, choice: Choice, *, greedy: bool) -> SamplingParams:
+        if (choice, greedy) not in self._prototypes:
+            # Only now: whoever is asked before an engine's process is, may remember it.
+            keywords = self.parameters[choice]
+            params = self._greedy(keywords) or sampling_params(keywords, "")
+            self._keep(choice, greedy=True, params=params)
+        return self._prototypes[choice, greedy]
+
+    def label(self, choice: Choice, *, greedy: bool = False) -> str:
+        """Return a parameter set as the table of a history names it."""
+        changed = greedy and self.greedy(choice)
+        return f"{choice[0]}[{choice[1]}]" + ", temperature=0" * changed
+
     def params(self, choice: Choice, *, greedy: bool = False) -> SamplingParams:
         """Return a fresh ``SamplingParams``: no two requests share one, or a container in it."""
-        prototype = self._prototypes[choice, greedy]
+        prototype = self._prototype(choice, greedy=greedy)
         params = copy.copy(prototype)
         # Deep copies of whole parameter sets would be a third of the time of an example.
         for field in self._containers[choice, greedy]:
             setattr(params, field, copy.deepcopy(getattr(prototype, field)))
+        if choice == SENT and params.extra_args is not None:
+            params.extra_args = dict(params.extra_args)
         changes = {"temperature": 0.0} if greedy and not prototype.temperature else {}
         calls.made(params, {**self.parameters[choice], **changes})
         return params
 
     def unchanged(self, params: SamplingParams, choice: Choice, *, greedy: bool = False) -> bool:
         """Tell whether nobody has written to a request's parameters."""
-        return bool(params == self._prototypes[choice, greedy])
+        return bool(params == self._prototype(choice, greedy=greedy))
 
     def logits_row(self, prompt: Sequence[int], outputs: Sequence[int]) -> int:
         """Return which row of :attr:`table` the model would give after these tokens."""
-        return (sum(prompt) * 31 + len(prompt) * 7 + sum(outputs) * 3 + len(outputs)) % _LOGITS_ROWS
+        row = (sum(prompt) * 31 + len(prompt) * 7 + sum(outputs) * 3 + len(outputs)) % _LOGITS_ROWS
+        # Combined requests say themselves which tokens are left: a mask that they did not ask for
+        # would leave none of those, and blame the plugin.
+        return row - 1 if self._combined and row % _KINDS == _MASKED else row
 
 
 def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
@@ -116,18 +233,18 @@ def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Ten
     every eighth is masked to 16 tokens (``-inf`` elsewhere) as structured output does.
     """
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn((_LOGITS_ROWS, vocabulary), generator=generator)
+    table = torch.randn((_LOGITS_ROWS, vocabulary), generator=generator, dtype=torch.float32)
     favourites = torch.tensor(tokens)
     table[:, favourites] += 4.0
-    ties = table[3::8]
+    ties = table[_TIES::_KINDS]
     ties[:, favourites] = ties.amax(dim=-1, keepdim=True)
-    masked = table[5::8]
+    masked = table[_MASKED::_KINDS]
     kept = torch.randint(0, vocabulary, (16,), generator=generator)
     mask = torch.ones(vocabulary, dtype=torch.bool)
     mask[kept] = False
     mask[favourites] = False
     masked[:, mask] = -torch.inf
-    table[3::8], table[5::8] = ties, masked
+    table[_TIES::_KINDS], table[_MASKED::_KINDS] = ties, masked
     return table
 
 
@@ -149,16 +266,27 @@ def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
                 f"profile: {where} has {key!r}, which is no field of SamplingParams."
                 + nearest(key, known)
             )
-    values = dict(keywords)
-    if isinstance(bias := values.get("logit_bias"), dict):
-        # TOML and JSON keys are strings; vLLM's own front end converts them in the same way.
-        values["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
+    values = converted(keywords)
+    built = copy.deepcopy(values)
     try:
-        params = SamplingParams(**copy.deepcopy(values))
+        if isinstance(grammar := values.get("structured_outputs"), dict):
+            built["structured_outputs"] = StructuredOutputsParams(**grammar)
+        params = SamplingParams(**built)
     except Exception as error:  # noqa: BLE001 - any refusal is the profile's
         raise UsageError(f"profile: {where} is refused by SamplingParams: {error}") from None
     calls.made(params, values)
     return params
+
+
+def converted(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of a profile as ``SamplingParams`` takes them.
+
+    TOML and JSON keys are strings; vLLM's own front end converts them in the same way.
+    """
+    values = dict(keywords)
+    if isinstance(bias := values.get("logit_bias"), dict):
+        values["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
+    return values
 
 
 def admissible(
@@ -174,14 +302,25 @@ def admissible(
             yield name, keywords, sampling_params(keywords, name)
 
 
-def _integers(value: object) -> Iterator[int]:
+def extents(value: object) -> Iterator[int]:
+    """Yield the integers within a value of a profile, and how long its lists are."""
+    yield from integers(value)
+    if isinstance(value, list | tuple):
+        yield len(value)
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from extents(item) if isinstance(item, dict | list | tuple) else ()
+
+
+def integers(value: object) -> Iterator[int]:
+    """Yield the integers within a value of a profile."""
     if isinstance(value, bool):
         return
     if isinstance(value, int):
         yield value
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _integers(item)
+            yield from integers(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _integers(item)
+            yield from integers(item)

@@ -24,7 +24,10 @@ class Roles:
     acts: str
     refuses: str
     raises: str
+    harmless: str  #: no request that a client can send ends the engine
+    client_error: str  #: what is refused is the client's mistake
     survives: str
+    combined: str  #: others get what they get, whatever else a client asks for
     same: str  #: the same tokens by every way of loading and asking
     #: Rules about processors that claim argmax invariance.
     claimed: tuple[str, ...] = ()

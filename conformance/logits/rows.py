@@ -3,11 +3,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Protocol
+
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from conformance.history import Choice
 
 #: Float tolerance between a batch and a request alone: reductions over other shapes may round
 #: differently; a leak from another request is far larger.
 TOLERANCE = 1e-4
+
+
+class RowsAlone(Protocol):
+    """Runs a request with a parameter set alone for so many steps.
+
+    Yields its logits before and after, ``[1, vocabulary]`` each.
+    """
+
+    def __call__(
+        self,
+        bench: Any,  # noqa: ANN401 - the bench of a generation
+        choice: Choice,
+        steps: int,
+        tokens: Sequence[int] = (),
+        /,
+        *,
+        prompt: Sequence[int] = (),
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Run the request."""
 
 
 def same(row: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -26,6 +52,21 @@ def differing(
     """Return the first tokens in which two rows differ: (token, got, expected)."""
     where = (got != expected).nonzero().flatten().tolist()
     return tuple((token, got[token].item(), expected[token].item()) for token in where[:most])
+
+
+def dethroned(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Tell whether another token than the one that greedy sampling takes has become the highest.
+
+    A logit that is lower by a rounding step is no other where both probabilities are equal in
+    float32: a processor that keeps the best of a softmax may keep either.
+    """
+    best, other = int(before.argmax()), int(after.argmax())
+    if after[best] >= after[other]:
+        return False
+    if before[best] == before[other]:
+        return True  # of equal logits the first is taken
+    chances = before.softmax(-1, dtype=torch.float32)
+    return bool(chances[other] < chances[best])
 
 
 def delta(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
 
-from conformance.engine import model_runner
 from conformance.engine.entry_points import unlisted
-from conformance.engine.environment import chosen_device
 from conformance.engine.offline import MAX_MODEL_LEN
-from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
+from conformance.engine.server import HostTrouble, Server, ServerFailed, external
+from conformance.generations import named
+from conformance.live_trial import START_LIMIT
 from conformance.logits import workload
 from conformance.logits.conversation import (
     LIMIT,
@@ -35,112 +35,60 @@ from conformance.logits.conversation import (
     post,
     post_all,
 )
-from conformance.logits.ledger import Ledger
+from conformance.logits.fuzzing.live import in_servers
+from conformance.logits.live_trial import LogitsTrial, cannot_be_sent
 from conformance.logits.ways import Reply, Ways, handed_over
 from conformance.rules import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from conformance.engine.server import ExternalServer
     from conformance.history import Choice
     from conformance.logits.conversation import Route
-    from conformance.logits.parameters import Parameters
-    from conformance.logits.requests import Stock
-    from conformance.logits.roles import Roles
     from conformance.logits.workload import Job
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-    from conformance.verdict import RuleResult
 
 PROMPTS = ("the quick brown fox", "1 2 3 4", "Once upon a time there was a logit")
-
-START_LIMIT = 240.0
 
 #: Answers that are no longer than this fit into the context of offline engines.
 LONGEST_ANSWER = 64
 
-#: A server whose engine was killed notices within some seconds.
-DEATH_SECONDS = 10.0
 
-
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(LogitsTrial):
     """The trial of one plugin in live servers, which start when the trial is opened."""
 
-    roles: Roles
-    plugin: Plugin
-    parameters: Parameters
-    bench: Stock
-    model: str
-    settings: Settings
-    folder: str
-    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    ledger: Ledger = attrs.field(init=False)
-    server: Server | ExternalServer = attrs.field(init=False)
     second: Server | None = attrs.field(init=False, default=None)
-    seconds: float = attrs.field(init=False, default=0.0)
     #: Folder that hides an installed entry point of the plugin, if there is one.
     _unlisted: list[Path] = attrs.field(init=False, factory=list)
-    _scratch: tempfile.TemporaryDirectory[str] = attrs.field(
-        init=False, factory=lambda: tempfile.TemporaryDirectory(prefix="vllm-conformance-")
-    )
-    _done: bool = attrs.field(init=False, default=False)
     _invariant: bool = attrs.field(init=False, default=False)  #: the plugin's claim
     #: Seconds of a request that is alone, where that is known: so slow is the machine.
     _pace: float = attrs.field(init=False, default=math.inf)
 
     def __attrs_post_init__(self) -> None:
         """Start the servers in the background."""
-        self.ledger = Ledger(self.roles, Evidence.SERVER, self.parameters)
-        if self.settings.server_url:
-            self.server = external(self.settings.server_url)
+        if self.opening.settings.server_url:
+            self.serve(external(self.opening.settings.server_url))
             return
         builtin = self.roles.builtin(self.bench.plugin)
         if not builtin:
-            self._unlisted = unlisted(Path(self._scratch.name), self.bench.plugin)
-        names = () if builtin else (self.plugin.fqcn,)
-        self.server = self._start("server.log", logits_processors=names)
+            folder = self.ends.enter_context(
+                tempfile.TemporaryDirectory(prefix="vllm-conformance-")
+            )
+            self._unlisted = unlisted(Path(folder), self.bench.plugin)
+        names = () if builtin else (self.opening.plugin.fqcn,)
+        self.serve(self._start("server.log", logits_processors=names))
         if not builtin:
-            group = {LOGITSPROCS_GROUP: {"conformance-target": self.plugin.fqcn}}
+            group = {LOGITSPROCS_GROUP: {"conformance-target": self.opening.plugin.fqcn}}
             self.second = self._start("server-entry-point.log", entry_points=group, imported=True)
-
-    def close(self) -> None:
-        """End the servers."""
-        self.server.stop()
-        if self.second is not None:
-            self.second.stop()
-        self._scratch.cleanup()
-
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        ours = isinstance(self.server, Server)
-        return {
-            "profile": self.parameters.document(),
-            "device": self._device() if ours else "as the server's",
-            "runner": model_runner.described(self.roles.runner, self._device()) if ours else None,
-            "model": "tiny random Llama" if ours else self.server.model_name,
-        }
-
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened on the servers."""
-        if not self._done:
-            started = time.perf_counter()
-            self._run()
-            self._done = True
-            self.seconds = time.perf_counter() - started
-        seconds, self.seconds = self.seconds, 0.0
-        return self.ledger.result(rule, seconds)
-
-    def _device(self) -> str:
-        return chosen_device(self.settings.device)
+            self.ends.callback(self.second.stop)
 
     def _start(self, log: str, **loading: Any) -> Server:  # noqa: ANN401 - options of Server.start
-        root = self.plugin.root or str(self.settings.directory)
         return Server.start(
-            self.model,
-            log=Path(self.folder) / log,
-            python_path=[*self._unlisted, root, *self.settings.python_path],
-            device=self._device(),
+            self.opening.model,
+            log=Path(self.opening.folder) / log,
+            python_path=[*self._unlisted, *self.opening.python_path()],
+            device=self.device,
             runner=self.roles.runner,
             # A plugin may go by the length of the context: it is then that of offline engines.
             arguments=[f"--max-model-len={MAX_MODEL_LEN}"] if self._as_offline() else [],
@@ -152,9 +100,12 @@ class Trial:
         parameters = self.bench.parameters.values()
         return all((keywords.get("max_tokens") or 0) <= LONGEST_ANSWER for keywords in parameters)
 
-    def _run(self) -> None:
+    def ask(self) -> None:
+        """Ask the servers in every way, alone and among many."""
         self._invariant = self.roles.invariant(self.bench)
+        explored = self.explored()
         bodies = self._bodies()
+        self._note_uncarried(bodies)
         jobs = [job for job in self._questions() if body_of(job.keywords) is not None]
         asked = [Ask(job.prompt, job.choice, "completions", _body(job)) for job in jobs]
         alone_asks = [
@@ -166,29 +117,18 @@ class Trial:
         first_asks = [ask for ask in alone_asks if ask.prompt == PROMPTS[0]]
         # The fork is healthy long before the server that imports everything.
         by_entry_point = self._ask_second([*asked, *first_asks])
-        self.progress("waiting for vllm serve to become healthy")
-        started = time.perf_counter()
-        try:
-            self.server.wait_healthy(START_LIMIT if isinstance(self.server, Server) else 10.0)
-        except ServerFailed as error:
-            if isinstance(self.server, ExternalServer) or isinstance(error, HostTrouble):
-                self.ledger.stop(str(error))
-            else:
-                self.ledger.fail(
-                    self.roles.loads, f"with --logits-processors {self.plugin.fqcn}: {error}"
-                )
+        how = f"with --logits-processors {self.opening.plugin.fqcn}"
+        if not self.healthy(loads=self.roles.loads, how=how):
             return
-        self.progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
         self.ledger.saw(self.roles.loads)
         if not any(choice[0] == "on" for choice in bodies):
-            self.ledger.blocked = "no `on` request of the profile can be sent over HTTP"
-            return
+            return  # the ledger knows that none can be sent
         started = time.perf_counter()
         alone = self._put(self.server, alone_asks, at_once=False)
         if alone is None:
             return
         self._pace = (time.perf_counter() - started) / len(alone_asks)
-        self._judge_effect(alone_asks, alone)
+        self._note_effect(alone_asks, alone)
         self._judge_together(alone_asks, alone)
         if self.ledger.blocked:
             return
@@ -196,10 +136,12 @@ class Trial:
         first = [(ask, answer) for ask, answer in told if ask.prompt == PROMPTS[0]]
         self._judge_ways(jobs, asked, first, by_entry_point)
         self._judge_refusals()
-        if death := self._dead():
+        if death := self.death():
             self.ledger.fail(self.roles.survives, death)
             return
         self.ledger.saw(self.roles.survives)
+        servers = [self.server, *([self.second] if self.second is not None else [])]
+        in_servers(self.ledger, self.roles, servers, explored)
 
     def _questions(self) -> list[Job]:
         """Return what offline engines are asked, too."""
@@ -212,11 +154,28 @@ class Trial:
             body = body_of(keywords)
             if body is not None:
                 # An argmax-invariant plugin shows only where tokens are drawn at random.
-                random = (
-                    {"temperature": 1.0, "seed": 7} if self._invariant else {"temperature": 0.0}
-                )
-                bodies[choice] = {**random, **body}
+                steady = workload.steady(self.bench, choice, invariant=self._invariant)
+                bodies[choice] = {**steady, **body}
         return bodies
+
+    def _note_uncarried(self, bodies: Mapping[Choice, dict[str, Any]]) -> None:
+        """Note which parameter sets HTTP cannot carry, and what can be shown of no other."""
+        known, roles = self.bench.parameters, self.roles
+        invalid = [body_of(keywords) for keywords in self.parameters.invalid]
+        self.uncarried = (
+            *(choice for choice in known if choice not in bodies),
+            *(("invalid", index) for index, body in enumerate(invalid) if body is None),
+        )
+        beyond = {roles.refuses} if invalid and not any(body for body in invalid) else set()
+        if not any(name == "off" for name, _ in bodies):
+            beyond.add(roles.opt_out)
+        if not any(name == "on" for name, _ in bodies):
+            # Nothing more is asked, and nothing else is wrong.
+            beyond |= {rule.id for rule in named(self.opening.plugin.generation).rules} - {
+                roles.loads
+            }
+        if self.uncarried:
+            self.ledger.out_of_reach = dict.fromkeys(beyond, cannot_be_sent(self.uncarried))
 
     def _put(
         self, server: Server | ExternalServer, asks: Sequence[Ask], *, at_once: bool
@@ -227,7 +186,7 @@ class Trial:
         for ask, answer in zip(asks, answers, strict=True):
             if answer.status == HTTPStatus.OK:
                 continue
-            if death := self._dead():
+            if death := self.death():
                 self.ledger.fail(self.roles.raises, f"a valid request ended the server: {death}")
             elif answer.late and self._pace * len(asks) > LIMIT:
                 self.ledger.stop(f"this machine is too slow: no answer within {LIMIT:.0f} s")
@@ -243,18 +202,14 @@ class Trial:
         self.ledger.saw(self.roles.raises, len(asks))
         return answers
 
-    def _dead(self) -> str | None:
-        """Return how the server died, or None; a healthy one costs no waiting."""
-        return None if self.server.healthy() else self.server.failure(within=DEATH_SECONDS)
-
-    def _judge_effect(self, asks: Sequence[Ask], answers: Sequence[Answer]) -> None:
+    def _note_effect(self, asks: Sequence[Ask], answers: Sequence[Answer]) -> None:
         """With the same prompt, tokens differ from those of a request that opts out."""
         plain = self._plain(asks, answers)
         for ask, answer in zip(asks, answers, strict=True):
             if ask.choice[0] == "on":
                 other = plain.get((ask.prompt, ask.route))
                 if other is not None and answer.same_as != other.same_as:
-                    self.ledger.acted.add(ask.choice)
+                    self.acted.add(ask.choice)
 
     def _plain(
         self, asks: Sequence[Ask], answers: Sequence[Answer]
@@ -268,7 +223,7 @@ class Trial:
         if found or not self.parameters.on:
             return found
         # A plugin without an opt-in acts on these too: its effect shows offline only.
-        self.ledger.acted |= {ask.choice for ask in asks if ask.choice[0] == "on"}
+        self.acted |= {ask.choice for ask in asks if ask.choice[0] == "on"}
         return found
 
     def _judge_together(self, asks: Sequence[Ask], alone: Sequence[Answer]) -> None:
@@ -295,7 +250,7 @@ class Trial:
         """Put questions to the server that finds the plugin by itself, if there is one."""
         if self.second is None:
             return None
-        self.progress("waiting for the server that loads the plugin as an entry point")
+        self.opening.progress("waiting for the server that loads the plugin as an entry point")
         try:
             self.second.wait_healthy(START_LIMIT)
         except ServerFailed as error:
@@ -317,10 +272,14 @@ class Trial:
         url, name = self.server.url, self.server.model_name
         sdk, rest = "the OpenAI SDK", "plain REST"
         replies = [Reply(answer.tokens, len(answer.tokens)) for answer in through_sdk]
-        ways = Ways(self.ledger, sdk, jobs, replies)
-        both = Evidence.OFFLINE in self.settings.evidence and self._as_offline()
-        if isinstance(self.server, Server) and both and (known := handed_over(jobs, self.folder)):
-            ways = Ways(self.ledger, "LLM.generate in an offline engine", jobs, known)
+        ways = Ways(self.ledger, self.roles.same, sdk, jobs, replies)
+        both = Evidence.OFFLINE in self.opening.settings.evidence and self._as_offline()
+        if (
+            isinstance(self.server, Server)
+            and both
+            and (known := handed_over(jobs, self.opening.folder))
+        ):
+            ways = attrs.evolve(ways, reference="LLM.generate in an offline engine", replies=known)
             if not ways.compare(f"{sdk} and vllm serve", [a.tokens for a in through_sdk]):
                 return
         over_rest = post_all(url, name, [*asked, *(ask for ask, _ in text)])
@@ -380,7 +339,7 @@ class Trial:
                 (sdk,) = asyncio.run(converse(self.server.url, name, [ask], at_once=False))
                 for answer in (sdk, post(self.server.url, name, ask)):
                     if answer.status != HTTPStatus.BAD_REQUEST:
-                        death = self._dead()
+                        death = self.death()
                         self.ledger.fail(
                             self.roles.refuses,
                             f"invalid[{index}] = {keywords} got status {answer.status}, not 400"

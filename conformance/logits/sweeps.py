@@ -26,12 +26,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from conformance.findings import Finding
-    from conformance.history import Choice, History, Shape
+    from conformance.history import History, Shape
     from conformance.logits.played import Trouble
     from conformance.logits.requests import Stock
 
 #: Examples in each stratum; some have several times as many.
 EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 60}
+
+#: Examples of a stratum in which the plugin did something, at the least: with fewer the rules
+#: that they are about are not verified.
+LEAST_ACTED = {Budget.QUICK: 3, Budget.STANDARD: 6, Budget.DEEP: 20}
+
+#: How many times as many examples are played, at most, where fewer than that acted.
+ROUNDS = 3
+
+#: Steps of a drawn history in which nothing else happens, at most: a model has room for so much.
+LONGEST = 12
 
 #: Histories played to make one that fails smaller. Not a time, which would give another
 #: counterexample on a busier machine.
@@ -72,12 +82,19 @@ class Strata:
     everything: Shape
     #: Plays a history and says which rules each trouble breaks.
     run: Callable[[Any, Shape, History], Example]
-    #: Histories written by hand, for a stratum, parameter sets and tokens.
-    classics: Callable[[str, Sequence[Choice], Sequence[int]], Iterable[History]]
+    #: Histories written by hand, for a stratum and what requests are made of.
+    classics: Callable[[str, Stock], Iterable[History]]
+    #: Shapes of histories that no sweep draws: checks play them.
+    besides: tuple[Shape, ...] = ()
+
+    @property
+    def blocking(self) -> frozenset[Kind]:
+        """The kinds of trouble after which nothing else can be told about an example."""
+        return frozenset(self.rule_of_kind) - {Kind.RAISED, Kind.PARAMETERS}
 
     def named(self, name: str) -> Shape:
         """Return the stratum with a name, or raise ``LookupError``."""
-        return {shape.name: shape for shape in self.rule_of}[name]
+        return {shape.name: shape for shape in (*self.rule_of, *self.besides)}[name]
 
     def about(self, rule: str) -> Shape | None:
         """Return the stratum that a rule is about."""
@@ -88,7 +105,10 @@ class Strata:
 def sweep(
     strata: Strata, bench: Stock, shape: Shape, budget: Budget, until: str | None = None
 ) -> list[Example]:
-    """Play the histories of a stratum; a hang ends the sweep, and so does breaking ``until``."""
+    """Play the histories of a stratum; a hang ends the sweep, and so does breaking ``until``.
+
+    More of them are played where the plugin did something in too few.
+    """
     examples: list[Example] = []
 
     def body(drawn: History) -> None:
@@ -96,10 +116,40 @@ def sweep(
         if last is None or not (_hung(last) or until in last.rules()):
             examples.append(strata.run(bench, shape, drawn))
 
-    for classic in strata.classics(shape.name, bench.choices, bench.tokens):
+    for classic in strata.classics(shape.name, bench):
         body(classic)
-    _generate(bench, shape, _count(strata, shape, budget), (Phase.generate,), body)
+        if bench.words.phrases:
+            body(history.saying(classic, bench.words))
+    count = _count(strata, shape, budget)
+    _generate(bench, shape, count, (Phase.generate,), body)
+    switches = any(choice[0] == "on" for choice in bench.choices)
+    for number in range(1, ROUNDS + 1):
+        trouble = any(example.played.troubles for example in examples)
+        if not switches or trouble or acted(examples) >= LEAST_ACTED[budget]:
+            break
+        _generate(
+            bench,
+            shape,
+            count,
+            (Phase.generate,),
+            lambda drawn: body(_outliving(bench, shape, drawn)),
+            seed=bench.seed + number,
+        )
     return examples
+
+
+def _outliving(bench: Stock, shape: Shape, drawn: History) -> History:
+    """Return a history whose requests say what is waited for, and go on until nothing is new."""
+    longer = (*drawn, history.Step(repeat=bench.life))
+    # What is left of a prefill would be another amount after more steps.
+    if bench.words.phrases and not shape.chunk:
+        return history.saying(longer, bench.words)
+    return longer
+
+
+def acted(examples: Iterable[Example]) -> int:
+    """Return in how many examples the plugin did something."""
+    return sum(bool(example.played.acted) for example in examples)
 
 
 def sweep_all(
@@ -188,7 +238,16 @@ def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: 
     with suppress(_Broken, hypothesis.errors.HypothesisException):
         count = _count(strata, failing.shape, budget)
         _generate(bench, failing.shape, count, (Phase.generate, Phase.shrink), body)
-    return best
+    return _plainest(strata, bench, rule, best)
+
+
+def _plainest(strata: Strata, bench: Stock, rule: str, failing: Example) -> Example:
+    """Return the example without what it does not take: its words must not name another cause."""
+    for simpler in history.plainer(failing.history):
+        example = strata.run(bench, failing.shape, simpler)
+        if rule in example.rules():
+            return _plainest(strata, bench, rule, example)
+    return failing
 
 
 class _Broken(Exception):
@@ -205,11 +264,13 @@ def _generate(
     count: int,
     phases: tuple[Phase, ...],
     body: Callable[[History], None],
+    *,
+    seed: int | None = None,
 ) -> None:
     """Run ``body`` on histories; the same seed gives the same ones, whatever the phases."""
     stopped: list[BaseException] = []
 
-    @hypothesis.seed(bench.seed)
+    @hypothesis.seed(bench.seed if seed is None else seed)
     @hypothesis.settings(
         max_examples=count,
         database=None,
@@ -219,7 +280,7 @@ def _generate(
         suppress_health_check=list(HealthCheck),
         verbosity=hypothesis.Verbosity.quiet,
     )
-    @hypothesis.given(history.strategy(shape, bench.choices, bench.tokens))
+    @hypothesis.given(history.strategy(shape, bench.choices, bench.words, min(bench.life, LONGEST)))
     def generated(drawn: History) -> None:
         if stopped:
             return

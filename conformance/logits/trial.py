@@ -6,35 +6,36 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from conformance import history
+from conformance.checking import Asked
 from conformance.counterexample.source import encoded
-from conformance.findings import Finding, failed, simulated
+from conformance.findings import Finding, obstructed, simulated, unjudged
 from conformance.interruption import CALL_LIMIT, PluginHung
-from conformance.logits import judgement, sweeps
+from conformance.logits import sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.parameters import Parameters, starter
+from conformance.logits.fuzzing.exploration import explore
+from conformance.logits.parameters import LIKELY, Parameters, starter
 from conformance.logits.played import Kind
 from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    import torch
-
-    from conformance.history import Choice, Shape
-    from conformance.logits.played import Trouble
+    from conformance.history import History, Shape
+    from conformance.loading import Observer
+    from conformance.logits.fuzzing.exploration import Explored
+    from conformance.logits.played import Played, Trouble
     from conformance.logits.requests import Stock
+    from conformance.logits.rows import RowsAlone
     from conformance.logits.sweeps import Example, Strata
     from conformance.settings import Budget
+    from conformance.suite import Opening
     from conformance.untouched import Untouched
-
-    #: Runs a request with a parameter set alone for so many steps; yields its logits before and
-    #: after, ``[1, vocabulary]`` each.
-    RowsAlone = Callable[[Any, Choice, int], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+    from conformance.verdict import Reason
 
 
 @attrs.frozen(kw_only=True)
@@ -42,6 +43,10 @@ class Contract:
     """What is different from generation to generation."""
 
     strata: Strata
+    #: Judges a rule by the histories that are about it.
+    judge: Callable[[Trial, str], tuple[Finding, dict[str, Any] | None]]
+    #: Tells whether rows are drawn at random.
+    at_random: Callable[[Trial], bool]
     #: Rules that a function decides, instead of the histories.
     checks: Mapping[str, Callable[[Trial], Finding]]
     loads: str  #: the rule that a class breaks which is not complete
@@ -64,12 +69,16 @@ class Contract:
     anywhere: frozenset[str] = frozenset()
     #: The rule that a failure of another one follows from.
     follows_from: Callable[[Trial, str], str | None] = lambda *_: None
+    #: Why a rule that histories decide says nothing about a plugin.
+    inapplicable: Callable[[Trial, str], str | None] = lambda *_: None
     bench: Callable[..., Stock]
     rows_alone: RowsAlone
     #: Looks for leaks; in a process of its own, while the strata are played.
     look: Callable[[Any, Budget], Finding]
     #: What else a certificate says about the plugin, without a verdict.
     tells: Callable[[Trial], dict[str, Any]] = lambda _: {}
+    #: Plays a history of a shape with what a bench has.
+    play: Callable[[Any, History, Shape], Played]
     #: Makes a counterexample that stands by itself.
     show: Callable[[Trial, str, Finding, dict[str, Any] | None], Any]
 
@@ -82,7 +91,7 @@ class Contract:
 
 
 @attrs.define
-class Trial:
+class Trial(Asked):
     """One plugin in the simulator; strata are played when a rule first asks for them."""
 
     contract: Contract
@@ -95,6 +104,7 @@ class Trial:
     #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
     survey: bool = False
     only: str | None = None  #: in a survey, the rule whose first failure is enough
+    observer: Observer | None = None  #: the process in which the plugin is loaded by itself
     leaks: Finding | None = attrs.field(
         init=False, default=None
     )  #: what was found of them meanwhile
@@ -102,10 +112,34 @@ class Trial:
     _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
     #: Whether the same request gets other rows again; None where nobody has asked.
     _unsteady: bool | None = attrs.field(init=False, default=None)
+    #: Whether rows are drawn at random; None where nobody has asked.
+    _random: bool | None = attrs.field(init=False, default=None)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
+    _explored: Explored | None = attrs.field(init=False, default=None)
     #: The history in which a call hung, if it was one.
     _hanging: dict[str, Any] | None = attrs.field(init=False, default=None)
+
+    @classmethod
+    def of(
+        cls,
+        opening: Opening,
+        contract: Contract,
+        parameters: Parameters,
+        bench: Stock,
+        untouched: Untouched,
+    ) -> Self:
+        """Return the trial that was asked for."""
+        return cls(
+            contract,
+            opening.cls,
+            opening.plugin.fqcn,
+            parameters,
+            bench,
+            opening.settings.budget,
+            untouched,
+            observer=opening.observer,
+        )
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
@@ -132,20 +166,23 @@ class Trial:
             return self._obstructed(rule)
         except PluginMisshapen as error:
             owner = self.contract.rule_of_error.get(type(error), self.contract.shape)
-            return self._elsewhere(rule, owner, str(error)), None
+            return obstructed(rule, owner, str(error)), None
         except PluginRaised as error:
             owner = self.contract.rule_of_call.get(error.call, self.contract.raises)
-            return self._elsewhere(rule, owner, str(error)), None
+            return obstructed(rule, owner, str(error)), None
 
     def _decide(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         check = self.contract.checks.get(rule)
         if check is None:
-            return judgement.judge(self, rule)
+            return self.contract.judge(self, rule)
         if rule in self.contract.both:
-            judged = judgement.judge(self, rule)
+            judged = self.contract.judge(self, rule)
             if judged[0].verdict is not Verdict.PASS:
                 return judged
-        return self._steady(rule, check(self)), None
+        found = self._steady(rule, check(self))
+        # Some checks play histories of their own.
+        played = found.case if found.case and "stratum" in found.case else None
+        return found, played
 
     def _steady(self, rule: str, finding: Finding) -> Finding:
         """Return what a check found, unless rows differ where nothing at all is different."""
@@ -156,13 +193,13 @@ class Trial:
                     found = self.contract.checks[self.contract.steady](self)
                     self._unsteady = found.verdict is Verdict.FAIL
             if self._unsteady:
-                return Finding(Verdict.NOT_VERIFIED, message=must_wait([self.contract.steady]))
+                return unjudged(must_wait([self.contract.steady]))
         return finding
 
     def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         assert self._obstacle is not None
         owner, message = self._obstacle
-        return self._elsewhere(rule, owner, message), self._hanging if rule == owner else None
+        return obstructed(rule, owner, message), self._hanging if rule == owner else None
 
     def close(self) -> None:
         """End the trial's second process."""
@@ -172,7 +209,8 @@ class Trial:
         """Return what a certificate says about this trial."""
         served = self._played and self._obstacle is None
         more = self.contract.tells(self) if served else {}
-        return {"profile": self.parameters.document(), **more}
+        refusals = list(self._explored.refusals) if self._explored is not None else []
+        return {"profile": self.parameters.document() | {"refused": refusals}, **more}
 
     def examples(self) -> list[Example]:
         """All examples of the strata that isolate one thing."""
@@ -185,9 +223,24 @@ class Trial:
                     break
         return examples
 
+    @property
+    def explored(self) -> Explored:
+        """What became of the requests that any client may send."""
+        if self._explored is None:
+            contract, parameters = self.contract, self.parameters
+            self._explored = explore(
+                contract.strata,
+                contract.play,
+                self.bench,
+                parameters,
+                self.budget,
+                shrink=not self.survey,
+            )
+        return self._explored
+
     def blocking(self) -> frozenset[str]:
         """The rules about single calls that some example breaks."""
-        kinds = judgement.blocking(self.contract.strata)
+        kinds = self.contract.strata.blocking
         return frozenset(
             rule
             for example in self.examples()
@@ -196,16 +249,47 @@ class Trial:
             for rule in broken
         )
 
-    def blocked(self) -> str:
-        """Say which rules must hold before this one can be judged."""
-        return must_wait(sorted(self.blocking()))
+    def blocked(self) -> Reason:
+        """Return which rules must hold before this one can be judged."""
+        return self.waits(sorted(self.blocking()))
+
+    @property
+    def opts_in(self) -> bool:
+        """Whether requests are known that opt in, and others that do not."""
+        return bool(self.parameters.on and self.parameters.off)
+
+    @property
+    def random(self) -> bool:
+        """Whether rows are drawn at random: then no two of them can be compared."""
+        if self._random is None:
+            self._random = False
+            with suppress(PluginRaised, PluginMisshapen, PluginHung):
+                self._random = self.contract.at_random(self)
+        return self._random
+
+    def waits(self, rules: Iterable[str]) -> Reason:
+        """Return why a rule cannot be judged before these hold.
+
+        Nobody can see that requests which did not opt in are left alone before one that does is
+        known: a profile is what such a rule waits for. Where rows are drawn at random, those that
+        differ say nothing about the rules that histories decide.
+        """
+        rules = tuple(rules)
+        if self.contract.opt_out in rules and not self.opts_in:
+            return self.unknown_switch()
+        about_rows = {*self.contract.strata.rule_of.values()}
+        if about_rows.intersection(rules) and self.random:
+            rules = (*(rule for rule in rules if rule not in about_rows), self.contract.steady)
+        return must_wait(rules)
 
     def unknown_switch(self) -> str:
         """Say that nobody knows how to switch the plugin on, and what to write."""
         keys = ", ".join(self.parameters.keys)
         saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
-        return f"nothing switched the plugin on ({saw}); give a profile such as\n" + starter(
-            self.parameters.keys
+        tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
+        return (
+            f"nothing switched the plugin on ({saw}{tried}); give a profile with values that it "
+            f"knows, such as\n{starter(self.parameters.keys)}"
         )
 
     def stratum(self, shape: Shape) -> list[Example]:
@@ -225,8 +309,9 @@ class Trial:
             for example in itertools.chain.from_iterable(self._played.values()):
                 for trouble in example.played.troubles:
                     if trouble.kind is Kind.HUNG:
-                        self._hanging = _case(self, example, trouble)
-                        raise PluginHung(trouble.message.partition(" did")[0], CALL_LIMIT)
+                        self._hanging = history_case(self.bench, example, trouble)
+                        assert trouble.call is not None
+                        raise PluginHung(trouble.call, CALL_LIMIT)
         return self._played[shape]
 
     def _look(self) -> Finding | None:
@@ -237,25 +322,21 @@ class Trial:
 
     def case(self, example: Example, trouble: Trouble) -> dict[str, Any]:
         """Return a counterexample as data."""
-        return _case(self, example, trouble)
-
-    def _elsewhere(self, rule: str, owner: str, message: str) -> Finding:
-        if rule == owner:
-            return failed(message)
-        return Finding(Verdict.NOT_VERIFIED, message=must_wait([owner], message))
+        return history_case(self.bench, example, trouble)
 
 
-def _case(trial: Trial, example: Example, trouble: Trouble) -> dict[str, Any]:
+def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, Any]:
     """Return a counterexample as data: enough to print it and to play it again."""
     used = {request.choice for step in example.history for request in step.join}
     return {
         "kind": "history",
         "stratum": example.shape.name,
-        "seed": trial.bench.seed,
+        "seed": bench.seed,
+        "waits": bench.waits.document(),
         "history": history.to_json(example.history),
         "parameters": [
             {"choice": list(choice), "keywords": encoded(keywords)}
-            for choice, keywords in trial.bench.parameters.items()
+            for choice, keywords in bench.parameters.items()
         ],
         "used": sorted(list(choice) for choice in used),
         "lines": [attrs.asdict(line) for line in example.played.lines],

@@ -13,7 +13,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from conformance.logits.ledger import Ledger
+    from conformance.ledger import Ledger
     from conformance.logits.workload import Job
 
 #: What the trial in offline engines leaves for the trial on servers, in the plugin's folder.
@@ -33,6 +33,7 @@ class Ways:
     """What was asked, the answers in one way, and how the other ways compare."""
 
     ledger: Ledger
+    rule: str  #: that they are the same
     reference: str  #: how the reference answers were obtained
     jobs: Sequence[Job]
     replies: Sequence[Reply]
@@ -42,9 +43,9 @@ class Ways:
         for job, reply, tokens in zip(self.jobs, self.replies, answers, strict=True):
             if problem := difference(reply, tokens, f"with {self.reference}"):
                 what = f"{job.label} got other tokens with {way}: {problem}"
-                self.ledger.fail(self.ledger.roles.same, what)
+                self.ledger.fail(self.rule, what)
                 return False
-            self.ledger.saw(self.ledger.roles.same, int(reply.decided > 0))
+            self.ledger.saw(self.rule, int(reply.decided > 0))
         return True
 
 

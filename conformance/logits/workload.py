@@ -66,7 +66,7 @@ def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
     """Return requests of both kinds and many lengths: they wait, are chunked and are preempted.
 
     All are greedy, so that tokens can be compared, but those that an argmax-``invariant`` plugin
-    is to act on: the engine never shows it an all-greedy batch.
+    is to act on, which the engine never shows an all-greedy batch, and those that may not be.
     """
     choices = bench.choices or (("off", 0),)
     jobs = []
@@ -79,7 +79,7 @@ def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
             "max_tokens": 20 + 5 * (len(prompt) % 3),
             "ignore_eos": True,
         }
-        if not (invariant and choice[0] == "on"):
+        if not (invariant and choice[0] == "on") and bench.greedy(choice):
             defaults["temperature"] = 0.0
         jobs.append(Job(prompt, choice, defaults | _keywords(bench, choice)))
     return jobs
@@ -90,7 +90,9 @@ def greedy_then_random(bench: Stock, first: int) -> tuple[list[Job], list[Job]]:
 
     Their prompts begin with the token of number ``first`` and those after it.
     """
-    opted_in = [choice for choice in bench.choices if choice[0] == "on"]
+    # Where the plugin refuses greedy requests, only those that do not want it are greedy.
+    may_be = [choice for choice in bench.choices if bench.greedy(choice)]
+    opted_in = [choice for choice in may_be if choice[0] == "on"] or may_be
     jobs = []
     for index in range(len(GREEDY_LENGTHS) + RANDOM_COUNT):
         greedy = index < len(GREEDY_LENGTHS)
@@ -107,15 +109,30 @@ def greedy_then_random(bench: Stock, first: int) -> tuple[list[Job], list[Job]]:
 def questions(bench: Stock, *, invariant: bool) -> list[Job]:
     """Return what is asked in every way that there is, with the same answer every time.
 
-    Greedy requests, or, for an argmax-``invariant`` plugin, random ones with a seed of their own.
+    Greedy requests, or, for an argmax-``invariant`` plugin and where it refuses those, random ones
+    with a seed of their own.
     """
-    how = {"temperature": 1.0, "seed": RANDOM_SEED} if invariant else {"temperature": 0.0}
-    defaults = {"max_tokens": ANSWER_TOKENS, "ignore_eos": True, **how}
+    defaults = {"max_tokens": ANSWER_TOKENS, "ignore_eos": True}
     pairs = [(choice, length) for choice in bench.parameters for length in QUESTION_LENGTHS]
     return [
-        Job(_prompt(bench, length, index), choice, defaults | _keywords(bench, choice))
+        Job(
+            _prompt(bench, length, index),
+            choice,
+            {
+                **defaults,
+                **steady(bench, choice, invariant=invariant),
+                **_keywords(bench, choice),
+            },
+        )
         for index, (choice, length) in enumerate(pairs, FIRST_QUESTION)
     ]
+
+
+def steady(bench: Stock, choice: Choice, *, invariant: bool) -> dict[str, Any]:
+    """Return keywords with which a request gets the same tokens whenever it is asked for."""
+    if invariant or not bench.greedy(choice):
+        return {"temperature": 1.0, "seed": RANDOM_SEED}
+    return {"temperature": 0.0}
 
 
 def _keywords(bench: Stock, choice: Choice) -> dict[str, Any]:

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """``logits/batch``: the V1 model runner's logits processors, driven by ``BatchUpdate``."""
 
+from conformance.interface import ClassSource, Generation
+from conformance.logits import CASES
+from conformance.logits.profile_keys import FIELDS
 from conformance.logits_batch import host_rules
 from conformance.logits_batch.catalogue import RULES
-from conformance.rules import Generation
+
+
+def _likely(source: ClassSource) -> bool:
+    return bool(source.bases & {"LogitsProcessor", "AdapterLogitsProcessor"})
+
 
 generations = (
     Generation(
@@ -13,7 +20,15 @@ generations = (
         loading_rule="LB-01",
         survival_rule="LB-24",
         rules=RULES,
-        suite="conformance.logits_batch.suite",
         host_rules=host_rules.RULES,
+        fields=FIELDS,
+        suite="conformance.logits_batch.suite",
+        cases=CASES,
+        program="conformance.counterexample.logits_program:program",
+        loader="_load_logitsprocs_by_fqcns",
+        likely=_likely,
+        sign=r"\bLogitsProcessor\b",
+        early=("conformance.logits_batch.suite",),
+        order=0,
     ),
 )

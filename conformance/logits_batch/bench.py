@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import math
 import time
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.v1.sample.logits_processor import (
+    BUILTIN_LOGITS_PROCESSORS,
+    BatchUpdate,
+    LogitBiasLogitsProcessor,
+    LogitsProcessor,
+    MinPLogitsProcessor,
+    MinTokensLogitsProcessor,
+)
 
 from conformance.interruption import CONSTRUCTOR_LIMIT, PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen
@@ -28,6 +36,24 @@ SLOW_CONSTRUCTOR = 0.02
 MEASURED_CONSTRUCTORS = 3
 
 
+#: What switches each of vLLM's own processors on.
+_SWITCHES = {
+    LogitBiasLogitsProcessor: "logit_bias",
+    MinPLogitsProcessor: "min_p",
+    MinTokensLogitsProcessor: "min_tokens",
+}
+
+
+class Call(StrEnum):
+    """What hosts call, as sentences name it."""
+
+    CONSTRUCTOR = "__init__"
+    CLAIM = "is_argmax_invariant()"
+    UPDATE = "update_state(batch_update)"
+    NO_UPDATE = "update_state(None)"
+    APPLY = "apply(logits)"
+
+
 class Watched(LogitsProcessor):
     """A plugin as the batch sees it: every call goes through :func:`call`.
 
@@ -40,11 +66,11 @@ class Watched(LogitsProcessor):
 
     def is_argmax_invariant(self) -> bool:
         """Return the plugin's claim."""
-        return call("is_argmax_invariant()", self.plugin.is_argmax_invariant)  # type: ignore[no-any-return]
+        return call(Call.CLAIM, self.plugin.is_argmax_invariant)  # type: ignore[no-any-return]
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Pass a batch update on."""
-        name = "update_state(None)" if batch_update is None else "update_state(batch_update)"
+        name = Call.NO_UPDATE if batch_update is None else Call.UPDATE
         with torch.inference_mode(self._inference):
             call(name, self.plugin.update_state, batch_update)
 
@@ -61,7 +87,7 @@ class Watched(LogitsProcessor):
         """
         shape = logits.shape  # the plugin may change the tensor that it was given
         with torch.inference_mode(self._inference):
-            result = call("apply(logits)", self.plugin.apply, logits)
+            result = call(Call.APPLY, self.plugin.apply, logits)
         if problem := misshapen(result, logits, shape):
             raise PluginMisshapen(problem)
         return result
@@ -92,7 +118,7 @@ class Bench(Stock):
         started = time.perf_counter()
         # An honest constructor may load a model of its own.
         with limited(CONSTRUCTOR_LIMIT):
-            instance = call("__init__", self.construct)
+            instance = call(Call.CONSTRUCTOR, self.construct)
         self._made += 1
         self._fastest = min(self._fastest, time.perf_counter() - started)
         # The fastest of several: the first does what is done once, and the machine may be busy.
@@ -103,6 +129,16 @@ class Bench(Stock):
     def construct(self) -> LogitsProcessor:
         """Make an instance as ``build_logitsprocs`` does."""
         return self.plugin(vllm_config(self.model), host.CPU, False)  # noqa: FBT003 - as vLLM calls it
+
+    def others(self) -> list[LogitsProcessor]:
+        """Make the processors of vLLM that stand before the plugin, as ``build_logitsprocs``."""
+        config = vllm_config(self.model)
+        # One that does what the plugin does would leave it nothing to do.
+        switches = {
+            key for choice, own in self.parameters.items() if choice[0] == "on" for key in own
+        }
+        classes = (c for c in BUILTIN_LOGITS_PROCESSORS if _SWITCHES.get(c) not in switches)
+        return [each(config, host.CPU, False) for each in classes]  # noqa: FBT003 - as vLLM
 
     def retire(self, instance: Watched, rows: int) -> None:
         """Take back an instance after an example, with all of its requests finished."""

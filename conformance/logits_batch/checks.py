@@ -17,7 +17,7 @@ from conformance.interruption import limited
 from conformance.logits import effects
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, no_claim, switched_on
-from conformance.logits.rows import same
+from conformance.logits.rows import dethroned, same
 from conformance.logits_batch.parameters import rows_alone
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -62,7 +62,7 @@ def _shared(bench: Bench, first: Choice, second: Choice) -> str | None:
         alone = [[a.clone() for _, a in rows_alone(bench, c, 1)] for c in (first, second)]
         instances = [bench.new(), bench.new()]
         for instance, choice in zip(instances, (first, second), strict=True):
-            instance.begin(bench.params(choice), [bench.tokens[0], bench.tokens[-1]], [])
+            instance.begin(bench.params(choice), bench.prompt, [])
         for instance, choice, expected in zip(instances, (first, second), alone, strict=True):
             if not same(instance.apply(bench.table[:1].clone()), expected[0]):
                 return (
@@ -85,8 +85,8 @@ def claim_is_true(trial: Trial) -> Finding:
             for before, after in scaled_rows(bench, choice, trial.budget):
                 examples += 1
                 acted += not torch.equal(before, after)
-                best = int(before[0].argmax())
-                if after[0, best] < after[0].max():
+                if dethroned(before[0], after[0]):
+                    best = int(before[0].argmax())
                     other = int(after[0].argmax())
                     return failed(
                         f"is_argmax_invariant() returns True, yet {label(choice)} makes token "
@@ -132,7 +132,7 @@ def scaled_rows(
     count = {Budget.QUICK: 1, Budget.STANDARD: 2, Budget.DEEP: 10}[budget]
     instance = bench.new()
     outputs: list[int] = []
-    instance.begin(bench.params(choice), [bench.tokens[0]], outputs)
+    instance.begin(bench.params(choice), bench.prompt, outputs)
     for round_ in range(count):
         for scale, shift in ((1.0, 0.0), (0.01, 0.0), (30.0, 0.0), (1.0, -50.0), (1e-3, 0.0)):
             for row in range(round_, len(bench.table), count):
@@ -140,7 +140,7 @@ def scaled_rows(
                 if row % 3 == 0:
                     # A near tie: the runner-up is one rounding step below the best.
                     best, second = before[0].topk(2).indices.tolist()
-                    before[0, second] = torch.nextafter(before[0, best], torch.tensor(-1e9))
+                    before[0, second] = torch.nextafter(before[0, best], before.new_tensor(-1e9))
                 yield before, instance.apply(before.clone())
-            outputs.append(bench.tokens[len(outputs) % len(bench.tokens)])
+            outputs.append(bench.words.said(len(outputs)))
             instance.update_state(None)

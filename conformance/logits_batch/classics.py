@@ -10,29 +10,32 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from conformance.history import History, Request, Step
+from conformance.logits.successions import successions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from conformance.history import Choice
+    from conformance.logits.requests import Stock
 
 #: Parameter sets that each classic is played with.
 MOST_CHOICES = 4
 
 
-def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> list[History]:
+def classics(name: str, bench: Stock) -> list[History]:
     """Return the classics of a stratum, for the first of the parameter sets that switch on."""
-    on = list(dict.fromkeys(choice for choice in choices if choice[0] == "on"))
-    other = next((choice for choice in choices if choice[0] == "off"), None)
+    on = list(dict.fromkeys(choice for choice in bench.choices if choice[0] == "on"))
+    other = next((choice for choice in bench.choices if choice[0] == "off"), None)
     written = _WRITTEN.get(name)
     if written is None:
         return []
-    prompt = tuple(tokens[:2])
-    return [
+    prompt = bench.tokens[:2]
+    found = [
         history
         for choice in islice(on, MOST_CHOICES)
         for history in written(choice, other or choice, prompt)
     ]
+    return found + list(successions(bench)) if name == "replaced" else found
 
 
 def _replaced(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
@@ -127,6 +130,8 @@ _WRITTEN = {
     "one-way": _moved,
     "removed": _removed,
     "swap": _swapped,
+    "chunk": _swapped,
+    "order": _moved,
     "resume": _resumed,
     "skipped": _skipped,
 }

@@ -69,7 +69,7 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
     instance = Watched(call("__init__", bench.plugin, config, host.CPU, False))  # noqa: FBT003 - as vLLM calls it
     outputs = batch.outputs(bench)
     added = [
-        (row, bench.params(batch.choice(row)), [bench.tokens[0]], outputs[row])
+        (row, bench.params(batch.choice(row)), bench.prompt, outputs[row])
         for row in range(batch.requests)
     ]
     logits = batch.logits(bench)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from conformance import counterexample
 from conformance.counterexample.execution import Execute, document, execute
 from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
-from conformance.counterexample.source import encoded
+from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
+from conformance.logits.played import Kind
 from conformance.logits.requests import admissible
 from conformance.logits_batch import excerpts
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.scenes import Record, of_check, of_history
 from conformance.logits_batch.transcript import Recorder
-from conformance.untouched import ERRANDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     from conformance.findings import Finding
-    from conformance.logits.trial import Trial
+    from conformance.logits.trial import Contract, Trial
     from conformance.logits_batch.excerpts import Shown
 
 GENERATION = "logits/batch"
@@ -39,7 +39,11 @@ GENERATION = "logits/batch"
 def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
     """Return the counterexample of a failure, with calls that show it wherever there are some."""
     bench = trial.bench
-    logits = {"vocabulary": bench.vocabulary, "tokens": list(bench.tokens)}
+    logits = {
+        "vocabulary": bench.vocabulary,
+        "tokens": list(bench.favourites),
+        "prompt": bench.prompt,
+    }
     kept = case or {
         "kind": "calls",
         "rule": rule,
@@ -53,7 +57,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         trial.parameters,
         bench.seed,
         trial.budget,
-        hangs=rule == "LB-24",
+        hangs=rule == "LB-24" or _hangs(finding.case or {}),
         case=case or finding.case,
     )
     kept = {**kept, "logits": logits}
@@ -61,12 +65,24 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         found = _shortest(trial, rule, kept, errand)
     except (EOFError, OSError):
         found = None  # the plugin ends the process that it is in
-    return {**kept, **found} if found else case
+    return {**kept, **found} if found else case or _facts(finding)
+
+
+def _hangs(case: Mapping[str, Any]) -> bool:
+    """Tell whether a call of a failure does not return."""
+    return bool(case.get("hangs")) or case.get("trouble", {}).get("kind") == Kind.HUNG
+
+
+def _facts(finding: Finding) -> dict[str, Any] | None:
+    """Return what a check says about its failure, where no program shows it."""
+    return finding.case if finding.case and "request" in finding.case else None
 
 
 def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | None:
     """Return the shortest part of a failure that still fails."""
-    if rule in SCRIPTS:
+    if errand.case and "calls" in errand.case:
+        parts = [{key: errand.case[key] for key in ("calls", "expect")}]
+    elif rule in SCRIPTS:
         admitted = admissible(errand.parameters.invalid)
         invalid = [encoded(keywords) for _, keywords, _ in admitted]
         parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid}}]
@@ -89,27 +105,28 @@ def again(plugin: type[LogitsProcessor], case: Mapping[str, Any]) -> tuple[list[
     return {0: [], 1: ["calls"]}.get(status, ["raised"]), message
 
 
-def record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
+def record(plugin: type[LogitsProcessor], errand: Record, contract: Contract) -> Shown | None:
     """Go through a failure again; return all calls and the expectation, or None if it holds."""
     try:
-        return _record(plugin, errand)
+        return _record(plugin, errand, contract)
     except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
         traceback.print_exc()
         return None
 
 
-def _record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
+def _record(plugin: type[LogitsProcessor], errand: Record, contract: Contract) -> Shown | None:
     if errand.hangs:
         hurry()
-    recorder = Recorder(Bench(plugin, errand.model, errand.parameters.choices(), errand.seed))
+    sets = errand.parameters.simulated()
+    if errand.case is not None and "stratum" in errand.case:
+        # Some requests of histories are the harness's own, and not in the profile.
+        sets = choices(errand.case["parameters"])
+    recorder = Recorder(Bench(plugin, errand.model, sets, errand.seed, errand.parameters.waits))
     with observed(recorder):
         if errand.case and errand.case.get("kind") == "history":
             expect = of_history(recorder, errand.case)
         else:
-            expect = of_check(recorder, plugin, errand)
+            expect = of_check(recorder, plugin, errand, contract)
     if expect is None:
         return None
     return {"calls": [entry for entry in recorder.calls if entry], "expect": expect}
-
-
-ERRANDS["record"] = record

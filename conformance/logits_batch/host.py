@@ -72,6 +72,7 @@ class Host:
     reorder: bool = False
     asynchronous: bool = False
     invariant: bool = False  #: what the plugin claimed when the engine asked
+    others: Sequence[LogitsProcessor] = ()  #: vLLM's own, which stand before the plugin
     requests: dict[str, CachedRequestState] = attrs.field(init=False, factory=dict)
     #: Output tokens as the scheduler knows them: real ids, never placeholders.
     outputs: dict[str, list[int]] = attrs.field(init=False, factory=dict)
@@ -84,6 +85,11 @@ class Host:
         """Make an empty batch around the plugin."""
         processors = LogitsProcessors()
         processors.argmax_invariant.append(self._recorder)
+        for other in self.others:
+            claims = other.is_argmax_invariant()
+            (processors.argmax_invariant if claims else processors.non_argmax_invariant).append(
+                other
+            )
         group = processors.argmax_invariant if self.invariant else processors.non_argmax_invariant
         group.append(self.plugin)
         self.batch = InputBatch(

@@ -36,7 +36,10 @@ ROLES = Roles(
     acts="LB-05",
     refuses="LB-15",
     raises="LB-16",
+    harmless="LB-38",
+    client_error="LB-42",
     survives="LB-24",
+    combined="LB-39",
     same="LB-32",
     claimed=("LB-12", "LB-26"),
     invariant=_invariant,
@@ -44,7 +47,7 @@ ROLES = Roles(
 )
 
 #: Rules that are about every row or call, and hold when nothing went wrong.
-_GENERAL = ("LB-03", "LB-14", "LB-16", "LB-21", "LB-22", "LB-24")
+_GENERAL = ("LB-03", "LB-14", "LB-16", "LB-22", "LB-24", "LB-43")
 
 
 class Watch:
@@ -73,13 +76,13 @@ class Watch:
         tokens: list[tuple[int, ...]] | None,
     ) -> None:
         """Judge every recorded row, and play the engine's orders again."""
-        invariant = trial.ledger.claims
         witness = Witness(
             trial.bench,  # type: ignore[arg-type] # a bench of this generation
             trial.ledger,
             engine.llm.llm_engine.vllm_config,
             torch.device(trial.device),
-            invariant,
+            trial.claims,
+            trial.acted,
         )
         witness.judge(recording.steps, jobs)
         if tokens is None:
@@ -87,7 +90,7 @@ class Watch:
         for rule in _GENERAL:
             trial.ledger.saw(rule, len(recording.steps))
         _check_ladder(trial, engine, recording, jobs, tokens)
-        if invariant and trial.parameters.on and not trial.ledger.blocked:
+        if trial.claims and trial.parameters.on and not trial.ledger.blocked:
             _check_skipping(trial, engine, recording, witness, len(jobs))
 
 

@@ -61,8 +61,9 @@ def _serve(
             start = step * 3 % (len(bench.table) - MAX_REQUESTS)
             logits = bench.table[start : start + MAX_REQUESTS]
             acted += not torch.equal(instance.apply(logits.clone()), logits)
-        for _, _, outputs in live:
-            outputs.append(bench.tokens[step % len(bench.tokens)])
+        for row, (_, _, outputs) in enumerate(live):
+            said = bench.words.saying(row + step // LONG)
+            outputs.append(said[len(outputs) % len(said)])
     instance.update_state(BatchUpdate(0, list(range(MAX_REQUESTS - 1, -1, -1)), [], []))
     instance.update_state(None)
     return acted
@@ -75,4 +76,5 @@ def _request(bench: Bench, number: int) -> tuple[SamplingParams, list[int], list
         params.max_tokens += number
     high, low = divmod(number, bench.vocabulary - LAST_SPECIAL - 1)
     token = bench.tokens[number % len(bench.tokens)]
-    return params, [token, LAST_SPECIAL + 1 + low, LAST_SPECIAL + 1 + high], []
+    own = [token, LAST_SPECIAL + 1 + low, LAST_SPECIAL + 1 + high]
+    return params, [*own, *bench.words.phrase(number)], []

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from conformance.logits import parameters
+from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.waiting import Observed, Token, TokenList
 from conformance.logits_batch.bench import Bench
 
 if TYPE_CHECKING:
@@ -34,9 +37,10 @@ def find(
     """
     tried = parameters.Tried(
         plugin,
-        bench=lambda sets: Bench(plugin, model, sets, seed),
+        bench=lambda sets, waits: Bench(plugin, model, sets, seed, waits),
         begin=lambda instance, params: instance.begin(params, [7, 11], []),
         rows_alone=rows_alone,
+        observe=observe,
     )
     return parameters.find(section, origin=origin, seed=seed, tried=tried)
 
@@ -47,26 +51,47 @@ def rows_alone(
     steps: int,
     tokens: Sequence[int] = (),
     *,
+    prompt: Sequence[int] = (),
     quiet: BatchUpdate | None = None,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Run one request alone and yield its logits before and after, ``[1, vocabulary]`` each.
 
     The request gets the tokens in turn as its outputs (default: those of the bench);
     the logits depend on the step only, so that other tokens mean other outputs and no more.
+    Its prompt are two tokens of the bench, unless one is given.
     ``quiet`` is what ``update_state`` gets after the first step; an engine sends None.
 
     Raises:
         PluginRaised: the plugin raised.
 
     """
-    tokens = tokens or bench.tokens
     instance = bench.new()
     outputs: list[int] = []
-    instance.begin(bench.params(choice), [bench.tokens[0], bench.tokens[-1]], outputs)
+    prompt = prompt or bench.prompt
+    instance.begin(bench.params(choice), list(prompt), outputs)
     for step in range(steps):
         if step:
             instance.update_state(quiet)
         before = bench.table[step : step + 1]
         yield before, instance.apply(before.clone())
-        outputs.append(tokens[step % len(tokens)])
+        outputs.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
     bench.retire(instance, 1)
+
+
+def observe(bench: Bench, choice: Choice) -> Observed:
+    """Serve a request alone whose tokens note what they are compared with."""
+    read: set[str] = set()
+    compared: list[int] = []
+    script = [Token(token, compared) for token in bench.words.script]
+    prompt = TokenList([*script, *script[:1]], "prompt", read)
+    outputs = TokenList([], "outputs", read)
+    instance = bench.new()
+    with suppress(PluginRaised, PluginMisshapen):
+        instance.begin(bench.params(choice), prompt, outputs)
+        for step, token in enumerate(script):
+            if step:
+                instance.update_state(None)
+            row = step % len(bench.table)
+            instance.apply(bench.table[row : row + 1].clone())
+            outputs.append(token)
+    return Observed(instance.plugin, compared, (prompt, outputs), bool(read))

@@ -15,11 +15,15 @@ import torch
 from vllm.sampling_params import SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.interruption import PluginHung, limited
+from conformance.history import SENT
+from conformance.interruption import PluginHung, limited, place_in
+from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, serving
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
+from conformance.logits_batch.bench import Call
 from conformance.logits_batch.host import Host, Joining
+from conformance.words import following
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -82,7 +86,9 @@ class _Play:
     twins: dict[str, _Twin] = attrs.field(factory=dict)
     requests: dict[str, Request] = attrs.field(factory=dict)
     params: dict[str, SamplingParams] = attrs.field(factory=dict)
+    served: list[Request] = attrs.field(factory=list)  #: those that are over, too
     troubles: list[Trouble] = attrs.field(factory=list)
+    tokenless: list[Trouble] = attrs.field(factory=list)
     acted: set[Choice] = attrs.field(factory=set)
     lines: list[Line] = attrs.field(factory=list)
     clock: int = 0
@@ -100,18 +106,21 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
                 reorder=shape.reorder,
                 asynchronous=shape.asynchronous,
                 invariant=bool(plugin.is_argmax_invariant()),
+                others=bench.others() if shape.sampled else (),
             )
             run = _Play(bench, host, seen, shape)
         except PluginRaised as error:
-            kind = Kind.CLAIM if "invariant" in error.call else Kind.CONSTRUCTOR
+            kind = Kind.CLAIM if error.call == Call.CLAIM else Kind.CONSTRUCTOR
             return Played((Trouble(kind, 0, str(error)),), frozenset())
         try:
             _steps(run, history)
         except PluginHung as error:
-            run.troubles.append(Trouble(Kind.HUNG, run.clock, str(error)))
+            run.troubles.append(_hung(run, error))
+        if not run.troubles:
+            _check_params(run)
         if not run.troubles:
             _retire(run, plugin)
-    return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines))
+    return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines), tuple(run.tokenless))
 
 
 def _steps(run: _Play, history: History) -> None:
@@ -143,6 +152,7 @@ def _step(
     for request in join:
         run.requests[request.name] = request
         run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
+        run.served.append(request)
         joining.append(Joining(request.name, list(request.prompt), run.params[request.name]))
     for name in finish:
         run.requests.pop(name)
@@ -158,8 +168,7 @@ def _step(
         return
     host.batch.update_async_output_token_ids()
     names = list(host.batch.req_ids)
-    index = [bench.logits_row(run.requests[n].prompt, host.outputs[n]) for n in names]
-    logits = bench.table[index]
+    logits = _logits(run, names)
     _apply(run, logits)
     if run.troubles:
         return
@@ -169,7 +178,7 @@ def _step(
         _judge(run, names, before, result)
         if run.troubles:
             return
-    offered = result[:, bench.tokens].tolist()
+    offered = result[:, bench.words.every].tolist()
     likeliest = result.argmax(dim=-1).tolist()
     sampled = host.complete(lambda row: _token(run, names[row], offered[row], likeliest[row]))
     for name in sampled:
@@ -177,11 +186,22 @@ def _step(
             run.twins[name].outputs.append(host.outputs[name][-1])
 
 
+def _logits(run: _Play, names: list[str]) -> torch.Tensor:
+    """Return what the model gives, behind the grammars of requests."""
+    bench, outputs = run.bench, run.host.outputs
+    index = [bench.logits_row(run.requests[n].prompt, outputs[n]) for n in names]
+    logits = bench.table[index]
+    if run.shape.sampled:
+        asked = [bench.parameters[run.requests[name].choice] for name in names]
+        combinations.put_behind_grammars(logits, asked)
+    return logits
+
+
 def _apply(run: _Play, logits: torch.Tensor) -> None:
     """Have ``apply`` called for the batch, where the engine would call it."""
     host = run.host
     try:
-        if run.shape.greedy:
+        if run.shape.greedy or run.shape.sampled:
             host.sample(logits.clone())
         elif not (host.invariant and host.batch.all_greedy):
             # The sampler around it would take most of the time of an example.
@@ -207,22 +227,28 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
     """Judge the row of one request against itself and against its twin."""
     choice = run.requests[name].choice
     changed = not torch.equal(before, after)
-    if changed and choice[0] == "on":
+    if changed and choice[0] != "off":
         run.acted.add(choice)
+    if choice == SENT:
+        return  # what a client asked for is its own business
     kind = message = None
     expected = before
+    random = run.params[name].sampling_type is not SamplingType.GREEDY
+    tokenless = _tokenless(choice, before, after, random=random) if changed else None
+    if tokenless and run.shape.tolerant and choice[0] == "with":
+        differs, (found, what) = differing(after, before), tokenless
+        run.tokenless.append(Trouble(found, run.clock, what, name, row, differs))
+        tokenless = None
     if changed and choice[0] == "off":
         kind = Kind.OPT_OUT
         message = "the row of a request that did not opt in was changed"
-    elif changed and torch.isnan(after).any():
-        kind, message = Kind.NAN, "the row holds NaN"
-    elif changed and torch.isneginf(after).all() and torch.isfinite(before).all():
-        kind, message = Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
+    elif tokenless:
+        kind, message = tokenless
     else:
         try:
             expected = _twin(run, name).row(before)
         except PluginRaised as error:
-            alone = Kind.NONE if "None" in error.call else Kind.ALONE
+            alone = Kind.NONE if error.call == Call.NO_UPDATE else Kind.ALONE
             run.troubles.append(
                 Trouble(alone, run.clock, f"{error}, for request {name} alone", name, row)
             )
@@ -239,6 +265,23 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
         run.troubles.append(
             Trouble(kind, run.clock, message, name, row, differing(after, expected))
         )
+
+
+def _tokenless(
+    choice: Choice, before: torch.Tensor, after: torch.Tensor, *, random: bool
+) -> tuple[Kind, str] | None:
+    """Say what keeps a changed row from being sampled from, if anything does."""
+    if math.isfinite(after.amax()):  # neither NaN, which this hands on, nor +inf, nor all -inf
+        return None
+    some, every = torch.isfinite(before).any(), torch.isfinite(before).all()
+    combined = choice[0] == "with"
+    if torch.isnan(after).any() and (some or not combined):
+        return Kind.NAN, "the row holds NaN"
+    if random and torch.isposinf(after).any():
+        return Kind.INFINITE, "the row holds +inf, of which the sampler's softmax makes NaN"
+    if torch.isneginf(after).all() and (every or (some and combined)):
+        return Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
+    return None
 
 
 def _twin(run: _Play, name: str) -> _Twin:
@@ -258,13 +301,11 @@ def _token(run: _Play, name: str, offered: list[float], likeliest: int) -> int:
     """Choose the token a request gets: one that the processed row allows, as sampling would."""
     if run.params[name].temperature == 0:
         return likeliest
-    outputs = run.host.outputs[name]
-    allowed = [
-        token for token, logit in zip(run.bench.tokens, offered, strict=True) if logit > -math.inf
-    ]
-    if not allowed:
-        return likeliest
-    return allowed[(sum(run.requests[name].prompt) + 5 * len(outputs)) % len(allowed)]
+    request, count = run.requests[name], len(run.host.outputs[name])
+    every = zip(run.bench.words.every, offered, strict=True)
+    allowed = [token for token, logit in every if logit > -math.inf]
+    token = following(request.outputs, request.prompt, count, allowed)
+    return likeliest if token is None else token
 
 
 def _check_mutation(run: _Play) -> None:
@@ -279,9 +320,7 @@ def _check_mutation(run: _Play) -> None:
             )
         ]
         what = None
-        if not run.bench.unchanged(run.params[name], request.choice, greedy=request.greedy):
-            what = "its SamplingParams"
-        elif tuple(state.prompt_token_ids or ()) != request.prompt:
+        if tuple(state.prompt_token_ids or ()) != request.prompt:
             what = "its prompt token ids"
         elif seen != state.output_token_ids:
             what = "its output token ids"
@@ -291,9 +330,23 @@ def _check_mutation(run: _Play) -> None:
             )
 
 
+def _check_params(run: _Play) -> None:
+    """Look at the parameters when all is done: who writes to them changes no other request."""
+    for request in run.served:
+        if not run.bench.unchanged(run.params[request.name], request.choice, greedy=request.greedy):
+            said = "the plugin wrote to its SamplingParams"
+            run.troubles.append(Trouble(Kind.PARAMETERS, run.clock, said, request.name))
+
+
+def _hung(run: _Play, error: PluginHung) -> Trouble:
+    place = place_in(error, run.bench.path)
+    return Trouble(Kind.HUNG, run.clock, str(error), call=error.call, place=place)
+
+
 def _raised(run: _Play, error: PluginRaised) -> Trouble:
-    kind = Kind.NONE if error.call == "update_state(None)" else Kind.RAISED
-    return Trouble(kind, run.clock, str(error))
+    kind = Kind.NONE if error.call == Call.NO_UPDATE else Kind.RAISED
+    place = place_in(error.error, run.bench.path)
+    return Trouble(kind, run.clock, str(error), error=type(error.error).__name__, place=place)
 
 
 def _retire(run: _Play, plugin: Watched) -> None:
@@ -315,7 +368,7 @@ def _note(
     """Write down the step for the table that a person reads."""
     events = [f"{name} finishes" for name in finish]
     for request in join:
-        label = f"{request.choice[0]}[{request.choice[1]}]" + ", greedy" * request.greedy
+        label = run.bench.label(request.choice, greedy=request.greedy)
         events.append(f"{request.name} joins ({label}, {len(request.prompt)} tokens)")
     events += [f"{name} is preempted" for name in pause]
     events += [f"{name} computes {count} of its prefill" for name, count in chunk.items()]

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import switched_on
+from conformance.logits.waiting import TokenList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from conformance.logits.trial import Trial
     from conformance.logits_batch.bench import Bench
 
@@ -77,39 +76,14 @@ def _serves_slots(plugin: type) -> bool:
 def _read(bench: Bench, choice: Any) -> set[str]:  # noqa: ANN401 - a choice of the history
     """Return which lists of a request the plugin looks into."""
     read: set[str] = set()
-    prompt = _Noted([bench.tokens[0], bench.tokens[-1]], "prompt", read)
-    outputs = _Noted([], "outputs", read)
+    prompt = TokenList([bench.tokens[0], bench.tokens[-1]], "prompt", read)
+    outputs = TokenList([], "outputs", read)
     instance = bench.new()
     instance.begin(bench.params(choice), prompt, outputs)
     for step in range(_STEPS):
         if step:
             instance.update_state(None)
         instance.apply(bench.table[step : step + 1].clone())
-        outputs.append(bench.tokens[step % len(bench.tokens)])
+        outputs.append(bench.words.said(step))
     bench.retire(instance, 1)
     return read
-
-
-class _Noted(list[int]):
-    """A list that notes when somebody looks into it."""
-
-    def __init__(self, values: list[int], name: str, read: set[str]) -> None:
-        super().__init__(values)
-        self._name = name
-        self._read = read
-
-    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401 - as a list's
-        self._read.add(self._name)
-        return super().__getitem__(key)
-
-    def __iter__(self) -> Iterator[int]:
-        self._read.add(self._name)
-        return super().__iter__()
-
-    def __len__(self) -> int:
-        self._read.add(self._name)
-        return super().__len__()
-
-    def __contains__(self, token: object) -> bool:
-        self._read.add(self._name)
-        return super().__contains__(token)

@@ -17,9 +17,9 @@ from conformance import history
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.effects import REPETITIONS
-from conformance.logits.parameters import WATCHED_STEPS
-from conformance.logits.played import Kind
-from conformance.logits.rows import same
+from conformance.logits.played import UNSAMPLED, Kind
+from conformance.logits.rows import dethroned, same
+from conformance.logits.trial import Trial
 from conformance.logits_batch import checks, effects, strata
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
@@ -34,10 +34,14 @@ if TYPE_CHECKING:
     from conformance.history import Choice
     from conformance.logits.parameters import Parameters
     from conformance.logits.played import Line, Trouble
+    from conformance.logits.trial import Contract
     from conformance.logits_batch.bench import Bench
     from conformance.logits_batch.excerpts import Shown
     from conformance.logits_batch.transcript import Call, Recorder
     from conformance.settings import Budget
+
+#: Steps for which a request runs alone.
+WATCHED_STEPS = 10
 
 #: How often a history is played: what instances share has to be left behind by an earlier one.
 TIMES = 3
@@ -73,12 +77,12 @@ def of_history(recorder: Recorder, case: Mapping[str, Any]) -> Shown | None:
 
 def _trouble(recorder: Recorder, calls: list[Call], trouble: Trouble) -> Shown | None:
     """Return what is expected where a history leads to this trouble."""
-    if trouble.kind in (Kind.ROW, Kind.OPT_OUT, Kind.NAN, Kind.NO_TOKEN):
+    if trouble.kind in (Kind.ROW, Kind.OPT_OUT, *UNSAMPLED):
         return _about_row(calls, trouble)
     if trouble.kind is Kind.SHAPE:
         recorder.calls[-1]["to"] = "result"
         return {"is": "shape"}
-    if trouble.kind is Kind.MUTATED:
+    if trouble.kind in (Kind.MUTATED, Kind.PARAMETERS):
         return _about_writing(recorder)
     return _about_last(recorder)
 
@@ -119,7 +123,8 @@ def _about_row(calls: list[Call], trouble: Trouble) -> Shown:
 def _about_writing(recorder: Recorder) -> Shown | None:
     if not recorder.written:
         return None
-    (name, *_) = recorder.written
+    ((name, count), *_) = recorder.written.items()
+    del recorder.calls[count:]
     recorder.calls[-1]["last"] = True
     if name.startswith("params"):
         return {"is": "kept", "name": name}
@@ -147,22 +152,21 @@ def _about_last(recorder: Recorder) -> Shown | None:
     return None
 
 
-def of_check(recorder: Recorder, plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
+def of_check(
+    recorder: Recorder, plugin: type[LogitsProcessor], errand: Record, contract: Contract
+) -> Shown | None:
     """Make the calls of a check again, or those of them that matter."""
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.simulator import CHECKS, CONTRACT
-
     bench = recorder.bench
     untouched: Any = None
-    trial = Trial(CONTRACT, plugin, errand.fqcn, errand.parameters, bench, errand.budget, untouched)
+    trial = Trial(contract, plugin, errand.fqcn, errand.parameters, bench, errand.budget, untouched)
     try:
         if errand.rule in _NARROWED:
             with limited():
                 return _NARROWED[errand.rule](recorder, errand)
-        if errand.rule in CHECKS and errand.rule not in _RECORDED:
+        if errand.rule in contract.checks and errand.rule not in _RECORDED:
             return None
-        if errand.rule in CHECKS:
-            if CHECKS[errand.rule](trial).verdict is not Verdict.FAIL:
+        if errand.rule in contract.checks:
+            if contract.checks[errand.rule](trial).verdict is not Verdict.FAIL:
                 return None
         else:
             _simplest(bench)
@@ -230,14 +234,13 @@ def _copying(recorder: Recorder, errand: Record) -> Shown:
 def _claiming(recorder: Recorder, errand: Record) -> Shown | None:
     """LB-12: the row in which another token has become the best."""
     for before, after in checks.scaled_rows(recorder.bench, _choice(errand), errand.budget):
-        best = int(before[0].argmax())
-        if after[0, best] < after[0].max():
+        if dethroned(before[0], after[0]):
             *earlier, last = (entry for entry in recorder.calls if entry["do"] == "apply")
             for entry in earlier:
                 # The engine leaves such a processor out where all requests are greedy.
                 entry["optional"] = True
             last["to"] = "result"
-            return {"is": "argmax", "best": best}
+            return {"is": "argmax", "best": int(before[0].argmax())}
     return None
 
 

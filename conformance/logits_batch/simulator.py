@@ -6,12 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conformance.logits import effects as common
-from conformance.logits import processes
+from conformance.logits import judgement, processes
+from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract
 from conformance.logits_batch import (
     batches,
     checks,
+    combined,
     costs,
     demonstrations,
     effects,
@@ -19,14 +21,20 @@ from conformance.logits_batch import (
     readiness,
     strata,
 )
-from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench, Call
 from conformance.logits_batch.parameters import rows_alone
+from conformance.logits_batch.play import play
+from conformance.untouched import ERRANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+
     from conformance.findings import Finding
     from conformance.logits.trial import Trial
+    from conformance.logits_batch.excerpts import Shown
+    from conformance.logits_batch.scenes import Record
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-01": checks.loads,
@@ -48,15 +56,24 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-35": costs.idles,
     "LB-36": costs.grows,
     "LB-37": costs.fits,
+    "LB-38": requests.harmless,
+    "LB-42": requests.refuses_with_400,
+    "LB-39": combined.harms_nothing,
+    "LB-41": combined.leaves_a_token,
+    "LB-40": processes.leaves_others_alone,
 }
 
 
 def _follows_from(trial: Trial, rule: str) -> str | None:
+    if rule == "LB-11" and any("LB-43" in example.rules() for example in trial.examples()):
+        return "LB-43"  # what was taken out of the parameters is gone when a request resumes
     return "LB-29" if rule == "LB-16" and batches.minds_inference_mode(trial.bench) else None
 
 
 CONTRACT = Contract(
     strata=strata.STRATA,
+    judge=judgement.judge,
+    at_random=processes.at_random,
     checks=CHECKS,
     loads="LB-01",
     opt_out="LB-04",
@@ -65,11 +82,11 @@ CONTRACT = Contract(
     raises="LB-16",
     steady="LB-23",
     rule_of_call={
-        "__init__": "LB-02",
-        "is_argmax_invariant()": "LB-13",
-        "update_state(None)": "LB-09",
+        Call.CONSTRUCTOR: "LB-02",
+        Call.CLAIM: "LB-13",
+        Call.NO_UPDATE: "LB-09",
     },
-    comparing=frozenset(("LB-02", "LB-29", "LB-30", "LB-31")),
+    comparing=frozenset(("LB-02", "LB-10", "LB-29", "LB-30", "LB-31", "LB-39")),
     leading=frozenset(("LB-04", "LB-09", "LB-14", "LB-16")),
     anywhere=frozenset(("LB-09",)),
     follows_from=_follows_from,
@@ -77,5 +94,14 @@ CONTRACT = Contract(
     rows_alone=rows_alone,
     look=memory.look,
     tells=readiness.notes,
+    play=play,
     show=demonstrations.shown,
 )
+
+
+def _record(plugin: type[LogitsProcessor], errand: Record) -> Shown | None:
+    """Go through a failure again; return all calls and the expectation, or None if it holds."""
+    return demonstrations.record(plugin, errand, CONTRACT)
+
+
+ERRANDS["record"] = _record

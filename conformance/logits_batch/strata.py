@@ -10,6 +10,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.history import History, Shape
 from conformance.interruption import limited
+from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_batch.classics import classics
@@ -114,8 +115,10 @@ BUILT_ON = {
 RULE_OF_KIND = {
     Kind.SHAPE: "LB-14",
     Kind.NAN: "LB-22",
+    Kind.INFINITE: "LB-22",
     Kind.NO_TOKEN: "LB-22",
     Kind.MUTATED: "LB-21",
+    Kind.PARAMETERS: "LB-43",
     Kind.HUNG: "LB-24",
     Kind.NONE: "LB-09",
     Kind.CONSTRUCTOR: "LB-02",
@@ -194,4 +197,5 @@ STRATA = Strata(
     everything=EVERYTHING,
     run=run,
     classics=classics,
+    besides=SHAPES,
 )

@@ -6,80 +6,104 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import torch
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
 from conformance.counterexample.source import choices
+from conformance.logits import errands
 from conformance.logits.configuration import vllm_config
-from conformance.logits.trial import Trial
+from conformance.logits.fuzzing.exploration import explore
+from conformance.logits.fuzzing.serving import refused
+from conformance.logits.live import open_live
+from conformance.logits.trial import Trial as Simulation
+from conformance.logits.waiting import Found
 from conformance.logits_batch import demonstrations, parameters, strata
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.play import play
 from conformance.logits_batch.simulator import CONTRACT
 from conformance.rules import Evidence
-from conformance.settings import UsageError
+from conformance.settings import Budget, UsageError
+from conformance.suite import Suite
 from conformance.untouched import Untouched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-
-BASE = "vllm.v1.sample.logits_processor.LogitsProcessor"
+    from conformance.logits.fuzzing.exploration import Explored
+    from conformance.logits.parameters import Parameters
+    from conformance.suite import Opening, Trial
 
 #: Methods that only a batch logits processor has together.
 _METHODS = ("update_state", "apply", "is_argmax_invariant")
-_ENOUGH_METHODS = 2
 
 
-def recognises(cls: type) -> bool:
+def _recognises(cls: type) -> bool:
     """Tell whether a class is a batch logits processor."""
     return issubclass(cls, LogitsProcessor) and cls is not LogitsProcessor
 
 
-def meant(cls: type) -> bool:
+def _meant(cls: type) -> bool:
     """Tell whether the author plainly meant a batch logits processor."""
     methods = sum(callable(getattr(cls, name, None)) for name in _METHODS)
     return methods >= (1 if cls.__name__.endswith("LogitsProcessor") else 2)
 
 
-def open_trial(
-    evidence: Evidence,
-    cls: type[LogitsProcessor],
-    plugin: Plugin,
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    settings: Settings,
-    folder: str,
-) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
+def maker(model: str) -> Callable[[], Callable[[type[LogitsProcessor]], object]]:
+    """Return what gets ready to make instances as the engine does."""
+    config = vllm_config(model)
+    return lambda: lambda cls: cls(config, torch.device("cpu"), False)  # noqa: FBT003 - as vLLM does
+
+
+def _forget() -> None:
+    """Have the configuration made anew: vLLM's code must stand what a plugin replaced."""
+    vllm_config.cache_clear()
+
+
+def _open(opening: Opening) -> Trial:
     """Open the trial of a plugin on one kind of evidence."""
+    cls, model, seed = opening.cls, opening.model, opening.settings.seed
     vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
-    untouched = Untouched.fork(cls) if evidence is Evidence.SIMULATOR else None
-    found = parameters.find(cls, section, origin=origin, model=model, seed=settings.seed)
-    bench = Bench(cls, model, found.choices(), settings.seed)
-    if untouched is not None:
-        return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
-    opening = importlib.import_module("conformance.logits.live")
+    untouched = Untouched.fork(cls)
+    if opening.evidence is Evidence.SIMULATOR:
+        found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
+        bench = Bench(cls, model, found.simulated(), seed, found.waits)
+        return Simulation.of(opening, CONTRACT, found, bench, untouched)
+    # Not in this process: engines are to be the first that the plugin meets.
+    asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
+    try:
+        found = errands.found(untouched, asked)
+    except EOFError:  # as it does here, which shows whose fault that is
+        found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
+    bench = Bench(cls, model, found.choices(), seed, found.waits)
+    sent = errands.Explore(found, model, seed, f"{__name__}:explored")
     live = importlib.import_module("conformance.logits_batch.live")
-    return opening.open_trial(
-        evidence,
+    return open_live(
+        opening,
         live.ROLES,
         live.Watch,
-        plugin=plugin,
-        parameters=found,
-        bench=bench,
-        model=model,
-        settings=settings,
-        folder=folder,
+        found,
+        bench,
+        explored=lambda: errands.explored(untouched, sent),
     )
 
 
-def replay(
-    cls: type[LogitsProcessor], counterexample: Mapping[str, Any], *, model: str
+def find(cls: type, errand: errands.Find) -> Parameters | UsageError:
+    """Answer what switches a plugin on."""
+    return errand.answered(parameters.find, cls)
+
+
+def explored(cls: type, errand: errands.Explore) -> Explored:
+    """Answer what becomes of the requests that any client may send."""
+    bench = Bench(
+        cls, errand.model, errand.parameters.choices(), errand.seed, errand.parameters.waits
+    )
+    return explore(strata.STRATA, play, bench, errand.parameters, Budget.QUICK)
+
+
+def _replay(
+    cls: type[LogitsProcessor], counterexample: Mapping[str, Any], model: str
 ) -> tuple[list[str], str]:
     """Play a counterexample again; return the kinds of trouble there are now, and a message.
 
@@ -90,11 +114,26 @@ def replay(
         if counterexample["kind"] == "calls":
             return demonstrations.again(cls, counterexample)
         parameters_of = choices(counterexample["parameters"])
-        bench = Bench(cls, model, parameters_of, counterexample["seed"])
+        waits = Found.of(counterexample.get("waits", {}))
+        bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
         shape = strata.STRATA.named(counterexample["stratum"])
         steps = history.from_json(counterexample["history"])
     except (LookupError, TypeError, ValueError, UsageError) as error:
         return ["unreadable"], f"{type(error).__name__}: {error}"
+    if "request" in counterexample and refused(cls, parameters_of[history.SENT]):
+        return [], ""
     played = play(bench, steps, shape)
     kinds = [trouble.kind.value for trouble in played.troubles]
     return kinds, "; ".join(trouble.message for trouble in played.troubles)
+
+
+SUITE = Suite(
+    base="vllm.v1.sample.logits_processor.LogitsProcessor",
+    recognises=_recognises,
+    meant=_meant,
+    open_trial=_open,
+    replay=_replay,
+    runner="v1",
+    maker=maker,
+    forget=_forget,
+)

@@ -54,8 +54,8 @@ class Recorder:
 
     bench: Bench
     calls: list[Call] = attrs.field(factory=list)
-    #: What the plugin wrote to: the name of the variable.
-    written: list[str] = attrs.field(factory=list)
+    #: What the plugin wrote to: the name of the variable, and how many calls there were by then.
+    written: dict[str, int] = attrs.field(factory=dict)
     _instances: dict[int, tuple[str, Any]] = attrs.field(factory=dict)
     _keywords: dict[int, tuple[Any, Mapping[str, Any]]] = attrs.field(factory=dict)
     _params: dict[int, tuple[str, SamplingParams, SamplingParams]] = attrs.field(factory=dict)
@@ -193,11 +193,11 @@ class Recorder:
         """Notice what the plugin wrote to in the call that has just ended."""
         for entry in self._lists.values():
             if entry.seen != entry.value:
-                self.written.append(entry.name)
+                self.written.setdefault(entry.name, len(self.calls))
                 entry.seen = list(entry.value)
         for name, params, kept in self._params.values():
-            if params != kept and name not in self.written:
-                self.written.append(name)
+            if params != kept:
+                self.written.setdefault(name, len(self.calls))
 
     def _logits(self, logits: torch.Tensor) -> Call:
         found: Call = {"rows": [self._row(row) for row in logits]}

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
+from vllm.sampling_params import SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.logits.calls import call, misshapen
-from conformance.logits.rows import differing, same
+from conformance.logits.rows import dethroned, differing, same
 from conformance.logits_batch.bench import Watched
 from conformance.logits_batch.play import describe_update
 from conformance.logits_batch.recording import Rows
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from vllm.sampling_params import SamplingParams
 
-    from conformance.logits.ledger import Ledger
+    from conformance.history import Choice
+    from conformance.ledger import Ledger
     from conformance.logits.workload import Job
     from conformance.logits_batch.bench import Bench
     from conformance.logits_batch.recording import Recorded
@@ -55,6 +57,7 @@ class Witness:
     config: Any  #: the engine's ``VllmConfig``
     device: torch.device
     claims: bool  #: whether the plugin claims argmax invariance
+    acted: set[Choice]  #: takes parameter sets that had an effect
     _skipped: bool = False  #: whether ``apply`` was skipped in the step before
     _skips: int = 0  #: for how many steps the twins took part in spite of that
     _by_prompt: dict[tuple[int, ...], Job] = attrs.field(factory=dict)
@@ -95,7 +98,7 @@ class Witness:
                 step.update.added if step.update else (), step.params, strict=True
             ):
                 if params != kept:
-                    self.ledger.fail("LB-21", "the plugin wrote to the parameters of a request")
+                    self.ledger.fail("LB-43", "the plugin wrote to the parameters of a request")
 
     def _enter(
         self,
@@ -141,7 +144,7 @@ class Witness:
         changed = not torch.equal(before, after)
         rule = "LB-26" if self._skipped else RULE_OF_EVENT.get(live.event)
         if changed and live.job.choice[0] == "on":
-            self.ledger.acted.add(live.job.choice)
+            self.acted.add(live.job.choice)
         if changed and live.job.choice[0] == "off":
             self.ledger.fail(
                 rule or "LB-04",
@@ -150,6 +153,10 @@ class Witness:
             return False
         if torch.isnan(after).any() and not torch.isnan(before).any():
             self.ledger.fail("LB-22", f"row {row} holds NaN in {where}")
+            return False
+        random = live.params.sampling_type is not SamplingType.GREEDY
+        if random and torch.isposinf(after).any() and not torch.isposinf(before).any():
+            self.ledger.fail("LB-22", f"row {row} holds +inf in {where}")
             return False
         expected = self._advance(live, before)
         if not same(after, expected):
@@ -160,7 +167,7 @@ class Witness:
                 f"token {token} is {got:.5g}, expected {wanted:.5g}",
             )
             return False
-        if self.claims and after[before.argmax()] < after.max():
+        if self.claims and dethroned(before, after):
             self.ledger.fail("LB-12", f"row {row} has another highest logit in {where}")
             return False
         self.ledger.saw(RULE_OF_EVENT.get(live.event, "LB-03"))

@@ -3,8 +3,25 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
+from conformance.interface import Generation
+from conformance.logits import CASES
+from conformance.logits.profile_keys import FIELDS
 from conformance.logits_slot.catalogue import RULES
-from conformance.rules import Generation
+
+if TYPE_CHECKING:
+    from conformance.interface import ClassSource
+
+_MODULE = "vllm.v1.worker.gpu.sample.logits_processor"
+
+
+def _likely(source: ClassSource) -> bool:
+    return "LogitsProcessor" in source.bases and (
+        _MODULE in source.imports or "add_request" in source.defines
+    )
+
 
 generations = (
     Generation(
@@ -14,6 +31,16 @@ generations = (
         loading_rule="LS-01",
         survival_rule="LS-24",
         rules=RULES,
+        fields=FIELDS,
         suite="conformance.logits_slot.suite",
+        cases=CASES,
+        program="conformance.counterexample.logits_program:program",
+        loader="_load_v2_logitsprocs_by_fqcns",
+        likely=_likely,
+        sign=re.escape(_MODULE),
+        early=("conformance.logits_slot.suite",),
+        # Half of what Model Runner V2 imports, and nothing that its stand-ins must come before.
+        preload=("vllm.model_executor.layers.fused_moe",),
+        order=1,
     ),
 )

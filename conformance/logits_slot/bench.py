@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,8 +17,9 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
     LogitsProcRequestState,
 )
 
+from conformance.history import MOST_DRAFTS
 from conformance.interruption import CONSTRUCTOR_LIMIT, limited
-from conformance.logits.calls import PluginMisshapen, call, misshapen, note
+from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen, note
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_slot.host import joining, request_states
@@ -45,11 +47,24 @@ _CONTEXT_ARRAYS = ("idx_mapping_np", "seq_lens_upper_bound_np")
 
 
 class PluginAnswered(PluginMisshapen):
-    """``add_request`` answered with something that the engine cannot use."""
+    """``add_request`` answered with something else than the interface says."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__(f"add_request returned {answer!r}, not a bool")
+        self.error: str | None = None  #: the type of what the engine's step raises with it
+        try:
+            # As vLLM's sampler does with the answers of all processors.
+            _ = False | answer  # type: ignore[operator]  # any value
+        except Exception as error:  # noqa: BLE001 - whatever the value raises
+            self.error = type(error).__name__
 
 
 class PluginWrote(PluginMisshapen):
     """The plugin wrote to what it may only read."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"the plugin wrote to {where}")
+        self.where = where
 
 
 class Watched(LogitsProcessor):
@@ -59,10 +74,17 @@ class Watched(LogitsProcessor):
     """
 
     def __init__(
-        self, plugin: LogitsProcessor, states: RequestState, *, trusted: bool = False
+        self,
+        plugin: LogitsProcessor,
+        states: RequestState,
+        *,
+        trusted: bool = False,
+        speculative: bool = False,
     ) -> None:
         self.plugin = plugin
         self.states = states
+        #: Whether the engine has speculative decoding.
+        self.speculative = speculative
         #: Whether nobody looks if the plugin writes to what it may only read: that takes time.
         self.trusted = trusted
         #: Watches the tensors of the engine while ``apply`` runs, and what it saw.
@@ -87,7 +109,7 @@ class Watched(LogitsProcessor):
         )
         _compare(before, self._kept())
         if not isinstance(answer, bool | np.bool_):
-            raise PluginAnswered(f"add_request returned {answer!r}, not a bool")
+            raise PluginAnswered(answer)
         self.answers[req_idx] = bool(answer)
         return bool(answer)
 
@@ -143,7 +165,7 @@ def _compare(before: dict[str, bytes], after: dict[str, bytes]) -> None:
     for name, value in before.items():
         if value != after[name]:
             owner = "req_states" if name in _READ else "ctx"
-            raise PluginWrote(f"the plugin wrote to {owner}.{name}")
+            raise PluginWrote(f"{owner}.{name}")
 
 
 @attrs.define
@@ -152,7 +174,12 @@ class Bench(Stock):
 
     #: By parameter set: the rule about where state is read from that it breaks, if it was asked.
     causes: dict[Choice, str | None] = attrs.field(init=False, factory=dict)
-    _idle: list[Watched] = attrs.field(init=False, factory=list)
+    #: With and without speculative decoding.
+    _idle: dict[bool, list[Watched]] = attrs.field(
+        init=False, factory=lambda: {True: [], False: []}
+    )
+    #: Whether engines with speculative decoding may have the plugin; None where nobody has asked.
+    _speculates: bool | None = attrs.field(init=False, default=None)
     _slow: bool = attrs.field(init=False, default=False)
     _made: int = attrs.field(init=False, default=0)
     _fastest: float = attrs.field(init=False, default=math.inf)
@@ -163,6 +190,7 @@ class Bench(Stock):
         *,
         vocabulary: int | None = None,
         trusted: bool = False,
+        speculative: bool = False,
     ) -> Watched:
         """Return an instance without requests: fresh, or used where building one takes long.
 
@@ -170,32 +198,54 @@ class Bench(Stock):
             max_requests: slots of the engine.
             vocabulary: of the model, if it is to be another one than its own.
             trusted: whether nobody looks if the plugin writes to what it may only read.
+            speculative: whether the engine has speculative decoding.
 
         Raises:
             PluginRaised: the constructor raised.
 
         """
-        if self._idle and max_requests == MAX_REQUESTS and vocabulary is None:
-            instance = self._idle.pop()
+        if self._idle[speculative] and max_requests == MAX_REQUESTS and vocabulary is None:
+            instance = self._idle[speculative].pop()
             instance.trusted = trusted
             return instance
         states = request_states(vocabulary or self.vocabulary, max_requests)
         started = time.perf_counter()
         # An honest constructor may load a model of its own.
         with limited(CONSTRUCTOR_LIMIT):
-            instance = call("__init__", self.construct, states)
+            construct = partial(self.construct, speculative=speculative)
+            instance = call("__init__", construct, states)
         self._made += 1
         self._fastest = min(self._fastest, time.perf_counter() - started)
         # The fastest of several: the first does what is done once, and the machine may be busy.
         if self._made == MEASURED_CONSTRUCTORS:
             self._slow = self._fastest > SLOW_CONSTRUCTOR
         note("new", states)
-        return Watched(instance, states, trusted=trusted)
+        return Watched(instance, states, trusted=trusted, speculative=speculative)
 
-    def construct(self, states: RequestState) -> LogitsProcessor:
+    @property
+    def speculates(self) -> bool:
+        """Whether the plugin lets engines with speculative decoding start.
+
+        One that serves no drafts refuses them in its constructor: admission knows no engine.
+        """
+        if self._speculates is None:
+            self._speculates = True
+            self.retire(self.new())
+            try:
+                self.retire(self.new(speculative=True))
+            except PluginRaised:
+                self._speculates = False
+        return self._speculates
+
+    def construct(self, states: RequestState, *, speculative: bool = False) -> LogitsProcessor:
         """Make an instance as ``build_custom_logits_processors`` does."""
         own = states.vocab_size == self.vocabulary
-        config = vllm_config(self.model, states.max_num_reqs, None if own else states.vocab_size)
+        config = vllm_config(
+            self.model,
+            states.max_num_reqs,
+            None if own else states.vocab_size,
+            drafts=MOST_DRAFTS if speculative else 0,
+        )
         shown = LogitsProcRequestState.from_request_state(states)
         return self.plugin(config, shown)
 
@@ -204,7 +254,7 @@ class Bench(Stock):
         if self._slow and instance.states.max_num_reqs == MAX_REQUESTS:
             for name in list(instance.states.req_id_to_index):
                 instance.states.remove_request(name)
-            self._idle.append(instance)
+            self._idle[instance.speculative].append(instance)
 
 
 @attrs.define

@@ -17,9 +17,10 @@ from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProces
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
+from conformance.history import MOST_DRAFTS
 from conformance.interruption import limited
-from conformance.logits import effects, processes
+from conformance.logits import effects
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
@@ -27,7 +28,7 @@ from conformance.logits.rows import alike, differing, same
 from conformance.logits_slot.bench import Alone, together
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
-from conformance.verdict import Verdict, must_wait
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,7 @@ def constructs(trial: Trial) -> Finding:
         expected = [next(after for _, after in rows_alone(bench, c, 1)) for c in (first, second)]
         pair = []
         for choice in (first, second):
-            alone = Alone(bench.new(), bench.params(choice), [bench.tokens[0], bench.tokens[-1]])
+            alone = Alone(bench.new(), bench.params(choice), bench.prompt)
             alone.begin()
             pair.append(alone)
         for choice, alone, row in zip((first, second), pair, expected, strict=True):
@@ -82,19 +83,11 @@ def constructs(trial: Trial) -> Finding:
     return Finding(Verdict.PASS, 4, 4)
 
 
-def admits(trial: Trial) -> Finding:
-    """LS-23: ``validate_params`` refuses what is bad, on the class, wherever it is asked."""
-    found = effects.refuses(trial)
-    if found.verdict is Verdict.FAIL:
-        return found
-    elsewhere = processes.needs_no_instance(trial)
-    return elsewhere if elsewhere.verdict is not Verdict.PASS else found
-
-
 def _after_histories(trial: Trial) -> Finding | None:
     """Return that a check must wait, where some history has gone wrong."""
-    broken = {rule for example in trial.examples() for rule in example.rules()}
-    return Finding(Verdict.NOT_VERIFIED, message=must_wait(sorted(broken))) if broken else None
+    faulty = (example for example in trial.examples() if example.played.faults)
+    broken = {rule for example in faulty for rule in example.rules()}
+    return unjudged(trial.waits(sorted(broken))) if broken else None
 
 
 def warms_up(trial: Trial) -> Finding:
@@ -161,7 +154,7 @@ def _apply_to_all(instance: Watched) -> None:
     with torch.inference_mode():
         instance.apply_staged_writes()
         instance.apply(
-            torch.zeros(count, instance.states.vocab_size),
+            torch.zeros(count, instance.states.vocab_size, dtype=torch.float32),
             LogitsContext(
                 expanded_idx_mapping=slots,
                 idx_mapping=slots,
@@ -206,7 +199,7 @@ def _rows_in_v1(bench: Bench, choice: Choice) -> list[torch.Tensor]:
     config = vllm_config(bench.model)
     instance = call("__init__", bench.plugin, config, torch.device("cpu"), False)  # noqa: FBT003 - as vLLM calls it
     outputs: list[int] = []
-    prompt = [bench.tokens[0], bench.tokens[-1]]
+    prompt = bench.prompt
     update = BatchUpdate(1, [], [(0, bench.params(choice), prompt, outputs)], [])
     found = []
     with torch.inference_mode():
@@ -214,7 +207,7 @@ def _rows_in_v1(bench: Bench, choice: Choice) -> list[torch.Tensor]:
             call("update_state(batch_update)", instance.update_state, None if step else update)
             row = bench.table[step : step + 1].clone()
             found.append(call("apply(logits)", instance.apply, row))
-            outputs.append(bench.tokens[step % len(bench.tokens)])
+            outputs.append(bench.words.said(step))
     return found
 
 
@@ -238,7 +231,7 @@ def says_no(trial: Trial) -> Finding:
 
 
 def serves_full_batches(trial: Trial) -> Finding:
-    """LS-27: as many requests as the engine may have, each with drafts."""
+    """LS-27: as many requests as the engine may have, each with drafts where it has any."""
     if waiting := _after_histories(trial):
         return waiting
     bench: Bench = trial.bench
@@ -296,7 +289,7 @@ def _decoded(
     Only steps in which all of them decode run as a full CUDA graph.
     """
     instance = bench.new()
-    prompt = [bench.tokens[0], bench.tokens[-1]]
+    prompt = bench.prompt
     requests = [
         Alone(instance, bench.params(choice), prompt, name=f"r{number}")
         for number, choice in enumerate(batch)
@@ -311,16 +304,16 @@ def _decoded(
         after = together(requests, before, spare=spare if step else 0)
         rows.append((before, after.clone()))
         for request in requests:
-            request.append(bench.tokens[step % len(bench.tokens)])
+            request.append(bench.words.said(step))
     bench.retire(instance)
     return rows
 
 
 def _filled(bench: Bench, count: int) -> str | None:
     """Fill an instance with requests; say which row is not the one that its request gets alone."""
-    instance = bench.new(count)
+    instance = bench.new(count, speculative=bench.speculates)
     states = instance.states
-    prompt = [bench.tokens[0], bench.tokens[-1]]
+    prompt = bench.prompt
     names = [f"r{number}" for number in range(count)]
     for number, name in enumerate(names):
         states.add_request(name, len(prompt), prompt, 0, 1)
@@ -330,7 +323,9 @@ def _filled(bench: Bench, count: int) -> str | None:
     with torch.inference_mode():
         states.apply_staged_writes()
         instance.apply_staged_writes()
-    return _full(bench, instance, names, 1) or _full(bench, instance, names, 3)
+    drafts = (0, MOST_DRAFTS) if bench.speculates else (0,)
+    found = (_full(bench, instance, names, 1 + count) for count in drafts)
+    return next((what for what in found if what), None)
 
 
 def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str | None:
@@ -339,8 +334,9 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
     slots_np = np.array([states.req_id_to_index[name] for name in names], dtype=np.intp)
     slots = torch.from_numpy(slots_np)
     offsets = torch.arange(rows, dtype=torch.int32).repeat(len(names))
+    last = len(bench.prompt) - 1
     fed = torch.full((len(names), rows), bench.tokens[0], dtype=torch.int32)
-    fed[:, 0] = bench.tokens[-1]
+    fed[:, 0] = bench.prompt[-1]
     logits = bench.table[0].repeat(len(names) * rows, 1)
     with torch.inference_mode():
         result = instance.apply(
@@ -351,8 +347,8 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
                 idx_mapping_np=slots_np,
                 expanded_local_pos=offsets,
                 input_ids=fed.flatten(),
-                pos=(1 + offsets).to(torch.int64),
-                seq_lens_upper_bound_np=np.full(len(names), 1 + rows, dtype=np.int32),
+                pos=(last + offsets).to(torch.int64),
+                seq_lens_upper_bound_np=np.full(len(names), last + rows, dtype=np.int32),
             ),
         )
     alone = {

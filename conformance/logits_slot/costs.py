@@ -41,7 +41,7 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
         Alone(
             instance,
             bench.params(batch.choice(row)),
-            [bench.tokens[0]],
+            bench.prompt,
             outputs,
             name=f"request {row}",
         )

@@ -24,6 +24,7 @@ from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.played import Kind
+from conformance.logits.waiting import Found
 from conformance.logits_slot import scenes
 from conformance.logits_slot.bench import Bench
 from conformance.logits_slot.journal import Journal, parts
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.findings import Finding
+    from conformance.logits.played import Trouble
     from conformance.logits.trial import Trial
 
 GENERATION = "logits/slot"
@@ -44,6 +46,7 @@ _OF_ROW = {
     Kind.ROW: {"is": "same"},
     Kind.OPT_OUT: {"is": "unchanged", "why": "the request did not opt in"},
     Kind.NAN: {"is": "nan"},
+    Kind.INFINITE: {"is": "infinite"},
     Kind.NO_TOKEN: {"is": "no-token"},
 }
 _DECLINED = {"is": "unchanged", "why": "add_request had returned False"}
@@ -75,13 +78,22 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         "kind": "check",
         "rule": rule,
         "seed": bench.seed,
+        "waits": bench.waits.document(),
         "parameters": parameters(bench),
         "invalid": [encoded(keywords) for keywords in trial.parameters.invalid],
     }
-    kept = {**plain, "logits": {"vocabulary": bench.vocabulary, "tokens": list(bench.tokens)}}
+    logits = {
+        "vocabulary": bench.vocabulary,
+        "tokens": list(bench.favourites),
+        "prompt": bench.prompt,
+    }
+    kept = {**plain, "logits": logits}
     try:
         if case is not None:
             parts = trial.untouched.run(Record(bench.model, case, hangs)) or []
+        elif finding.case and "calls" in finding.case:
+            parts = [{key: finding.case[key] for key in ("calls", "expect")}]
+            hangs = finding.case["hangs"]
         else:
             parts = scenes.of_check(trial, rule, finding.case or {})
         candidates = variants(parts)
@@ -105,7 +117,9 @@ def record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
 def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
     case = errand.case
     parameters_of = choices(case["parameters"])
-    bench = Bench(plugin, errand.model, parameters_of, case["seed"])
+    bench = Bench(
+        plugin, errand.model, parameters_of, case["seed"], Found.of(case.get("waits", {}))
+    )
     journal = Journal(bench)
     if errand.hangs:
         hurry()
@@ -117,8 +131,8 @@ def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
     kind = Kind(trouble.kind)
     if kind in _OF_CALL:
         return list(parts(journal, _of_call(journal, kind)))
-    if kind is Kind.MUTATED:
-        return _of_writing(journal, trouble.message)
+    if kind in (Kind.MUTATED, Kind.PARAMETERS):
+        return _of_writing(journal, trouble)
     answered = kind is Kind.ANSWER and trouble.row is None
     if answered:
         join = next(e for e in reversed(journal.events) if e["do"] == "join")
@@ -141,14 +155,17 @@ def _of_call(journal: Journal, kind: Kind) -> dict[str, Any]:
     return dict(_OF_CALL[kind])
 
 
-def _of_writing(journal: Journal, message: str) -> list[dict[str, Any]] | None:
+def _of_writing(journal: Journal, trouble: Trouble) -> list[dict[str, Any]] | None:
     """Return parts that end with the call in which the plugin wrote to what it may only read."""
-    what = message.rpartition(" ")[2]
+    if trouble.kind is Kind.PARAMETERS:
+        batch = (e for e in reversed(journal.events) if e["name"] == "batch")
+        next(e for e in batch if e["do"] == "join")["to"] = "params"
+        return list(parts(journal, {"is": "parameters"}))
     last = journal.events[-1]
-    if "." not in what or last["do"] == "begin":
-        return None  # parameters, which no call is known to have changed; or the runner writes, too
+    if last["do"] == "begin":
+        return None  # the runner writes, too
     last["to"] = "result"
-    return list(parts(journal, {"is": "only-read", "what": what}))
+    return list(parts(journal, {"is": "only-read", "what": trouble.wrote}))
 
 
 def _of_row(journal: Journal, expect: dict[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def never_waits(trial: Trial) -> Finding:
     for choice in switched_on(bench):
         with limited():
             instance = bench.new(trusted=True)
-            prompt = [bench.tokens[0], bench.tokens[-1]]
+            prompt = bench.prompt
             alone = Alone(instance, bench.params(choice), prompt)
             alone.begin()
             instance.watching = _Waits
@@ -167,6 +167,6 @@ def never_waits(trial: Trial) -> Finding:
                         acted,
                         case={"choice": choice, "waits": instance.waited[0], "steps": step + 1},
                     )
-                alone.append(bench.tokens[step % len(bench.tokens)])
+                alone.append(bench.words.said(step))
             bench.retire(instance)
     return passed(examples, acted)

@@ -33,7 +33,10 @@ ROLES = Roles(
     acts="LS-05",
     refuses="LS-23",
     raises="LS-22",
+    harmless="LS-35",
+    client_error="LS-39",
     survives="LS-24",
+    combined="LS-36",
     same="LS-30",
 )
 
@@ -50,7 +53,7 @@ class Watch:
 
     untouched: Untouched
     model: str
-    by_processes: tuple[str, ...] = ("LS-23",)
+    by_processes: tuple[str, ...] = ("LS-41",)
 
     def insert(self, engine: OfflineEngine, plugin: type) -> SlotRecording:
         """Put a recording around the plugin in the engine."""
@@ -89,7 +92,7 @@ class Watch:
             trial.ledger.fail(rule, message)
         for rule, count in found.seen.items():
             trial.ledger.saw(rule, count)
-        trial.ledger.acted |= found.acted
+        trial.acted |= found.acted
         trial.ledger.fault = found.fault
         if tokens is not None:
             for rule in _GENERAL:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from conformance.logits_slot.bench import Bench, Watched
     from conformance.settings import Budget
 
+#: Equal tokens of a request.
+REPEATED = 8
+
 #: What a request hands over.
 NAMES = ("SamplingParams",)
 
@@ -39,12 +42,20 @@ def _serve(
     """Fill all slots with new requests, again and again; return in how many steps rows changed."""
     states, acted = instance.states, 0
     slots = torch.arange(states.max_num_reqs)
-    length = 3
-    states.prompt_len.np[:] = states.prefill_len.np[:] = length
+    # One token again and again, for readers of repetitions, and what others wait for.
+    same = [0] * max(REPEATED, bench.words.longest)
+    phrase = bench.words.phrase(0)
+    length = 1 + len(same)
+    said = torch.tensor([same, [*same, *phrase][-len(same) :]])
+    states.prefill_len.np[:] = length
     states.total_len.gpu.fill_(length)
     rounds = count // states.max_num_reqs + 1
     with torch.inference_mode():
         for step in range(rounds):
+            states.all_token_ids.gpu[:, 1:length] = said[step % 2]
+            # Now and then all but the first are outputs, as of requests that are resumed.
+            states.prompt_len.np[:] = length if step % 4 < 2 else 1  # noqa: PLR2004 - half of them
+            states.prompt_len.copy_to_uva()
             for slot in range(states.max_num_reqs):
                 number = len(given)
                 params = bench.params(bench.choices[number % len(bench.choices)])

@@ -3,21 +3,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from conformance.logits import parameters
+from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.waiting import Observed
+from conformance.logits.watching import attributes
 from conformance.logits_slot.bench import Alone, Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
 
     from conformance.history import Choice
     from conformance.logits.parameters import Parameters
     from conformance.logits_slot.bench import Watched
+
+#: What holds tokens of requests.
+_TOKENS = {"all_token_ids", "input_ids", "last_sampled_tokens", "draft_tokens", "prompt_token_ids"}
 
 
 def find(
@@ -36,9 +43,10 @@ def find(
     """
     tried = parameters.Tried(
         plugin,
-        bench=lambda sets: Bench(plugin, model, sets, seed),
+        bench=lambda sets, waits: Bench(plugin, model, sets, seed, waits),
         begin=lambda instance, params: Alone(instance, params, [7, 11]).begin(),
         rows_alone=rows_alone,
+        observe=observe,
     )
     return parameters.find(section, origin=origin, seed=seed, tried=tried)
 
@@ -47,7 +55,9 @@ def rows_alone(
     bench: Bench,
     choice: Choice,
     steps: int,
+    tokens: Sequence[int] = (),
     *,
+    prompt: Sequence[int] = (),
     turned: bool = False,
     prepare: Callable[[Watched], None] = lambda _: None,
     masked: torch.Tensor | None = None,
@@ -61,6 +71,8 @@ def rows_alone(
         bench: the plugin.
         choice: the parameter set of the request.
         steps: how many rows.
+        tokens: its outputs, in turn; default: those of the bench.
+        prompt: its prompt, if not two tokens of the bench.
         turned: whether the buffers of the states are turned over before each step, as happens
             when others are added.
         prepare: what happens to the instance before the request comes.
@@ -72,12 +84,30 @@ def rows_alone(
     """
     instance = bench.new()
     prepare(instance)
-    prompt = [bench.tokens[0], bench.tokens[-1]]
+    prompt = prompt or bench.prompt
     alone = Alone(instance, bench.params(choice), prompt, turned=turned)
     for step in range(steps):
         before = bench.table[step : step + 1]
         if masked is not None:
             before = before.masked_fill(masked, -torch.inf)
         yield before, alone.row(before[0]).unsqueeze(0)
-        alone.append(bench.tokens[step % len(bench.tokens)])
+        alone.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
     bench.retire(instance)
+
+
+def observe(bench: Bench, choice: Choice) -> Observed:
+    """Serve a request alone, and say what the instance holds then."""
+    instance = bench.new()
+    script = bench.words.script
+    alone = Alone(instance, bench.params(choice), script)
+    with suppress(PluginRaised, PluginMisshapen):
+        for step, token in enumerate(script):
+            alone.row(bench.table[step % len(bench.table)])
+            alone.append(token)
+    return Observed(instance.plugin, [], (instance.states,), _reads_tokens(bench.plugin))
+
+
+def _reads_tokens(plugin: type) -> bool:
+    """Tell whether the source of a plugin names anything that holds tokens."""
+    own = (base for base in plugin.__mro__ if base.__module__.partition(".")[0] != "vllm")
+    return any(not _TOKENS.isdisjoint(attributes(base)) for base in own)

@@ -14,13 +14,15 @@ import attrs
 import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
-from conformance.history import MOST_DRAFTS
-from conformance.interruption import PluginHung, limited
+from conformance.history import MOST_DRAFTS, SENT
+from conformance.interruption import PluginHung, limited, place_in
+from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
 from conformance.logits_slot.host import PLACEHOLDER, Host, Joining, Rows
+from conformance.words import following
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -73,7 +75,9 @@ class _Play:
     #: Requests that were preempted, with the outputs they will come back with.
     paused: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
     params: dict[str, SamplingParams] = attrs.field(factory=dict)
+    served: list[Request] = attrs.field(factory=list)  #: those that are over, too
     troubles: list[Trouble] = attrs.field(factory=list)
+    tokenless: list[Trouble] = attrs.field(factory=list)
     acted: set[Choice] = attrs.field(factory=set)
     lines: list[Line] = attrs.field(factory=list)
     clock: int = 0
@@ -87,7 +91,8 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
     """Play a history and stop at the first step in which something goes wrong."""
     with limited():
         try:
-            plugin = bench.new()
+            history, shape = ordered(bench, history, shape)
+            plugin = bench.new(speculative=shape.speculative)
         except PluginRaised as error:
             return Played((Trouble(Kind.CONSTRUCTOR, 0, str(error)),), frozenset())
         seen = Seen(plugin)
@@ -104,11 +109,26 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
                 if run.troubles:
                     break
         except PluginHung as error:
-            run.trouble(Kind.HUNG, str(error))
+            run.troubles.append(_hung(run, error))
+        if not run.troubles:
+            _check_params(run)
         if not run.troubles:
             for instance in (plugin, *(twin.instance for twin in run.twins.values())):
                 bench.retire(instance)
-    return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines))
+    return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines), tuple(run.tokenless))
+
+
+def ordered(bench: Bench, history: History, shape: Shape) -> tuple[History, Shape]:
+    """Return what an engine orders that may have the plugin: no drafts where it refuses them.
+
+    Raises:
+        PluginRaised: the constructor raised, with and without speculative decoding.
+
+    """
+    if not shape.speculative or bench.speculates:
+        return history, shape
+    history = tuple(attrs.evolve(step, draft=()) for step in history)
+    return history, attrs.evolve(shape, draft=False, parts=False)
 
 
 def _step(run: _Play, step: Step) -> None:
@@ -121,6 +141,7 @@ def _step(run: _Play, step: Step) -> None:
     for request in step.join:
         run.requests[request.name] = request
         run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
+        run.served.append(request)
         joining.append(Joining(request.name, request.prompt, (), run.params[request.name]))
     pause = [name for name in step.pause if name in host.running]
     finish = [name for name in step.finish if name in host.running]
@@ -140,14 +161,12 @@ def _step(run: _Play, step: Step) -> None:
                 host.sampler.needs_logits_processing[host.slot(joined.name)] = True
         _note(run, step, [joined.name for joined in joining])
         note("step", host.states, step=run.clock, note=run.lines[-1].events)
-        _check_params(run)
-        if host.scheduled and not run.troubles:
+        if host.scheduled:
             _sample(run, dict(step.draft))
     except (PluginRaised, PluginMisshapen) as error:
         if len(run.lines) <= run.clock:
             _note(run, step, [joined.name for joined in joining])
-        kind = Kind.RAISED if isinstance(error, PluginRaised) else _ALONE[type(error)]
-        run.trouble(kind, str(error))
+        run.troubles.append(_raised(run, error))
 
 
 def _sample(run: _Play, guesses: dict[str, int]) -> None:
@@ -160,10 +179,10 @@ def _sample(run: _Play, guesses: dict[str, int]) -> None:
         for number in range(len(rows.of(position)))
     ]
     logits = bench.table[index]
+    if run.shape.sampled:
+        asked = [bench.parameters[run.requests[name].choice] for name in rows.names]
+        combinations.put_behind_grammars(logits, asked)
     host.process(logits.clone(), rows, PARTS if run.shape.parts else 1)
-    _check_params(run)
-    if run.troubles:
-        return
     before = after = logits
     if run.plugin.rows:
         before, after = _joined(run, rows, logits)
@@ -214,20 +233,26 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
     choice = run.requests[name].choice
     slot = run.host.slot(name)
     changed = not torch.equal(before, after)
-    if changed and choice[0] == "on":
+    if changed and choice[0] != "off":
         run.acted.add(choice)
+    if choice == SENT:
+        return  # what a client asked for is its own business
     kind = message = None
     expected = before
+    random = run.params[name].temperature != 0
+    tokenless = _tokenless(choice, before, after, random=random) if changed else None
+    if tokenless and run.shape.tolerant and choice[0] == "with":
+        differs, (found, what) = differing(after, before), tokenless
+        run.tokenless.append(Trouble(found, run.clock, what, name, row, differs))
+        tokenless = None
     if changed and choice[0] == "off":
         kind = Kind.OPT_OUT
         message = "the row of a request that did not opt in was changed"
     elif changed and not run.plugin.plugin.answers[slot]:
         kind = Kind.ANSWER
         message = "the row of a request was changed for which add_request had returned False"
-    elif changed and torch.isnan(after).any():
-        kind, message = Kind.NAN, "the row holds NaN"
-    elif changed and torch.isneginf(after).all() and torch.isfinite(before).any():
-        kind, message = Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
+    elif tokenless:
+        kind, message = tokenless
     else:
         try:
             twin = _twin(run, name)
@@ -246,6 +271,22 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
         )
 
 
+def _hung(run: _Play, error: PluginHung) -> Trouble:
+    place = place_in(error, run.bench.path)
+    return Trouble(Kind.HUNG, run.clock, str(error), call=error.call, place=place)
+
+
+def _raised(run: _Play, error: PluginRaised | PluginMisshapen) -> Trouble:
+    """Return the trouble of a call that raised in the batch, or gave what it must not."""
+    if not isinstance(error, PluginRaised):
+        raised = error.error if isinstance(error, PluginAnswered) else None
+        wrote = error.where if isinstance(error, PluginWrote) else None
+        return Trouble(_ALONE[type(error)], run.clock, str(error), error=raised, wrote=wrote)
+    place = place_in(error.error, run.bench.path)
+    raised = type(error.error).__name__
+    return Trouble(Kind.RAISED, run.clock, str(error), error=raised, place=place)
+
+
 _ALONE = {
     PluginRaised: Kind.ALONE,
     PluginMisshapen: Kind.SHAPE,
@@ -254,12 +295,28 @@ _ALONE = {
 }
 
 
+def _tokenless(
+    choice: Choice, before: torch.Tensor, after: torch.Tensor, *, random: bool
+) -> tuple[Kind, str] | None:
+    """Say what keeps a changed row from being sampled from, if anything does."""
+    if math.isfinite(after.amax()):  # neither NaN, which this hands on, nor +inf, nor all -inf
+        return None
+    some = torch.isfinite(before).any()
+    if torch.isnan(after).any() and (some or choice[0] != "with"):
+        return Kind.NAN, "the row holds NaN"
+    if random and torch.isposinf(after).any():
+        return Kind.INFINITE, "the row holds +inf, beside which no other logit has a probability"
+    if some and torch.isneginf(after).all():
+        return Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
+    return None
+
+
 def _twin(run: _Play, name: str) -> Alone:
     if name not in run.twins:
         request = run.requests[name]
         serving(name)
         run.twins[name] = Alone(
-            run.bench.new(trusted=True),
+            run.bench.new(trusted=True, speculative=run.shape.speculative),
             run.bench.params(request.choice, greedy=request.greedy),
             request.prompt,
         )
@@ -279,11 +336,16 @@ def _guess(run: _Play, name: str, count: int) -> list[int]:
     """
     if name not in run.host.outputs:
         return []
-    tokens, outputs = run.bench.tokens, run.host.outputs[name]
+    request, outputs = run.requests[name], run.host.outputs[name]
+    every = list(run.bench.words.every)
     start = sum(run.host.prompts[name]) + 3 * len(outputs)
     if outputs and start % 2:
         return [outputs[-1]] * count
-    return [tokens[(start + 2 * offset) % len(tokens)] for offset in range(count)]
+    return [
+        token
+        for offset in range(len(outputs), len(outputs) + count)
+        if (token := following(request.outputs, request.prompt, offset, every)) is not None
+    ]
 
 
 def _token(run: _Play, name: str, row: torch.Tensor, draft: tuple[int, ...]) -> int:
@@ -294,22 +356,24 @@ def _token(run: _Play, name: str, row: torch.Tensor, draft: tuple[int, ...]) -> 
     likeliest = int(row.argmax())
     if run.params[name].temperature == 0:
         return likeliest
-    offered = row[list(run.bench.tokens)].tolist()
+    words, request = run.bench.words.every, run.requests[name]
     allowed = [
-        token for token, logit in zip(run.bench.tokens, offered, strict=True) if logit > -math.inf
+        token
+        for token, logit in zip(words, row[list(words)].tolist(), strict=True)
+        if logit > -math.inf
     ]
-    if not allowed:
-        return likeliest
     count = len(run.host.outputs[name])
     if draft and draft[0] in allowed and (count + sum(run.host.prompts[name])) % 2:
         return draft[0]
-    return allowed[(sum(run.requests[name].prompt) + 5 * count) % len(allowed)]
+    token = following(request.outputs, request.prompt, count, allowed)
+    return likeliest if token is None else token
 
 
 def _check_params(run: _Play) -> None:
-    for name, request in run.requests.items():
-        if not run.bench.unchanged(run.params[name], request.choice, greedy=request.greedy):
-            run.trouble(Kind.MUTATED, "the plugin wrote to its SamplingParams", name)
+    """Look at the parameters when all is done: who writes to them changes no other request."""
+    for request in run.served:
+        if not run.bench.unchanged(run.params[request.name], request.choice, greedy=request.greedy):
+            run.trouble(Kind.PARAMETERS, "the plugin wrote to its SamplingParams", request.name)
 
 
 def _note(run: _Play, step: Step, joined: list[str]) -> None:
@@ -320,8 +384,7 @@ def _note(run: _Play, step: Step, joined: list[str]) -> None:
     for name in joined:
         slot = run.host.states.req_id_to_index.get(name, "-")
         if name in new:
-            choice = new[name].choice
-            label = f"{choice[0]}[{choice[1]}]" + ", greedy" * new[name].greedy
+            label = run.bench.label(new[name].choice, greedy=new[name].greedy)
             events.append(f"{name} joins in slot {slot} ({label}, {len(new[name].prompt)} tokens)")
         else:
             outputs = len(run.host.outputs.get(name, ()))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import LOADERS
 from conformance.counterexample.slot_scripts import SCRIPTS
 from conformance.counterexample.source import encoded
+from conformance.generations import named
 from conformance.logits.requests import admissible
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def of_check(trial: Trial, rule: str, found: Mapping[str, Any]) -> list[Part]:
     parts = _SHORT[rule](trial, found) if rule in _SHORT else []
     if rule in SCRIPTS and (found or rule not in _NEEDING):
         expect = {"is": "script", **found}
-        if rule == "LS-23":
+        if rule == "LS-41":
             expect["invalid"] = [encoded(keywords) for keywords in _admitted(trial)]
         parts.append({"calls": [], "expect": expect})
     return parts
@@ -49,7 +49,7 @@ def of_check(trial: Trial, rule: str, found: Mapping[str, Any]) -> list[Part]:
 
 def _loading(trial: Trial, _: Mapping[str, Any]) -> list[Part]:
     """LS-01: vLLM's loader, and then an instance: a class that is abstract has none."""
-    load = {"do": "load", "loader": LOADERS["logits/slot"], "fqcn": trial.fqcn}
+    load = {"do": "load", "loader": named("logits/slot").loader, "fqcn": trial.fqcn}
     return [_raising([load]), _raising([load, {"do": "new", "name": "runner"}])]
 
 

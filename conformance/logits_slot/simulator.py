@@ -6,12 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conformance.logits import effects as common
-from conformance.logits import processes
+from conformance.logits import judgement, processes
+from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract
-from conformance.logits_slot import checks, costs, demonstrations, effects, memory, strata
+from conformance.logits_slot import checks, combined, costs, demonstrations, effects, memory, strata
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
 from conformance.logits_slot.parameters import rows_alone
+from conformance.logits_slot.play import play
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +29,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-15": common.deterministic,
     "LS-19": effects.keeps_masks,
     "LS-21": effects.leaves_a_token,
-    "LS-23": checks.admits,
+    "LS-23": common.refuses,
     "LS-25": processes.same_on_every_rank,
     "LS-26": forgets,
     "LS-27": checks.serves_full_batches,
@@ -37,10 +39,32 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-32": costs.grows,
     "LS-33": costs.fits,
     "LS-34": checks.takes_padded_batches,
+    "LS-35": requests.harmless,
+    "LS-39": requests.refuses_with_400,
+    "LS-36": combined.harms_nothing,
+    "LS-38": combined.leaves_a_token,
+    "LS-37": processes.leaves_others_alone,
+    "LS-41": processes.needs_no_instance,
 }
+
+
+def _follows_from(trial: Trial, rule: str) -> str | None:
+    if rule == "LS-08" and any("LS-40" in example.rules() for example in trial.examples()):
+        return "LS-40"  # what was taken out of the parameters is gone when a request resumes
+    return None
+
+
+def _inapplicable(trial: Trial, rule: str) -> str | None:
+    # Only under speculative decoding are logits processed in parts.
+    if rule in {"LS-10", "LS-11"} and not trial.bench.speculates:
+        return "it refuses engines with speculative decoding"
+    return None
+
 
 CONTRACT = Contract(
     strata=strata.STRATA,
+    judge=judgement.judge,
+    at_random=processes.at_random,
     checks=CHECKS,
     loads="LS-01",
     opt_out="LS-04",
@@ -50,12 +74,15 @@ CONTRACT = Contract(
     steady="LS-15",
     rule_of_call={"__init__": "LS-02"},
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},
-    comparing=frozenset(("LS-02", "LS-13", "LS-23", "LS-27", "LS-31", "LS-34")),
+    comparing=frozenset(("LS-02", "LS-13", "LS-27", "LS-31", "LS-34", "LS-36", "LS-41")),
     leading=frozenset(("LS-04", "LS-14", "LS-17", "LS-18", "LS-20", "LS-22")),
     both=frozenset(("LS-21",)),
     anywhere=strata.ANYWHERE,
+    follows_from=_follows_from,
+    inapplicable=_inapplicable,
     bench=Bench,
     rows_alone=rows_alone,
     look=memory.look,
+    play=play,
     show=demonstrations.shown,
 )

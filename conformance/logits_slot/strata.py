@@ -13,16 +13,19 @@ from vllm.sampling_params import SamplingParams
 from conformance.history import History, Request, Shape, Step
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
+from conformance.logits.successions import successions
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_slot.bench import Alone, together
 from conformance.logits_slot.parameters import rows_alone
-from conformance.logits_slot.play import play
+from conformance.logits_slot.play import ordered, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from conformance.history import Choice
+    from conformance.logits.requests import Stock
     from conformance.logits_slot.bench import Bench, Watched
 
 PLAIN = Shape(name="plain", title="requests join and advance")
@@ -100,8 +103,10 @@ BUILT_ON = {
 RULE_OF_KIND = {
     Kind.SHAPE: "LS-20",
     Kind.NAN: "LS-21",
+    Kind.INFINITE: "LS-21",
     Kind.NO_TOKEN: "LS-21",
     Kind.MUTATED: "LS-16",
+    Kind.PARAMETERS: "LS-40",
     Kind.HUNG: "LS-24",
     Kind.ANSWER: "LS-14",
     Kind.CONSTRUCTOR: "LS-02",
@@ -123,6 +128,8 @@ _STALE = 13
 
 def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     """Play one history, and where rows differ find out what they depend on."""
+    with suppress(PluginRaised):  # what that means is said of the history
+        drawn, _ = ordered(bench, drawn, shape)
     played = play(bench, drawn, shape)
     choices = {request.name: request.choice for step in drawn for request in step.join}
     owners = []
@@ -186,7 +193,7 @@ def _in_order(bench: Bench, choice: Choice, *, turns: bool) -> list[torch.Tensor
     instance = bench.new()
     unlike = next((other for other in bench.parameters if other[0] != choice[0]), choice)
     pair = [
-        Alone(instance, bench.params(each), [bench.tokens[0], bench.tokens[-1]], name=name)
+        Alone(instance, bench.params(each), bench.prompt, name=name)
         for name, each in (("first", choice), ("second", unlike))
     ]
     for alone in pair:
@@ -197,7 +204,7 @@ def _in_order(bench: Bench, choice: Choice, *, turns: bool) -> list[torch.Tensor
         rows = together(order, bench.table[step].repeat(2, 1))
         found.append(rows[order.index(pair[0])])
         for alone in pair:
-            alone.append(bench.tokens[step % len(bench.tokens)])
+            alone.append(bench.words.said(step))
     bench.retire(instance)
     return found
 
@@ -217,7 +224,7 @@ def _early(turns: int, instance: Watched) -> None:
     """Serve a request for a step before, and turn the buffers over so many times after it."""
     states = instance.states
     early = Alone(instance, SamplingParams(), [_STALE], name="early", processed=True)
-    early.row(torch.zeros(states.vocab_size))
+    early.row(torch.zeros(states.vocab_size, dtype=torch.float32))
     states.remove_request("early")
     for _ in range(turns):
         states.apply_staged_writes()
@@ -233,14 +240,15 @@ def _neighbour(instance: Watched) -> None:
         instance.apply_staged_writes()
 
 
-def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> Iterable[History]:
+def classics(name: str, bench: Stock) -> Iterable[History]:
     """Return the histories written by hand for a stratum."""
-    on = [choice for choice in choices if choice[0] == "on"]
-    off = [choice for choice in choices if choice[0] == "off"]
+    on = [choice for choice in bench.choices if choice[0] == "on"]
+    off = [choice for choice in bench.choices if choice[0] == "off"]
     if not on:
         return ()
     first, second, other = on[0], on[-1], (off or on)[0]
-    prompt = tuple(tokens[:2])
+    tokens = bench.tokens
+    prompt = tokens[:2]
     if name == "recycled":
         return [
             (
@@ -250,7 +258,8 @@ def classics(name: str, choices: Sequence[Choice], tokens: Sequence[int]) -> Ite
                 Step(repeat=3),
                 Step(finish=("B", "C"), join=(Request("D", prompt, first),)),
                 Step(repeat=3),
-            )
+            ),
+            *successions(bench),
         ]
     if name == "resume":
         return [
@@ -298,4 +307,5 @@ STRATA = Strata(
     everything=EVERYTHING,
     run=run,
     classics=classics,
+    besides=SHAPES,
 )

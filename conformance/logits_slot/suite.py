@@ -13,27 +13,29 @@ import attrs
 
 from conformance import history
 from conformance.counterexample.source import choices, decoded
-from conformance.logits.configuration import vllm_config
+from conformance.logits import errands
+from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
 from conformance.logits.requests import Stock
+from conformance.logits.waiting import Found
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
+from conformance.suite import Suite, Unopened
 from conformance.untouched import Untouched
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-
-BASE = "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor"
+    from conformance.logits.fuzzing.exploration import Explored
+    from conformance.suite import Opening, Trial
 
 #: Methods that only a slot logits processor has.
 _METHODS = ("add_request", "apply_staged_writes")
 
 
-def recognises(cls: type) -> bool:
+def _recognises(cls: type) -> bool:
     """Tell whether a class is a slot logits processor."""
     try:
         from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
@@ -42,70 +44,75 @@ def recognises(cls: type) -> bool:
     return issubclass(cls, LogitsProcessor) and cls is not LogitsProcessor
 
 
-def meant(cls: type) -> bool:
+def _meant(cls: type) -> bool:
     """Tell whether the author plainly meant a slot logits processor."""
     return any(callable(getattr(cls, name, None)) for name in _METHODS)
 
 
-def open_trial(
-    evidence: Evidence,
-    cls: type,
-    plugin: Plugin,
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    settings: Settings,
-    folder: str,
-) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
+def maker(model: str) -> Callable[[], Callable[[type], object]]:
+    """Return what gets ready to make instances as the engine does."""
+    # With the arguments that instances get: it is kept by them.
+    vllm_config(model, MAX_REQUESTS, None)
+
+    def ready() -> Callable[[type], object]:
+        from conformance.logits_slot.bench import Bench
+        from conformance.logits_slot.host import request_states
+
+        def make(cls: type) -> object:
+            bench = Bench(cls, model, {}, 0)
+            return bench.construct(request_states(bench.vocabulary))
+
+        return make
+
+    return ready
+
+
+def _prepare() -> None:
+    """Import what simulates Model Runner V2, in a process that is to run no engine."""
+    for module in ("bench", "parameters", "simulator"):
+        importlib.import_module(f"conformance.logits_slot.{module}")
+
+
+def _forget() -> None:
+    """Have the configuration made anew: vLLM's code must stand what a plugin replaced."""
+    vllm_config.cache_clear()
+
+
+def _open(opening: Opening) -> Trial:
     """Open the trial of a plugin on one kind of evidence."""
+    cls, model, seed = opening.cls, opening.model, opening.settings.seed
     vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
     untouched = Untouched.fork(cls)
     # Rows of engines are judged in the simulator, too.
     if problem := untouched.run(_Fits()):
-        return _Unknown(
+        return Unopened(
             f"this release of vLLM has a Model Runner V2 that is not known here: {problem}",
-            evidence,
+            opening.evidence,
         )
-    if evidence is Evidence.SIMULATOR:
-        from conformance.logits.trial import Trial
+    if opening.evidence is Evidence.SIMULATOR:
+        from conformance.logits.trial import Trial as Simulation
         from conformance.logits_slot import parameters
         from conformance.logits_slot.bench import Bench
         from conformance.logits_slot.simulator import CONTRACT
 
-        found = parameters.find(cls, section, origin=origin, model=model, seed=settings.seed)
-        bench = Bench(cls, model, found.choices(), settings.seed)
-        return Trial(CONTRACT, cls, plugin.fqcn, found, bench, settings.budget, untouched)
+        found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
+        bench = Bench(cls, model, found.simulated(), seed, found.waits)
+        return Simulation.of(opening, CONTRACT, found, bench, untouched)
     # Not in this process: it is going to run an engine, maybe on a GPU.
-    found = untouched.run(_Find(section, origin, model, settings.seed))
-    if isinstance(found, UsageError):
-        raise found
-    stock = Stock(cls, model, found.choices(), settings.seed)
-    opening = importlib.import_module("conformance.logits.live")
+    asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
+    found = errands.found(untouched, asked)
+    stock = Stock(cls, model, found.choices(), seed, found.waits)
+    sent = errands.Explore(found, model, seed, f"{__name__}:explored")
     live = importlib.import_module("conformance.logits_slot.live")
-    return opening.open_trial(
-        evidence,
+    return open_live(
+        opening,
         live.ROLES,
         lambda: live.Watch(untouched, model),
-        plugin=plugin,
-        parameters=found,
-        bench=stock,
-        model=model,
-        settings=settings,
-        folder=folder,
+        found,
+        stock,
+        explored=lambda: errands.explored(untouched, sent),
     )
-
-
-@attrs.frozen
-class _Unknown:
-    """A trial on a host that is not known: nothing can be shown."""
-
-    why: str
-    evidence: Evidence
-
-    def check(self, rule: str) -> RuleResult:
-        return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=self.why)
 
 
 @attrs.frozen
@@ -122,35 +129,33 @@ def fits(_cls: type, _errand: _Fits) -> str | None:
     return kernels.install()
 
 
-@attrs.frozen
-class _Find:
-    """An errand: find out what switches a plugin on."""
-
-    section: Mapping[str, Any]
-    origin: str | None
-    model: str
-    seed: int
-    what: str = "conformance.logits_slot.suite:find"
-
-
-def find(cls: type, errand: _Find) -> Parameters | UsageError:
-    """Return the parameters that a plugin is tried with, or what is wrong with its profile."""
+def find(cls: type, errand: errands.Find) -> Parameters | UsageError:
+    """Answer what switches a plugin on."""
     from conformance.logits_slot import parameters
 
-    try:
-        return parameters.find(
-            cls, errand.section, origin=errand.origin, model=errand.model, seed=errand.seed
-        )
-    except UsageError as error:
-        return error
+    return errand.answered(parameters.find, cls)
 
 
-def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:
+def explored(cls: type, errand: errands.Explore) -> Explored:
+    """Answer what becomes of the requests that any client may send."""
+    from conformance.logits.fuzzing.exploration import explore
+    from conformance.logits_slot.bench import Bench
+    from conformance.logits_slot.play import play
+    from conformance.logits_slot.strata import STRATA
+
+    bench = Bench(
+        cls, errand.model, errand.parameters.choices(), errand.seed, errand.parameters.waits
+    )
+    return explore(STRATA, play, bench, errand.parameters, Budget.QUICK)
+
+
+def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
     """Play a counterexample again; return the kinds of trouble there are now, and a message.
 
     A failure without a history is shown by its check again, and its trouble is ``check``.
     Where the counterexample is none that this version could have written, it is ``unreadable``.
     """
+    from conformance.logits.fuzzing.serving import refused
     from conformance.logits_slot.bench import Bench
     from conformance.logits_slot.play import play
     from conformance.logits_slot.strata import STRATA
@@ -159,11 +164,14 @@ def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple
         if counterexample["kind"] == "check":
             return _check_again(cls, counterexample, model)
         parameters_of = choices(counterexample["parameters"])
-        bench = Bench(cls, model, parameters_of, counterexample["seed"])
+        waits = Found.of(counterexample.get("waits", {}))
+        bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
         shape = STRATA.named(counterexample["stratum"])
         steps = history.from_json(counterexample["history"])
     except (LookupError, TypeError, ValueError, UsageError) as error:
         return ["unreadable"], f"{type(error).__name__}: {error}"
+    if "request" in counterexample and refused(cls, parameters_of[history.SENT]):
+        return [], ""
     played = play(bench, steps, shape)
     kinds = [trouble.kind.value for trouble in played.troubles]
     return kinds, "; ".join(trouble.message for trouble in played.troubles)
@@ -176,13 +184,19 @@ def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tu
 
     untouched = Untouched.fork(cls)
     entries = counterexample["parameters"]
-    on, off = (
+    on, off, near = (
         tuple(decoded(entry["keywords"]) for entry in entries if entry["choice"][0] == kind)
-        for kind in ("on", "off")
+        for kind in ("on", "off", "near")
     )
     invalid = tuple(decoded(keywords) for keywords in counterexample["invalid"])
-    parameters = Parameters("replay", True, on, off, invalid)  # noqa: FBT003 - as declared
-    bench = Bench(cls, model, parameters.choices(), counterexample["seed"])
+    parameters = Parameters("replay", True, on, off, invalid, near=near)  # noqa: FBT003 - as declared
+    bench = Bench(
+        cls,
+        model,
+        parameters.simulated(),
+        counterexample["seed"],
+        Found.of(counterexample.get("waits", {})),
+    )
     fqcn = f"{cls.__module__}:{cls.__qualname__}"
     trial = Trial(CONTRACT, cls, fqcn, parameters, bench, Budget.STANDARD, untouched, survey=True)
     result = trial.check(counterexample["rule"])
@@ -192,3 +206,16 @@ def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tu
     # Where another fault stands in the way, nothing was shown to be mended.
     kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
     return [kind], result.message or ""
+
+
+SUITE = Suite(
+    base="vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor",
+    recognises=_recognises,
+    meant=_meant,
+    open_trial=_open,
+    replay=_replay,
+    runner="v2",
+    prepare=_prepare,
+    maker=maker,
+    forget=_forget,
+)

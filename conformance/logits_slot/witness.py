@@ -181,7 +181,7 @@ def replay(
         if not host.scheduled:
             continue
         rows = host.prepare({})
-        host.process(torch.zeros(len(rows.names), bench.vocabulary), rows)
+        host.process(torch.zeros(len(rows.names), bench.vocabulary, dtype=torch.float32), rows)
 
         def chosen(position: int, names: tuple[str, ...] = rows.names) -> tuple[int, ...]:
             name = names[position]

@@ -3,9 +3,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from conformance.interface import CHECK_CASE, Field, Generation
 from conformance.multimodal.modality.catalogue import RULES as MODALITY_RULES
 from conformance.multimodal.processor.catalogue import RULES
-from conformance.rules import Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.interface import ClassSource
+
+FIELDS: Mapping[str, Field] = {
+    "model": Field(str, "A folder with a tiny model of the class.", '"path/to/model"'),
+    "items": Field(dict, "Items by modality, where made-up ones cannot do.", "{ image = [] }"),
+    "options": Field(list, "Values of mm_processor_kwargs to try.", "[{}]"),
+    "valid": Field(list, "Input that it takes.", '["path/to/file"]'),
+    "invalid": Field(list, "Input that it must refuse as the client's error.", '["nonsense"]'),
+}
+
+
+def _of_processor(source: ClassSource) -> bool:
+    return "register_processor" in source.decorators
+
+
+def _of_modality(source: ClassSource) -> bool:
+    return {"parse_input", "validate", "get_max_per_prompt"} <= source.defines
+
 
 generations = (
     Generation(
@@ -15,7 +39,19 @@ generations = (
         loading_rule="MM-01",
         survival_rule="MM-09",
         rules=RULES,
+        fields=FIELDS,
         suite="conformance.multimodal.processor.suite",
+        cases={
+            "check": CHECK_CASE,
+            "prompt": frozenset(
+                ("rule", "seed", "model", "parts", "options", "backwards", "trouble")
+            ),
+        },
+        likely=_of_processor,
+        sign=r"\bMULTIMODAL_REGISTRY\b|\bBaseMultiModalProcessor\b",
+        group="vllm.general_plugins",
+        preload=("conformance.multimodal.processor.trial",),
+        order=5,
     ),
     Generation(
         interface="multimodal",
@@ -24,6 +60,11 @@ generations = (
         loading_rule="MM-41",
         survival_rule="MM-43",
         rules=MODALITY_RULES,
+        fields=FIELDS,
         suite="conformance.multimodal.modality.suite",
+        cases={"check": CHECK_CASE},
+        likely=_of_modality,
+        sign=r"\bdef get_max_per_prompt\b",
+        order=6,
     ),
 )

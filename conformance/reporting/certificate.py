@@ -26,7 +26,7 @@ from conformance.verdict import Conclusion, RuleResult, RuleVerdict, combine, de
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from conformance.rules import Generation
+    from conformance.interface import Generation
     from conformance.settings import Settings
     from conformance.target import Plugin
 
@@ -196,6 +196,7 @@ def _rule(verdict: RuleVerdict, generation: Generation) -> dict[str, Any]:
         "acted": verdict.acted,
         "seconds": round(verdict.seconds, 3),
         "message": verdict.message,
+        **({"waits_for": list(verdict.waits_for)} if verdict.waits_for else {}),
         "case": case,
         "counterexample": verdict.counterexample,
     }

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from conformance.counterexample import FIELDS
 from conformance.reporting import steps
+from conformance.rules import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,9 +55,16 @@ def render(
     lines += _paragraph("Expected", rule.statement, width)
     if table:
         lines += ["", *_steps(table, width)]
+    request = (counterexample or {}).get("request")
+    if request and request["curl"]:
+        lines += ["", *_paragraph("Send", request["curl"], None)]
     lines += ["", *_paragraph("Check", rule.hint, width)]
-    for source in rule.sources[:1]:
-        lines += _paragraph("Source", f"{source.where}: {source.says}", width)
+    for source in (rule.reasons or rule.sources)[:1]:
+        harm = source.reason not in (None, Reason.SENTENCE)
+        why = f"{source.reason}. " if harm else ""
+        lines += _paragraph(
+            "Harm" if harm else "Source", f"{why}{source.where}: {source.says}", width
+        )
     if rule.resembles:
         lines += _paragraph("Resembles", ", ".join(rule.resembles), width)
     if case:

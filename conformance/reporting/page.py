@@ -15,13 +15,15 @@ from markupsafe import Markup, escape
 from conformance import baseline
 from conformance.generations import named
 from conformance.reporting import badge, plots, steps
+from conformance.reporting.reasons import reasons
 from conformance.rules import Level
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from conformance.rules import Generation, Rule
+    from conformance.interface import Generation
+    from conformance.rules import Rule
 
 FILE_NAME = "index.html"
 
@@ -123,7 +125,11 @@ def render(
         counts=_counts(entries),
         broken=[entry for entry in entries if entry.verdict == "fail" and not entry.advice],
         advice=[entry for entry in entries if entry.advice],
-        unclear=[entry for entry in entries if entry.verdict in ("not-verified", "error")],
+        faults=[entry for entry in entries if entry.verdict == "error"],
+        unclear=[
+            (reason.says, [entry for entry in entries if entry.id in reason.rules])
+            for reason in reasons(certificate["rules"])
+        ],
         groups=groups,
         not_asked=_not_asked(certificate, generation),
         known=[baseline.sentence(mark) for mark in certificate.get("baseline", ())],

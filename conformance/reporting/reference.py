@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TypeVar
 
+    from conformance.interface import Generation
     from conformance.requirements import Entry, Passage, Requirements
-    from conformance.rules import Generation, Rule
+    from conformance.rules import Rule
 
     T = TypeVar("T")
 
@@ -147,10 +148,14 @@ def text(
     say("interface", generation.name)
     say("section", rule.section)
     say("evidence", ", ".join(rule.evidence))
-    for source in rule.sources:
+    for source in (*rule.reasons, *rule.further):
         since = f" (since vLLM {source.since})" if source.since else ""
         says = source.says if ".py:" in source.where else f'"{source.says}"'
-        say("source", f"{source.where}: {says}{since}")
+        said = f"{source.where}: {says}{since}"
+        if source.reason:
+            say("reason", f"{source.reason}: {said}")
+        else:
+            say("source", said)
     say("check", rule.hint)
     for defect in resembled(rule, specimens):
         say("resembles", link(defect))

@@ -117,20 +117,25 @@ def _detail(trouble: Mapping[str, Any]) -> str:
     return f"{where}: {tokens}" if tokens else where
 
 
-def _delivered_together(lines: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+#: Case files call it so when an output arrives.
+_DELIVERED = "output delivered"
+
+
+def _delivered_together(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return numbered lines; outputs in a row that their request only waits on are one line."""
-    shown: list[dict[str, str]] = []
+    shown: list[dict[str, Any]] = []
     for number, line in enumerate(lines):
-        idle = line["what"].startswith("output ") and line["then"].startswith("waits for")
-        last = shown[-1] if shown else {}
-        if idle and last.get("idle") and last["request"] == line["request"]:
-            outputs = [*last["idle"].split(), line["what"].split()[1]]
-            last["number"] = f"{last['number'].partition('-')[0]}-{number}"
-            last["what"] = f"outputs {_ranges(list(map(int, outputs)))} arrive"
-            last |= {"idle": " ".join(outputs), "then": line["then"]}
+        # Certificates of earlier releases say it in words only: they show each line by itself.
+        idle = line.get("do") == _DELIVERED and line["waits"] > 0
+        last = shown[-1] if shown else None
+        if idle and last and last["idle"] and last["request"] == line["request"]:
+            last["idle"].append(line["output"])
+            last["number"] = f"{last['first']}-{number}"
+            last["what"] = f"outputs {_ranges(last['idle'])} arrive"
+            last["then"] = line["then"]
         else:
-            first = line["what"].split()[1] if idle else ""
-            shown.append({**line, "number": str(number), "idle": first})
+            idle_outputs = [line["output"]] if idle else []
+            shown.append({**line, "number": str(number), "first": number, "idle": idle_outputs})
     return shown
 
 
@@ -151,8 +156,7 @@ def folded(lines: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]
     for line in lines:
         idle = line["events"] == "advance" and line["update"] == "None" and line["step"] != last
         if idle and shown and shown[-1]["idle"]:
-            first = shown[-1]["number"].partition("-")[0]
-            shown[-1]["number"] = f"{first}-{line['step']}"
+            shown[-1]["number"] = f"{shown[-1]['step']}-{line['step']}"
         else:
             shown.append({**line, "number": str(line["step"]), "idle": idle})
     return shown

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from conformance import baseline
 from conformance.reporting.certificate import conclusion
+from conformance.reporting.reasons import shared
 from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict
 
@@ -40,7 +41,8 @@ _FIXED_WIDTH = 7 + 16 + 11 + 13 + 6 + 2
 def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     """Return the rules of a certificate with verdict, counts, evidence and time.
 
-    A rule that holds takes one line; what a person must act on is spelled out.
+    A rule that holds takes one line, and so does one whose reason others have, see
+    :func:`unclear`; what a person must act on is spelled out.
     """
     result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     result.add_column("rule", no_wrap=True)
@@ -50,11 +52,12 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     result.add_column("time", justify="right", no_wrap=True)
     result.add_column("title", overflow="fold", ratio=1)
     room = max(20, width - _FIXED_WIDTH)
+    together = {name for reason in shared(certificate["rules"]) for name in reason.rules}
     for rule in certificate["rules"]:
         verdict = Verdict(rule["verdict"])
         advice = verdict is Verdict.FAIL and rule["level"] == Level.SHOULD.value
         title = Text(rule["title"])
-        quiet = verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE)
+        quiet = verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE) or rule["id"] in together
         if quiet:
             title.truncate(room, overflow="ellipsis")
         elif rule["message"]:
@@ -70,6 +73,24 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
             title,
         )
     return result
+
+
+def unclear(certificate: Mapping[str, Any]) -> Text:
+    """Return the reasons that several rules have for not being verified, each of them once."""
+    text = Text()
+    for reason in shared(certificate["rules"]):
+        text.append(f"not verified: {', '.join(reason.rules)}\n")
+        for line in reason.says.splitlines():
+            text.append(f"  {line}\n", style=_STYLE[Verdict.NOT_VERIFIED])
+    return text
+
+
+def show(console: Console, certificate: Mapping[str, Any]) -> None:
+    """Print everything below the headline: the rules, reasons, known failures and notes."""
+    console.print(table(certificate, width=console.width))
+    console.print(unclear(certificate), end="")
+    console.print(known(certificate), end="", soft_wrap=True)
+    console.print(notes(certificate), end="")
 
 
 def known(certificate: Mapping[str, Any]) -> Text:
@@ -123,9 +144,7 @@ def text(certificate: Mapping[str, Any], *, width: int = 100, colour: bool = Fal
         highlight=False,
     )
     console.print(headline(certificate))
-    console.print(table(certificate, width=width))
-    console.print(known(certificate), end="")
-    console.print(notes(certificate), end="")
+    show(console, certificate)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
@@ -143,14 +162,19 @@ def markdown(certificate: Mapping[str, Any]) -> str:
         "| rule | title | verdict | acted/run | evidence |",
         "|---|---|---|---|---|",
     ]
+    together = shared(certificate["rules"])
     for rule in certificate["rules"]:
         note = ""
-        if rule["message"] and rule["verdict"] != Verdict.PASS.value:
+        alone = not any(rule["id"] in reason.rules for reason in together)
+        if alone and rule["message"] and rule["verdict"] != Verdict.PASS.value:
             note = "<br>" + rule["message"].strip().replace("|", "\\|").replace("\n", "<br>")
         lines.append(
             f"| {rule['id']} | {rule['title']}{note} | {rule['verdict']} | "
             f"{rule['acted']}/{rule['examples']} | {' '.join(rule['evidence'])} |"
         )
+    for reason in together:
+        says = reason.says.replace("\n", "<br>")
+        lines += ["", f"Not verified: {', '.join(reason.rules)}: {says}"]
     if marks := certificate.get("baseline"):
         lines += ["", *(f"- baseline: {baseline.sentence(mark)}" for mark in marks)]
     return "\n".join(lines) + "\n"

@@ -25,7 +25,7 @@ from conformance.verdict import RuleVerdict, Verdict, decide
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from conformance.rules import Generation
+    from conformance.interface import Generation
 
 
 class State(StrEnum):

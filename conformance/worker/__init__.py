@@ -11,5 +11,6 @@ it would import the caller's main module (pytest) again in every job.
 """
 
 from conformance.worker.client import Job, JobDied, JobHung, Zygote, ZygoteFailed
+from conformance.worker.patience import Patience
 
-__all__ = ["Job", "JobDied", "JobHung", "Zygote", "ZygoteFailed"]
+__all__ = ["Job", "JobDied", "JobHung", "Patience", "Zygote", "ZygoteFailed"]

@@ -12,11 +12,15 @@ import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+
+import psutil
+
+from conformance.worker import nursery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 ZYGOTE = "conformance.worker.zygote"
 
@@ -55,21 +59,11 @@ class Zygote:
     ) -> None:
         """Start the process and return at once; importing goes on in the background."""
         self._log = log
+        self._process: subprocess.Popen[bytes] | nursery.Adopted
         log.parent.mkdir(parents=True, exist_ok=True)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, log.open("wb") as output:
-            self._process = subprocess.Popen(
-                # -P: nothing in the caller's folder may shadow a module of ours.
-                [sys.executable, "-P", "-m", ZYGOTE, str(theirs.fileno()), *preload],
-                pass_fds=[theirs.fileno()],
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                # Ctrl-C is for the caller, who then closes us in order.
-                start_new_session=True,
-            )
-        self._control = ours
+        with log.open("wb") as output:
+            adopted = nursery.adopt(preload, environment, output.fileno())
+            self._process, self._control = adopted or _started(preload, environment, output)
         self._ended: dict[int, int] = {}
         self._ready: float | None = None
 
@@ -82,11 +76,11 @@ class Zygote:
         """
         started = time.monotonic()
         while self._ready is None:
-            message = self._receive(TICK_SECONDS)
-            if message is not None:
-                if message["ready"] is not None:
-                    raise ZygoteFailed(f"vLLM could not be imported: {message['ready']}.")
-                self._ready = message["seconds"]
+            told = self._receive(TICK_SECONDS)
+            if told is not None:
+                if told["ready"] is not None:
+                    raise ZygoteFailed(f"vLLM could not be imported: {told['ready']}.")
+                self._ready = told["seconds"]
             elif self._process.poll() is not None:
                 raise ZygoteFailed(
                     f"vLLM could not be imported: the process ended with status "
@@ -106,8 +100,19 @@ class Zygote:
         log: Path,
         directory: Path,
         python_path: Sequence[str] = (),
+        preload: Sequence[str] = (),
     ) -> Job:
-        """Fork a job that runs ``module:function(connection, **arguments)``."""
+        """Fork a job that runs ``module:function(connection, **arguments)``.
+
+        Args:
+            function: what it runs.
+            arguments: its arguments; they are pickled.
+            log: file that its output is appended to.
+            directory: folder that it works in.
+            python_path: folders that come first on its ``sys.path``.
+            preload: modules that are imported before the fork, for this job and those after it.
+
+        """
         self.wait_ready()
         ours, theirs = socket.socketpair()
         request = {
@@ -115,27 +120,28 @@ class Zygote:
             "arguments": dict(arguments),
             "directory": str(directory),
             "python_path": list(python_path),
+            "preload": list(preload),
         }
         with theirs, log.open("ab") as output:
             socket.send_fds(
                 self._control, [pickle.dumps(request)], [theirs.fileno(), output.fileno()]
             )
-        while (message := self._receive(None)) is not None and "forked" not in message:
-            self._note(message)
-        if message is None:
+        while (told := self._receive(None)) is not None and "forked" not in told:
+            self._note(told)
+        if told is None:
             raise ZygoteFailed("the worker process ended; see " + str(self._log))
         # The number of a process that ended may be given to another one.
-        self._ended.pop(message["forked"], None)
-        return Job(message["forked"], Connection(ours.detach()), log, self)
+        self._ended.pop(told["forked"], None)
+        return Job(told["forked"], Connection(ours.detach()), log, self)
 
     def exit_status(self, pid: int, limit: float = 5.0) -> int | None:
         """Wait until a job has ended; return its exit status, negative for a signal."""
         deadline = time.monotonic() + limit
         while pid not in self._ended and time.monotonic() < deadline:
-            message = self._receive(max(0.0, deadline - time.monotonic()))
-            if message is None:
+            told = self._receive(max(0.0, deadline - time.monotonic()))
+            if told is None:
                 break
-            self._note(message)
+            self._note(told)
         return self._ended.get(pid)
 
     def close(self) -> None:
@@ -157,9 +163,9 @@ class Zygote:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _note(self, message: Mapping[str, Any]) -> None:
-        if "ended" in message:
-            self._ended[message["ended"]] = message["status"]
+    def _note(self, told: Mapping[str, Any]) -> None:
+        if "ended" in told:
+            self._ended[told["ended"]] = told["status"]
 
     def _receive(self, limit: float | None) -> dict[str, Any] | None:
         self._control.settimeout(limit)
@@ -168,6 +174,26 @@ class Zygote:
         except (TimeoutError, ConnectionResetError, BlockingIOError):
             return None
         return pickle.loads(data) if data else None  # noqa: S301 - written by our own zygote
+
+
+def _started(
+    preload: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a zygote; return it and our end of its socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            # -P: nothing in the caller's folder may shadow a module of ours.
+            [sys.executable, "-P", "-m", ZYGOTE, str(theirs.fileno()), *preload],
+            pass_fds=[theirs.fileno()],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C is for the caller, who then closes us in order.
+            start_new_session=True,
+        )
+    return process, ours
 
 
 class Job:
@@ -186,14 +212,17 @@ class Job:
         *,
         limit: float,
         progress: Callable[[str], None] | None = None,
+        patience: Callable[[Job], str | None] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the job answers
         """Send a question and wait for its answer; strings before it are progress.
 
         With each of them the time begins anew; an empty one says only that the job is at work.
+        ``patience`` is asked every now and then, and ends it when it returns a reason.
 
         Raises:
             JobDied: the process ended first.
-            JobHung: nothing came for ``limit`` seconds; the process has been killed.
+            JobHung: nothing came for ``limit`` seconds, or there is no more patience; the process
+                has been killed.
 
         """
         deadline = time.monotonic() + limit
@@ -211,6 +240,8 @@ class Job:
                         progress(answer)
                 elif time.monotonic() > deadline:
                     raise JobHung(f"did not answer within {limit:.0f} s", stack=self._give_up())
+                elif patience and (reason := patience(self)):
+                    raise JobHung(reason, stack=self._give_up())
         except (EOFError, ConnectionResetError, BrokenPipeError):
             status = self._zygote.exit_status(self.pid)
             raise JobDied(f"the process {_describe(status)}", exit_status=status) from None
@@ -225,12 +256,21 @@ class Job:
         if self._zygote.exit_status(self.pid, limit=20.0) is None:
             self._kill()
 
-    def _give_up(self) -> str:
+    def stack(self) -> str:
+        """Return the Python stack of the job as it is now."""
+        return self._stacks([self.pid])
+
+    def _stacks(self, pids: Sequence[int]) -> str:
         size = self.log.stat().st_size
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGUSR1)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
         time.sleep(0.3)
-        stack = self.log.read_bytes()[size:].decode(errors="replace")
+        return self.log.read_bytes()[size:].decode(errors="replace")
+
+    def _give_up(self) -> str:
+        # It may be waiting for a process of its own, in which the plugin is.
+        stack = self._stacks([self.pid, *filter(_tells_its_stack, _descendants(self.pid))])
         self._kill()
         return stack
 
@@ -238,6 +278,21 @@ class Job:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._zygote.exit_status(self.pid)
+
+
+def _descendants(pid: int) -> list[int]:
+    with contextlib.suppress(psutil.Error):
+        return [each.pid for each in psutil.Process(pid).children(recursive=True)]
+    return []
+
+
+def _tells_its_stack(pid: int) -> bool:
+    """Tell whether a process catches SIGUSR1; any other one it would end."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        caught = next(line.split()[1] for line in lines if line.startswith("SigCgt"))
+        return bool(int(caught, 16) >> signal.SIGUSR1 - 1 & 1)
+    return False
 
 
 def _describe(status: int | None) -> str:

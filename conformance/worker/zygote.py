@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import math
 import os
 import pickle
 import select
@@ -24,51 +25,73 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from conformance.worker import private
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 #: A request is small: a function name, plain options, paths.
 MAX_REQUEST = 1 << 16
 
-#: How long jobs may take to end their own servers and engines before they are killed.
+#: How long jobs may take to end their own servers and engines before they are killed, and so may
+#: what they left behind.
 GRACE_SECONDS = 10.0
+
+#: How often what a job left behind is looked after.
+LOOK_SECONDS = 0.2
+
+_PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
 
 def main() -> None:
-    """Serve fork requests until the other end of the socket closes."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    """Import what the command line names, and serve."""
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+
+
+def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
+    """Import modules, and fork what is asked for until the other end of the socket closes."""
+    _adopt()
     started = time.perf_counter()
-    _send(control, {"ready": _preload(sys.argv[2:]), "seconds": time.perf_counter() - started})
+    _send(control, {"ready": preload(modules), "seconds": time.perf_counter() - started})
     wake_read, wake_write = os.pipe()
     watched: list[socket.socket | int] = [control, wake_read]
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     jobs: set[int] = set()
+    orphans: dict[int, float] = {}
     while True:
-        readable, _, _ = select.select(watched, [], [])
+        readable, _, _ = select.select(watched, [], [], LOOK_SECONDS if orphans else None)
         if wake_read in readable:
             os.read(wake_read, 4096)
             _report_ended(control, jobs)
+        if orphans or wake_read in readable:
+            _end_orphans(orphans, jobs)
         if control in readable:
-            request, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
+            try:
+                request, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST, 2)
+            except ConnectionResetError:  # a parent that was killed before it read our last word
+                break
             if not request:
                 break
+            wanted = pickle.loads(request)  # noqa: S301 - our own parent wrote it
+            if new := [module for module in wanted["preload"] if module not in sys.modules]:
+                preload(new)  # what cannot be imported fails in the job, which says so
             pid = os.fork()
             if pid == 0:
                 control.close()
                 signal.set_wakeup_fd(-1)
-                _run_job(pickle.loads(request), descriptors)  # noqa: S301 - our own parent wrote it
+                _run_job(wanted, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
             jobs.add(pid)
             _send(control, {"forked": pid})
-    _end(jobs)
+    _end(jobs, orphans)
     # As in a job: nothing is left to finalise.
     os._exit(0)
 
 
-def _preload(modules: list[str]) -> str | None:
+def preload(modules: Sequence[str]) -> str | None:
     """Import the modules; return None, or a sentence that says what could not be imported."""
     # Nothing that is imported here is ever garbage: collecting while importing costs a fifth
     # of the import, and frozen objects are not touched (and copied) by the jobs' collections.
@@ -77,6 +100,7 @@ def _preload(modules: list[str]) -> str | None:
     try:
         for module in modules:
             importlib.import_module(module)
+        private.keep()
     except BaseException as error:  # noqa: BLE001 - reported to the parent as a sentence
         traceback.print_exc()
         return f"importing {module} raised {type(error).__name__}: {error}"
@@ -94,6 +118,7 @@ def _run_job(request: dict[str, Any], descriptors: list[int]) -> None:
         # The parent ends a job with SIGTERM: as an exception, so that servers are ended too.
         signal.signal(signal.SIGTERM, _leave)
         os.setpgid(0, 0)
+        _adopt()
         connection_fd, log_fd = descriptors
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
@@ -139,24 +164,60 @@ def _report_ended(control: socket.socket, jobs: set[int]) -> None:
 
 def _bury(jobs: set[int]) -> Iterator[tuple[int, int]]:
     """Take the jobs that have ended out of the set; yield each with its exit status."""
-    while jobs:
+    while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
         if ended is None:
             return
-        # What a job has started and left is in its process group, whose number can be nobody
-        # else's until the job is waited for.  A supervisor of servers ends them when asked to.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(ended.si_pid, signal.SIGTERM)
+        if ended.si_pid in jobs:
+            # What a job has started and left is in its process group, whose number can be nobody
+            # else's until the job is waited for.  A supervisor of servers ends them when asked to.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(ended.si_pid, signal.SIGTERM)
         pid, status = os.waitpid(ended.si_pid, 0)
-        jobs.discard(pid)
-        yield pid, os.waitstatus_to_exitcode(status)
+        if pid in jobs:
+            jobs.discard(pid)
+            yield pid, os.waitstatus_to_exitcode(status)
 
 
-def _end(jobs: set[int]) -> None:
-    """End all jobs, first politely."""
+def _adopt() -> None:
+    """Become the parent of descendants whose own parents end, whatever sessions they are in.
+
+    Those of a job are the job's, and the zygote's after its end: the zygote's children are its
+    jobs, and what ended jobs have left.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _end_orphans(orphans: dict[int, float], jobs: set[int]) -> None:
+    """End what ended jobs have left: ask each once, kill it with all below it after a while.
+
+    A supervisor ends its server when asked; what it leaves then is the zygote's, and asked in turn.
+    """
+    import psutil
+
+    now = time.monotonic()
+    left = {each.pid: each for each in psutil.Process().children() if each.pid not in jobs}
+    for pid, process in left.items():
+        with contextlib.suppress(psutil.Error):
+            if pid not in orphans:
+                orphans[pid] = now
+                process.terminate()
+            elif now - orphans[pid] > GRACE_SECONDS:
+                for each in (*process.children(recursive=True), process):
+                    with contextlib.suppress(psutil.Error):
+                        each.kill()
+    for pid in orphans.keys() - left.keys():
+        del orphans[pid]
+
+
+def _end(jobs: set[int], orphans: dict[int, float]) -> None:
+    """End all jobs and what they have left, first politely."""
     signal.set_wakeup_fd(-1)
     deadline = time.monotonic() + GRACE_SECONDS
     for pid in jobs:
@@ -169,6 +230,15 @@ def _end(jobs: set[int]) -> None:
     for pid in jobs:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
+    jobs.clear()
+    _end_orphans(orphans, jobs)
+    while orphans and time.monotonic() < deadline + 2:
+        time.sleep(0.02)
+        for _ in _bury(jobs):
+            pass
+        if time.monotonic() > deadline:
+            orphans.update(dict.fromkeys(orphans, -math.inf))
+        _end_orphans(orphans, jobs)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:

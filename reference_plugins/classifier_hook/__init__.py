@@ -6,19 +6,16 @@ Nothing here imports vLLM until an engine is made.
 
 from __future__ import annotations
 
-from reference_plugins.classifier_hook.configuration import (
-    ConfigurationRefused,
-    Policy,
-    add_default_hook,
-)
+from reference_plugins.classifier_hook.configuration import ConfigurationRefused, Policy
 from reference_plugins.classifier_hook.contract import (
     DEFAULT_REFUSAL,
     ExternalClassifierHook,
     ScoringContext,
     TokenLogprob,
 )
-from reference_plugins.classifier_hook.mount import MountRefused, hooks_of, register
-from reference_plugins.classifier_hook.plugin import install
+from reference_plugins.classifier_hook.host import hooks_of
+from reference_plugins.classifier_hook.mount import MountRefused, register
+from reference_plugins.classifier_hook.plugin import add_default_hook, install
 from reference_plugins.classifier_hook.registry import HookRefused
 from reference_plugins.classifier_hook.scope import request_scope
 

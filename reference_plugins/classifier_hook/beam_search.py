@@ -13,7 +13,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from reference_plugins.classifier_hook.events import logger
-from reference_plugins.classifier_hook.host import within_search
+from reference_plugins.classifier_hook.host import hooks_of, within_search
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -55,8 +55,6 @@ def _searches(function: object) -> bool:
 
 
 def _scoring(search: Callable[..., Any]) -> Callable[..., Any]:
-    from reference_plugins.classifier_hook.mount import hooks_of
-
     @functools.wraps(search)
     def scoring(
         self: Any,  # noqa: ANN401 - as vLLM has it

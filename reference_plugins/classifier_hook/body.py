@@ -18,7 +18,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from reference_plugins.classifier_hook import scope as scopes
-from reference_plugins.classifier_hook.contract import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -151,7 +150,7 @@ def _path(scope: MutableMapping[str, Any]) -> str | None:
 
 
 def _unknown(body: bytes, path: str) -> dict[str, Any]:
-    """Return the fields of a request's body that vLLM does not know, read-only."""
+    """Return the fields of a request's body that vLLM does not know."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -161,7 +160,7 @@ def _unknown(body: bytes, path: str) -> dict[str, Any]:
     module, name = _KNOWN[path]
     fields = getattr(importlib.import_module(module), name).model_fields
     known = {*fields, *(field.alias for field in fields.values())}
-    return {key: frozen(value) for key, value in document.items() if key not in known}
+    return {key: value for key, value in document.items() if key not in known}
 
 
 def _annotated(body: bytes, scores_of: Callable[[list[Any]], dict[str, Any] | None]) -> bytes:

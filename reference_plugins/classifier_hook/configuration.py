@@ -77,20 +77,8 @@ class Configuration:
         return [factory() for factory in self.factories]
 
 
-_added: list[Callable[[], ExternalClassifierHook]] = []
-
-
-def add_default_hook(factory: Callable[[], ExternalClassifierHook]) -> None:
-    """Let every engine that this process makes from now on have the hook that *factory* returns.
-
-    To be called by a ``vllm.general_plugins`` entry point, which vLLM may call more than once:
-    a factory that was added before is not added again.
-    """
-    from reference_plugins.classifier_hook.plugin import install
-
-    if factory not in _added:
-        _added.append(factory)
-    install()
+#: Makes the hooks that every engine has from now on; see ``plugin.add_default_hook``.
+added: list[Callable[[], ExternalClassifierHook]] = []
 
 
 def configured(environment: Mapping[str, str] = os.environ) -> Configuration:
@@ -108,9 +96,7 @@ def configured(environment: Mapping[str, str] = os.environ) -> Configuration:
         configuration = Configuration(factories=tuple(_factory(name, {}) for name in names))
     chosen = {"streaming": environment.get(STREAMING), "refusal": environment.get(REFUSAL)}
     given: dict[str, Any] = {key: value for key, value in chosen.items() if value}
-    return Configuration(
-        replace(configuration.policy, **given), (*configuration.factories, *_added)
-    )
+    return Configuration(replace(configuration.policy, **given), (*configuration.factories, *added))
 
 
 def _from_file(path: Path) -> Configuration:

@@ -7,8 +7,7 @@ The names are those of the RFC (vLLM issue 43999); what it leaves open is settle
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 #: What replaces an answer whose blocking hook names no replacement, or fails.
@@ -24,10 +23,6 @@ UNSCORED = frozenset({"abort", "error"})
 MARGIN = 0.05
 
 
-def _nothing() -> Mapping[str, Any]:
-    return MappingProxyType({})
-
-
 class TokenLogprob(NamedTuple):
     """The log probability of one token at one position."""
 
@@ -37,27 +32,27 @@ class TokenLogprob(NamedTuple):
 
 
 #: Log probabilities of each position, by token id; None where a position has none.
-Logprobs = tuple[Mapping[int, TokenLogprob] | None, ...]
+Logprobs = list[dict[int, TokenLogprob] | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class ScoringContext:
-    """One finished completion, as a hook is told of it; nothing in it can be changed.
+    """One finished completion, as a hook is told of it: what the RFC calls a dict or a list is one.
 
-    Mappings in it are read-only and sequences are tuples, all the way down.
+    Each hook gets a copy of its own, all the way down (`own`): what it changes reaches nobody.
     """
 
     request_id: str  #: the caller's id, which need not be unique
     prompt: str  #: the text; decoded from the token ids where the caller gave only those
     generated_text: str  #: the whole text, also of a stream
     finish_reason: str
-    prompt_token_ids: tuple[int, ...]
-    output_token_ids: tuple[int, ...]
+    prompt_token_ids: list[int]
+    output_token_ids: list[int]
     #: what the client sent beside vLLM's own fields: ``vllm_xargs``, and fields that vLLM does
     #: not know where the server reads them (`body.RequestFields`)
-    extra_fields: Mapping[str, Any] = field(default_factory=_nothing)
+    extra_fields: dict[str, Any] = field(default_factory=dict)
     #: what the engine and the program know about the request: ``lora``, ``priority``, ...
-    request_metadata: Mapping[str, Any] = field(default_factory=_nothing)
+    request_metadata: dict[str, Any] = field(default_factory=dict)
     index: int = 0  #: which of the ``n`` completions of the request
     stop_reason: int | str | None = None
     logprobs: Logprobs | None = None  #: of the output tokens, where the request asked for them
@@ -79,6 +74,8 @@ class ExternalClassifierHook(Protocol):
 
     async def score(self, ctx: ScoringContext) -> dict[str, Any]:
         """Return scores: a dict with string keys that holds nothing but JSON values.
+
+        A function that is not ``async`` and returns an awaitable, as of a decorator, does as well.
 
         If the hook is blocking and ``"block"`` is in it with a truthy value, the answer is
         replaced with ``"replacement"``, or with the default refusal where that is no text.
@@ -106,15 +103,28 @@ class Verdict:
     replacement: str | None = None  #: the text that replaces it, None for the default refusal
 
 
-def frozen(value: Any) -> Any:  # noqa: ANN401 - any data, and the same kind of data
-    """Return *value* with read-only mappings, tuples and frozen sets instead of their like.
+def own(context: ScoringContext) -> ScoringContext:
+    """Return a context that shares no list, dict or set with *context*."""
+    return replace(
+        context,
+        prompt_token_ids=list(context.prompt_token_ids),
+        output_token_ids=list(context.output_token_ids),
+        extra_fields=plain(context.extra_fields),
+        request_metadata=plain(context.request_metadata),
+        logprobs=plain(context.logprobs),
+        prompt_logprobs=plain(context.prompt_logprobs),
+    )
 
-    Other objects are returned as they are.
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any data, and the same kind of data
+    """Return *value* with dicts, lists and sets of its own instead of their like.
+
+    Other objects, and tuples with names, are returned as they are.
     """
+    if type(value) in (list, tuple):
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return MappingProxyType({key: frozen(item) for key, item in value.items()})
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return tuple(frozen(item) for item in value)
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return frozenset(frozen(item) for item in value)
+        return set(value)
     return value

@@ -8,12 +8,14 @@ Here a hook that is cancelled has `MARGIN` to end in; after it the answer goes o
 from __future__ import annotations
 
 import asyncio
-import copy
+import inspect
 import time
+import traceback
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference_plugins.classifier_hook.contract import MARGIN
+from reference_plugins.classifier_hook.contract import MARGIN, own
 from reference_plugins.classifier_hook.events import CallEnded, CancellationIgnored
 from reference_plugins.classifier_hook.scores import (
     InvalidScores,
@@ -26,7 +28,12 @@ from reference_plugins.classifier_hook.scores import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from reference_plugins.classifier_hook.contract import Entry, ScoringContext, Verdict
+    from reference_plugins.classifier_hook.contract import (
+        Entry,
+        ExternalClassifierHook,
+        ScoringContext,
+        Verdict,
+    )
     from reference_plugins.classifier_hook.events import Event, Observer, Outcome
 
 
@@ -36,6 +43,24 @@ _LATE = 0.01
 
 class HookExited(Exception):
     """A hook tried to end the process."""
+
+
+class NoAwaitable(TypeError):
+    """``score`` returned something that cannot be awaited."""
+
+
+async def asked(hook: ExternalClassifierHook, context: ScoringContext) -> Any:  # noqa: ANN401 - checked by `copied`
+    """Return what a hook answers to one completion.
+
+    Raises:
+        NoAwaitable: ``score`` is no coroutine function, and returned no awaitable either.
+
+    """
+    answer: object = hook.score(context)
+    if not inspect.isawaitable(answer):
+        kind = type(answer).__name__
+        raise NoAwaitable(f"`score` must return an awaitable, as `async def` does (got {kind})")
+    return await answer
 
 
 class Dispatcher:
@@ -152,8 +177,8 @@ class _Call:
         self._timed_out = False
         self._excused = False  #: whether its time was prolonged
         self._over = False  #: whether its answer is known
-        # A copy for each hook: one that forces its way into it changes it for nobody else.
-        self._steps = _Steps(self._score(copy.copy(context)), dispatcher.clock, self._begin)
+        # A copy for each hook: one that changes it changes it for nobody else.
+        self._steps = _Steps(self._score(own(context)), dispatcher.clock, self._begin)
         self._task: asyncio.Task[Any] = self._loop.create_task(
             self._steps, name=f"classifier hook {entry.name}"
         )
@@ -161,7 +186,7 @@ class _Call:
 
     async def _score(self, context: ScoringContext) -> Any:  # noqa: ANN401 - checked by `copied`
         try:
-            return await self.entry.hook.score(context)
+            return await asked(self.entry.hook, context)
         except SystemExit as error:
             # It would end the event loop, and every request with it.
             raise HookExited(f"exit with status {error.code}") from error
@@ -302,4 +327,8 @@ def _sentence(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 - an exception of the hook's own class may do anything
         text = "(no text)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name = type(error).__name__
+    if text or error.__traceback__ is None:
+        return f"{name}: {text}" if text else name
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{name} at {Path(place.filename).name}:{place.lineno}"

@@ -22,7 +22,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL, ScoringContext, frozen
+from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL, ScoringContext
 from reference_plugins.classifier_hook.dispatch import Dispatcher
 from reference_plugins.classifier_hook.events import log
 from reference_plugins.classifier_hook.metrics import Metrics
@@ -106,7 +106,7 @@ def _context(ctx: Any) -> ScoringContext:  # noqa: ANN401 - vLLM's own context
         prompt=ctx.prompt or "",
         generated_text=ctx.generated_text,
         finish_reason=ctx.finish_reason or "stop",
-        prompt_token_ids=tuple(ctx.prompt_token_ids or ()),
-        output_token_ids=tuple(ctx.output_token_ids),
-        extra_fields=frozen(dict(getattr(ctx, "vllm_xargs", None) or {})),
+        prompt_token_ids=list(ctx.prompt_token_ids or ()),
+        output_token_ids=list(ctx.output_token_ids),
+        extra_fields=dict(getattr(ctx, "vllm_xargs", None) or {}),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference_plugins.classifier_hook import scope as scopes
 from reference_plugins.classifier_hook.configuration import Policy
-from reference_plugins.classifier_hook.contract import frozen
+from reference_plugins.classifier_hook.contract import plain
 from reference_plugins.classifier_hook.dispatch import Dispatcher
 from reference_plugins.classifier_hook.events import log
 from reference_plugins.classifier_hook.metrics import Metrics
@@ -28,8 +28,17 @@ if TYPE_CHECKING:
 #: True where calls of ``generate`` are steps of a search, whose result is scored as a whole.
 within_search: ContextVar[bool] = ContextVar("classifier_hook_within_search", default=False)
 
+#: The attribute of an engine that holds its hooks.
+ATTRIBUTE = "_classifier_hook_host"
+
 #: Arguments of ``generate`` that are plain facts about the request.
 _FACTS = ("priority", "data_parallel_rank", "session_id", "trace_headers")
+
+
+def hooks_of(engine: object) -> HookHost | None:
+    """Return the hooks of an engine, or None if it never had one."""
+    host: HookHost | None = getattr(engine, "__dict__", {}).get(ATTRIBUTE)
+    return host
 
 
 class HookHost:
@@ -78,9 +87,20 @@ class HookHost:
             arguments: the other arguments of ``generate``.
 
         """
+        request = self.request(params, arguments)
+        return outputs if request is None else scored(outputs, request)
+
+    def request(self, params: SamplingParams, arguments: Mapping[str, Any]) -> Request | None:
+        """Return how the completions of a request are to be scored; None if they are not.
+
+        Args:
+            params: the request's sampling parameters.
+            arguments: the other arguments by which the engine was given it.
+
+        """
         entries = self.registry.entries
         if not entries or within_search.get():
-            return outputs
+            return None
         scope = scopes.current()
         facts = {name: arguments[name] for name in _FACTS if arguments.get(name) is not None}
         if (lora := arguments.get("lora_request")) is not None:
@@ -93,8 +113,8 @@ class HookHost:
             transcript=Transcript(
                 params,
                 tokenizer=getattr(engine, "tokenizer", None),
-                extra_fields=frozen({**given, **scope.extra_fields} if scope else given),
-                request_metadata=frozen({**facts, **scope.request_metadata} if scope else facts),
+                extra_fields=plain({**given, **scope.extra_fields} if scope else given),
+                request_metadata=plain({**facts, **scope.request_metadata} if scope else facts),
             ),
             completions=params.n,
             hold=self.policy.streaming == "hold" and any(entry.blocking for entry in entries),
@@ -104,7 +124,7 @@ class HookHost:
         if scope is not None:
             request.call = scope.calls
             scope.calls += 1
-        return scored(outputs, request)
+        return request
 
     def abandon(self, request_ids: str | Iterable[str]) -> None:
         """Cancel the hooks at work on aborted requests."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``AsyncLLM.register_external_classifier_hook``, with no change to vLLM.
+"""``register_external_classifier_hook`` of ``AsyncLLM`` and ``LLMEngine``, with no change to vLLM.
 
-The class gets that method and nothing else.
-An engine's ``generate`` and ``abort`` are put before its own when its first hook is registered,
+The classes get that method and nothing else.
+What serves an engine's requests is put before its own when its first hook is registered,
 so an engine without hooks runs vLLM's functions and no others.
 Only where hooks are configured for every engine is the constructor wrapped, to register them.
 
@@ -16,10 +16,11 @@ import inspect
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from reference_plugins.classifier_hook import steps
 from reference_plugins.classifier_hook.configuration import configured
 from reference_plugins.classifier_hook.contract import REPLACED
 from reference_plugins.classifier_hook.events import logger
-from reference_plugins.classifier_hook.host import HookHost
+from reference_plugins.classifier_hook.host import ATTRIBUTE, HookHost, hooks_of
 from reference_plugins.classifier_hook.registry import Registry, checked
 
 if TYPE_CHECKING:
@@ -32,18 +33,11 @@ if TYPE_CHECKING:
     from reference_plugins.classifier_hook.contract import ExternalClassifierHook
 
 METHOD = "register_external_classifier_hook"
-_HOST = "_classifier_hook_host"
 _GENERATE = ("prompt", "sampling_params", "request_id")
 
 
 class MountRefused(RuntimeError):
     """Hooks cannot be mounted on this vLLM: one sentence on what it lacks."""
-
-
-def hooks_of(engine: object) -> HookHost | None:
-    """Return the hooks of an engine, or None if it never had one."""
-    host: HookHost | None = getattr(engine, "__dict__", {}).get(_HOST)
-    return host
 
 
 def register(
@@ -57,7 +51,7 @@ def register(
     ``engine.register_external_classifier_hook(hook)`` is the same.
 
     Args:
-        engine: an ``AsyncLLM``.
+        engine: an ``AsyncLLM`` or an ``LLMEngine``.
         hook: the hook; its name is unique in the engine.
         policy: how the engine's hooks work, if it is to change.
 
@@ -81,7 +75,7 @@ def register(
 
 
 def mount(kind: type) -> None:
-    """Give an ``AsyncLLM`` class its method; may be called again.
+    """Give an engine's class its method; may be called again.
 
     Raises:
         MountRefused: hooks are configured, and this vLLM leaves no place for them.
@@ -98,7 +92,7 @@ def mount(kind: type) -> None:
     if own is register and (lacking := missing(kind)):
         raise MountRefused(_refusal(lacking))
     construct = vars(kind)["__init__"]
-    if not hasattr(construct, _HOST):
+    if not hasattr(construct, ATTRIBUTE):
         kind.__init__ = _registering(construct)  # type: ignore[misc] # that is the point
 
 
@@ -107,14 +101,7 @@ def missing(kind: type) -> list[str]:
     from vllm.outputs import CompletionOutput, RequestOutput
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    lacking = []
-    generate = getattr(kind, "generate", None)
-    if not inspect.isasyncgenfunction(generate):
-        lacking.append(f"{kind.__name__}.generate is not an async generator function")
-    elif tuple(inspect.signature(generate).parameters)[1:4] != _GENERATE:
-        lacking.append(f"{kind.__name__}.generate does not start with {', '.join(_GENERATE)}")
-    if not inspect.iscoroutinefunction(getattr(kind, "abort", None)):
-        lacking.append(f"{kind.__name__}.abort is not a coroutine function")
+    lacking = steps.missing(kind) if steps.steps(kind) else _missing(kind)
     if not {"DELTA", "CUMULATIVE", "FINAL_ONLY"} <= set(RequestOutputKind.__members__):
         lacking.append("RequestOutputKind has other members than DELTA, CUMULATIVE, FINAL_ONLY")
     params = ("n", "output_kind", "detokenize", "skip_special_tokens", "extra_args")
@@ -146,10 +133,32 @@ def missing(kind: type) -> list[str]:
     return lacking
 
 
-def _attach(engine: Any, host: HookHost) -> None:  # noqa: ANN401 - AsyncLLM
-    """Put the hooks before one engine's own ``generate`` and ``abort``."""
+def _missing(kind: type) -> list[str]:
+    """Return what the runtime needs of an engine that generates, and does not find."""
+    lacking = []
+    generate = getattr(kind, "generate", None)
+    if not inspect.isasyncgenfunction(generate):
+        lacking.append(f"{kind.__name__}.generate is not an async generator function")
+    elif tuple(inspect.signature(generate).parameters)[1:4] != _GENERATE:
+        lacking.append(f"{kind.__name__}.generate does not start with {', '.join(_GENERATE)}")
+    if not inspect.iscoroutinefunction(getattr(kind, "abort", None)):
+        lacking.append(f"{kind.__name__}.abort is not a coroutine function")
+    return lacking
+
+
+def _attach(engine: Any, host: HookHost) -> None:  # noqa: ANN401 - AsyncLLM or LLMEngine
+    """Put the hooks before what serves one engine's requests."""
     from vllm.outputs import RequestOutput
 
+    if not hasattr(RequestOutput, "metadata"):
+        # So that whoever reads outputs can ask each of them; those with scores have their own.
+        RequestOutput.metadata = None
+    attach = steps.attach if steps.steps(type(engine)) else _generating
+    vars(engine).update({ATTRIBUTE: host, **attach(engine, host)})
+
+
+def _generating(engine: Any, host: HookHost) -> dict[str, Callable[..., Any]]:  # noqa: ANN401 - AsyncLLM
+    """Return what stands before one engine's own ``generate`` and ``abort``."""
     from reference_plugins.classifier_hook import beam_search
 
     generate, abort = type(engine).generate, type(engine).abort
@@ -182,11 +191,8 @@ def _attach(engine: Any, host: HookHost) -> None:  # noqa: ANN401 - AsyncLLM
         host.abandon(ids)
         await abort(reference(), ids, *args, **kwargs)
 
-    if not hasattr(RequestOutput, "metadata"):
-        # So that whoever reads outputs can ask each of them; those with scores have their own.
-        RequestOutput.metadata = None
-    vars(engine).update({_HOST: host, "generate": hooked_generate, "abort": hooked_abort})
     beam_search.mount()
+    return {"generate": hooked_generate, "abort": hooked_abort}
 
 
 def _registering(construct: Callable[..., None]) -> Callable[..., None]:
@@ -207,7 +213,7 @@ def _registering(construct: Callable[..., None]) -> Callable[..., None]:
             host.policy = configuration.policy
         logger.info("Classifier hooks: %s (streaming: %s)", names, configuration.policy.streaming)
 
-    setattr(constructed, _HOST, True)
+    setattr(constructed, ATTRIBUTE, True)
     return constructed
 
 

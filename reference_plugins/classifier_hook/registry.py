@@ -93,11 +93,12 @@ class Registry:
 
 
 def _check_score(name: str, score: object) -> None:
-    if not inspect.iscoroutinefunction(score):
-        kind = "an async generator" if inspect.isasyncgenfunction(score) else "not a coroutine"
+    # A function that is not async may return an awaitable: decorators make such ones.
+    if not callable(score) or inspect.isasyncgenfunction(score):
+        kind = "is an async generator function" if callable(score) else "cannot be called"
         raise HookRefused(
-            f"`score` of hook {name!r} must be a coroutine function, `async def score(self, ctx)` "
-            f"({score!r} is {kind} function)"
+            f"`score` of hook {name!r} must return scores, awaited, `async def score(self, ctx)` "
+            f"({score!r} {kind})"
         )
     try:
         inspect.signature(score).bind(object())

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reference_plugins.classifier_hook.contract import frozen
+from reference_plugins.classifier_hook.contract import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,10 +45,10 @@ def request_scope(
 ) -> Iterator[Scope]:
     """Tell hooks more about the requests that are made in this block.
 
-    Both arguments arrive, read-only, in the ``ScoringContext`` of each completion, and go before
+    Copies of both arguments arrive in the ``ScoringContext`` of each completion, and go before
     what the runtime finds by itself.
     """
-    scope = Scope(frozen(extra_fields or {}), frozen(request_metadata or {}))
+    scope = Scope(plain(extra_fields or {}), plain(request_metadata or {}))
     token = _scope.set(scope)
     try:
         yield scope

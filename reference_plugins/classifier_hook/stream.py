@@ -141,8 +141,8 @@ async def _in_order(
         async for output in outputs:
             finished = request.transcript.read(output)
             if finished:
-                verdicts = await _all(request, output, finished)
-                for out in request.released(output, finished, verdicts, held):
+                said = await verdicts(request, output, finished)
+                for out in request.released(output, finished, said, held):
                     yield out
                 held.clear()
             elif request.hold:
@@ -153,9 +153,10 @@ async def _in_order(
         await outputs.aclose()
 
 
-async def _all(
+async def verdicts(
     request: Request, output: RequestOutput, finished: list[CompletionOutput]
 ) -> list[Verdict | None]:
+    """Ask the hooks about completions that finished in one output, at once."""
     if len(finished) == 1:
         return [await request.verdict(output, finished[0])]
     return await asyncio.gather(*(request.verdict(output, one) for one in finished))

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reference_plugins.classifier_hook.contract import ScoringContext, TokenLogprob, frozen
+from reference_plugins.classifier_hook.contract import ScoringContext, TokenLogprob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from vllm.outputs import CompletionOutput, RequestOutput
     from vllm.sampling_params import SamplingParams
@@ -32,8 +32,8 @@ class Transcript:
     Args:
         params: the request's sampling parameters.
         tokenizer: decodes what the engine does not, or None.
-        extra_fields: for the contexts, read-only.
-        request_metadata: for the contexts, read-only.
+        extra_fields: for the contexts.
+        request_metadata: for the contexts.
 
     """
 
@@ -42,8 +42,8 @@ class Transcript:
         params: SamplingParams,
         *,
         tokenizer: Any = None,  # noqa: ANN401 - vLLM's, of any release
-        extra_fields: Mapping[str, Any],
-        request_metadata: Mapping[str, Any],
+        extra_fields: dict[str, Any],
+        request_metadata: dict[str, Any],
     ) -> None:
         kind = params.output_kind.name
         self.streams = kind != "FINAL_ONLY"
@@ -99,8 +99,8 @@ class Transcript:
             prompt=self._text_of_prompt(output),
             generated_text=text,
             finish_reason=completion.finish_reason,
-            prompt_token_ids=tuple(output.prompt_token_ids or ()),
-            output_token_ids=tuple(generated.token_ids),
+            prompt_token_ids=list(output.prompt_token_ids or ()),
+            output_token_ids=generated.token_ids,
             extra_fields=self._extra_fields,
             request_metadata=self._request_metadata,
             index=completion.index,
@@ -131,14 +131,11 @@ class Transcript:
 def _logprobs(positions: Iterable[Any] | None) -> Logprobs | None:
     if positions is None:
         return None
-    return tuple(
-        None
-        if position is None
-        else frozen(
-            {
-                token: TokenLogprob(one.logprob, one.rank, one.decoded_token)
-                for token, one in position.items()
-            }
-        )
+    return [
+        position
+        and {
+            token: TokenLogprob(one.logprob, one.rank, one.decoded_token)
+            for token, one in position.items()
+        }
         for position in positions
-    )
+    ]

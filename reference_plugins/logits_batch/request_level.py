@@ -32,7 +32,8 @@ def keep_target(token: int, output_ids: list[int], logits: torch.Tensor) -> torc
     if token < logits.shape[0]:  # else the model does not have it, and nothing would be left
         target = logits[token]  # a view, so that the row is indexed once
         kept = target.clone()  # not `item()`, which would wait for the device
-        logits.fill_(-torch.inf)
+        # Where a grammar or a bad word forbids the target, the row stays as it is.
+        logits.masked_fill_(kept > -torch.inf, -torch.inf)
         target.copy_(kept)
     return logits
 
@@ -57,7 +58,8 @@ class KeepTargetAndPrompt:
             self._allowed = torch.tensor(sorted(known), device=logits.device, dtype=torch.long)
         if len(self._allowed):
             kept = logits[self._allowed]
-            logits.fill_(-torch.inf)
+            # Where a grammar forbids all of them, the row stays as it is.
+            logits.masked_fill_((kept > -torch.inf).any(), -torch.inf)
             logits[self._allowed] = kept
         return logits
 

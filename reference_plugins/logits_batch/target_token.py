@@ -42,7 +42,7 @@ class TargetTokenLogitsProcessor(LogitsProcessor):
     """Masks every token but ``target_token``, for the requests that name one.
 
     A target that the model does not have leaves the row as it came: masking all of it would leave
-    nothing to sample.
+    nothing to sample. So does one that a grammar, a bad word or ``min_tokens`` forbids.
     """
 
     @classmethod
@@ -98,7 +98,8 @@ class TargetTokenLogitsProcessor(LogitsProcessor):
         if not self._targets:
             return logits
         kept = logits[self._rows, self._tokens]
-        logits.index_fill_(0, self._rows, -torch.inf)
+        rows = logits[self._rows]
+        logits[self._rows] = rows.masked_fill_((kept > -torch.inf).unsqueeze(1), -torch.inf)
         logits[self._rows, self._tokens] = kept
         return logits
 

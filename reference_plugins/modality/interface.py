@@ -40,12 +40,13 @@ class MultiModalConfig:
             max_video_per_prompt=1,
         )
 
-    A modality without a `max_..._per_prompt` takes one item.
+    A modality without a `max_..._per_prompt` takes one item, one without a recipe has none, and
+    one without a placeholder token gets a negative one, which no tokenizer makes.
 
     Raises:
         TypeError: a keyword of another form.
-        ValueError: a modality without a recipe or a placeholder token, or a declaration about
-            a modality that is not among `modalities`; two modalities with one placeholder token.
+        ValueError: a declaration about a modality that is not among `modalities`, or two
+            modalities with one placeholder token.
 
     """
 
@@ -58,11 +59,14 @@ class MultiModalConfig:
         self,
         modalities: Iterable[str],
         *,
-        recipes: Mapping[str, Any],
-        placeholder_tokens: Mapping[str, int],
+        recipes: Mapping[str, Any] | None = None,
+        placeholder_tokens: Mapping[str, int] | None = None,
         **max_per_prompt: int,
     ) -> None:
         modalities = tuple(modalities)
+        recipes = dict.fromkeys(modalities) | dict(recipes or {})
+        made_up = {name: -number for number, name in enumerate(modalities, 1)}
+        placeholder_tokens = made_up | dict(placeholder_tokens or {})
         declared = dict.fromkeys(modalities, 1) | {
             _modality_of(keyword): maximum for keyword, maximum in max_per_prompt.items()
         }
@@ -74,8 +78,6 @@ class MultiModalConfig:
             ("placeholder token", placeholder_tokens),
             ("maximum per prompt", declared),
         ):
-            if missing := [name for name in modalities if name not in mapping]:
-                raise ValueError(f"no {about} is declared for {', '.join(missing)}")
             if strange := [name for name in mapping if name not in modalities]:
                 raise ValueError(
                     f"a {about} is declared for {', '.join(strange)}, "

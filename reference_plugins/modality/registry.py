@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Protocol
 
+from reference_plugins.modality.completion import completed
 from reference_plugins.modality.errors import InputError
 from reference_plugins.modality.interface import ModelConfig, MultiModalConfig, MultiModalPlugin
 
@@ -18,6 +20,13 @@ class MultiModalModel(Protocol):
     @classmethod
     def get_multimodal_config(cls) -> MultiModalConfig:
         """Declare modalities, limits, recipes and placeholder tokens."""
+
+
+def _declared(model: type[MultiModalModel]) -> MultiModalConfig:
+    """Return what a model class declares; the article's models do so in a method of an instance."""
+    if inspect.isfunction(inspect.getattr_static(model, "get_multimodal_config", None)):
+        return model.__new__(model).get_multimodal_config()
+    return model.get_multimodal_config()
 
 
 class MultiModalRegistry:
@@ -43,6 +52,7 @@ class MultiModalRegistry:
             ValueError: another plugin has this modality, or reads one of these chat parts.
 
         """
+        plugin = completed(plugin)
         if plugin.modality in self._plugins:
             raise ValueError(f"modality {plugin.modality!r} has a plugin already")
         for part_type in plugin.part_types:
@@ -61,7 +71,7 @@ class MultiModalRegistry:
         """
         if name in self._models:
             raise ValueError(f"model {name!r} is registered already")
-        config = model.get_multimodal_config()
+        config = _declared(model)
         if missing := [name for name in config.modalities if name not in self._plugins]:
             raise ValueError(
                 f"model {name!r} declares {', '.join(missing)}, which no plugin serves: "
@@ -69,9 +79,10 @@ class MultiModalRegistry:
             )
         self._models[name] = config
 
-    def has_modality(self, modality: str, model: str) -> bool:
-        """Tell whether a model takes a modality; the question that comes before any other work."""
-        return modality in self._models[model].modalities
+    def has_modality(self, modality: str, model: str | None = None) -> bool:
+        """Tell whether a model, or any, takes a modality; asked before any other work is done."""
+        models = self._models.values() if model is None else [self._models[model]]
+        return any(modality in config.modalities for config in models)
 
     def get_plugin(self, modality: str, model: str) -> MultiModalPlugin[Any, Any]:
         """Return the plugin of a modality that a model takes.

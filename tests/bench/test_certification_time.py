@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.bench
 
-TARGET = f"{FIXTURES / 'documented_example.py'}:DummyLogitsProcessor"
+TARGET = f"{FIXTURES / 'mended_example.py'}:DummyLogitsProcessor"
 REFERENCE = ROOT / "reference_plugins" / "logits_batch" / "target_token.py"
 SLOT_REFERENCE = ROOT / "reference_plugins" / "logits_slot" / "target_token.py"
 MOST = 2.0

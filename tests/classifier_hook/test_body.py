@@ -141,6 +141,6 @@ def test_a_scope_ends_with_its_block() -> None:
         with request_scope() as inner:
             assert current() is inner
         assert current() is outer
-        assert outer.request_metadata == {"a": (1,)}
+        assert outer.request_metadata == {"a": [1]}
 
     assert current() is None

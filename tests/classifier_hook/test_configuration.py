@@ -14,14 +14,13 @@ from reference_plugins.classifier_hook import configuration, plugin
 from reference_plugins.classifier_hook.configuration import (
     ConfigurationRefused,
     Policy,
-    add_default_hook,
     configured,
 )
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL
 from reference_plugins.classifier_hook.hooks.annotator import PatternAnnotator
 from reference_plugins.classifier_hook.hooks.blocker import PiiBlocker
 from reference_plugins.classifier_hook.mount import MountRefused
-from reference_plugins.classifier_hook.plugin import install
+from reference_plugins.classifier_hook.plugin import add_default_hook, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,10 +38,10 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     mounted: list[ModuleType] = []
     (tmp_path / f"{MODULE}.py").write_text("class AsyncLLM:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(plugin, "MODULE", MODULE)
+    monkeypatch.setattr(plugin, "MODULES", {MODULE: "AsyncLLM"})
     monkeypatch.setattr(plugin, "_mount", mounted.append)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
-    monkeypatch.setattr(configuration, "_added", [])
+    monkeypatch.setattr(configuration, "added", [])
     for name in ("CLASSIFIER_HOOKS", "VLLM_USE_RUST_FRONTEND"):
         monkeypatch.delenv(name, raising=False)
     yield mounted

@@ -27,8 +27,9 @@ CONTEXT = ScoringContext(
     prompt="p",
     generated_text="text",
     finish_reason="stop",
-    prompt_token_ids=(1,),
-    output_token_ids=(2, 3),
+    prompt_token_ids=[1],
+    output_token_ids=[2, 3],
+    extra_fields={"tags": ["x"]},
 )
 
 
@@ -358,27 +359,46 @@ def test_a_hook_is_not_to_blame_for_another(seconds: float, outcome: str) -> Non
     }
 
 
-def test_contexts_are_immutable_and_not_shared() -> None:
-    """A hook that forces a change into its context changes it for nobody else."""
-    seen: list[str] = []
+def test_contexts_are_plain_and_not_shared() -> None:
+    """What a hook changes in its context, in whatever is in it too, it changes for nobody else."""
+    seen: list[ScoringContext] = []
 
-    async def forces(ctx: ScoringContext) -> dict[str, Any]:
-        object.__setattr__(ctx, "generated_text", "forged")
-        return {}
+    async def forges(ctx: ScoringContext) -> dict[str, Any]:
+        ctx.generated_text = "forged"
+        ctx.output_token_ids.clear()
+        ctx.extra_fields["tags"].append("forged")
+        ctx.request_metadata["forged"] = True
+        return {"fields": ctx.extra_fields}
 
     async def reads(ctx: ScoringContext) -> dict[str, Any]:
-        seen.append(ctx.generated_text)
+        seen.append(ctx)
         return {}
 
-    async def assigns(ctx: ScoringContext) -> dict[str, Any]:
-        ctx.generated_text = "forged"  # type: ignore[misc] # that is the fault
-        return {}
+    scored = score(Hook("forges", forges), Hook("reads", reads))
 
-    scored = score(Hook("forces", forces), Hook("reads", reads), Hook("assigns", assigns))
-
-    assert seen == ["text"]
+    assert seen == [CONTEXT]
+    assert CONTEXT.extra_fields == {"tags": ["x"]}
     assert scored.verdict is not None
-    assert "FrozenInstanceError" in scored.verdict.scores["assigns"]["error"]["message"]
+    assert scored.verdict.scores["forges"] == {"fields": {"tags": ["x", "forged"]}}
+
+
+def test_what_cannot_be_awaited_is_an_exception() -> None:
+    """Only a call can tell: a plain function may return an awaitable."""
+
+    class AtOnce(Hook):
+        def score(self, ctx: ScoringContext) -> dict[str, Any]:  # type: ignore[override] # that is the fault
+            return {"text": ctx.generated_text}
+
+    class Returns(Hook):
+        def score(self, ctx: ScoringContext) -> Any:  # noqa: ANN401 - an awaitable
+            return super().score(ctx)
+
+    scored = score(AtOnce("at once", takes(0)), Returns("returns", takes(0)))
+
+    assert scored.verdict is not None
+    said = "NoAwaitable: `score` must return an awaitable, as `async def` does (got dict)"
+    assert scored.verdict.scores["at once"] == {"error": {"type": "exception", "message": said}}
+    assert scored.verdict.scores["returns"] == {}
 
 
 def test_nothing_remembers_a_scored_completion() -> None:
@@ -403,8 +423,8 @@ def test_nothing_remembers_a_scored_completion() -> None:
                 prompt="",
                 generated_text=Text("text"),
                 finish_reason="stop",
-                prompt_token_ids=(),
-                output_token_ids=(),
+                prompt_token_ids=[],
+                output_token_ids=[],
             )
             await dispatcher.start(entries, context).verdict()
             del context

@@ -77,3 +77,19 @@ def test_every_rule_has_a_defective_hook() -> None:
     assert {specimen.rule for specimen in SPECIMENS} == {rule.id for rule in RULES}
     assert {specimen.kind for specimen in SPECIMENS} == KINDS
     assert set(ALONE) <= {specimen.name for specimen in SPECIMENS}
+
+
+#: Rules of many calls, which could take minutes and show nothing of a hook that is never in time.
+LONG = ("CH-15", "CH-18", "CH-23", "CH-24", "CH-30", "CH-31", "CH-33", "CH-35", "CH-37")
+
+
+def test_a_hook_that_is_never_in_time_is_called_a_few_times(zygote: Zygote, tmp_path: Path) -> None:
+    """The runtime cancels each of its calls, so all that could be seen of it waits."""
+    specimen = next(one for one in SPECIMENS if one.name == "is_slower_than_it_says")
+    results = certify(zygote, specimen, tmp_path)
+
+    assert [r.rule for r in results.values() if r.verdict is Verdict.FAIL] == ["CH-22"]
+    for rule in LONG:
+        assert results[rule].verdict is Verdict.NOT_VERIFIED
+        assert "CH-22" in str(results[rule].message)
+    assert results["CH-29"].examples < 100

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import attrs
@@ -38,7 +37,13 @@ UNUSUAL = ("works_in_batches", "limits_its_own_time", "works_in_a_thread", "says
 
 @pytest.mark.server
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["annotator.py:PatternAnnotator", "blocker.py:PiiBlocker"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param("annotator.py:PatternAnnotator", marks=pytest.mark.smoke),
+        "blocker.py:PiiBlocker",
+    ],
+)
 def test_references_are_conformant_live(target: str, tmp_path: Path) -> None:
     """Every reference hook passes with all evidence, and the certificate says where."""
     status, certificate = certified(f"{REFERENCE_HOOK / target}", tmp_path, "--evidence", "all")
@@ -136,15 +141,15 @@ def test_a_context_survives_being_told() -> None:
         prompt="p",
         generated_text="\U0001f600",
         finish_reason="length",
-        prompt_token_ids=(1, 2),
-        output_token_ids=(3,),
-        extra_fields=MappingProxyType({"tags": ("x", MappingProxyType({"deep": 1}))}),
-        request_metadata=MappingProxyType({"lora": "one"}),
+        prompt_token_ids=[1, 2],
+        output_token_ids=[3],
+        extra_fields={"tags": ["x", {"deep": 1}]},
+        request_metadata={"lora": "one"},
         index=2,
         stop_reason=7,
-        logprobs=(MappingProxyType({3: TokenLogprob(float("-inf"), None, "a")}),),
+        logprobs=[{3: TokenLogprob(float("-inf"), None, "a")}],
         cumulative_logprob=float("-inf"),
-        prompt_logprobs=(None, MappingProxyType({2: TokenLogprob(-0.5, 1, None)})),
+        prompt_logprobs=[None, {2: TokenLogprob(-0.5, 1, None)}],
     )
     told = json.loads(json.dumps(witness.written(context), allow_nan=False))
 

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cases import failing_copy
-from programs import ALLOWED, execute, execute_apart, has_one, imported
+from programs import execute, execute_apart, has_one, imported
 from support import DEFECTIVE_HOOK, gallery
 
 from conformance.classifier_hook.catalogue import RULES
-from conformance.counterexample import hook_scripts, program
+from conformance.counterexample import hook_player, program
 from conformance.rules import Evidence
 from conformance.settings import Budget
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 #: Rules without programs; ``classifier_hook.demonstrations`` says why.
-WITHOUT = {"CH-29"}
+WITHOUT = {"CH-29", "CH-37"}
 
 #: Hooks whose fault shows by chance: two threads must meet.
 BY_CHANCE = {"scores_in_a_shared_buffer"}
@@ -102,22 +104,34 @@ def test_every_rule_has_a_program_or_is_named() -> None:
     assert {specimen.rule for specimen in SPECIMENS} | WITHOUT == {rule.id for rule in RULES}
 
 
-@pytest.mark.parametrize("name", hook_scripts.SCRIPTS)
-def test_every_program_is_python_of_100_columns(name: str) -> None:
-    """Whatever words it is filled with."""
+PLAYERS = {name: play for name, play in vars(hook_player).items() if name.startswith("check_")}
+
+
+def _case(name: str) -> dict[str, Any]:
+    """Return what a player takes."""
     text = 'a "text" with $new, {braces} and \\ ' + "x" * 30
-    shown = {
-        "is": name,
+    known: dict[str, Any] = {
         "text": text,
         "texts": [text, "word " * 20_000],
         "calls": [[text, "id-0", 2, 1], [text, "id-1", 0, 0]],
-        "arguments": {"words": ["a", "b"], "url": "http://127.0.0.1/"},
         "hidden": ["scores['at'][*]"],
-        "attribute": "timeout_ms",
-        "blocks": True,
+        "blocks": False,
         "what": "waited",
-        "changes": {"stop_reason": 7, "extra_fields": {"tags": ["x"]}},
+        "wait": 2,
+        "turns": 3,
+        "more": {"stop_reason": 7, "extra_fields": {"tags": ["x"]}},
     }
+    _, *taken = inspect.signature(PLAYERS[name]).parameters
+    found = {each: known[each] for each in taken}
+    more = found.pop("more", {})
+    return {**found, **more}
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_every_program_is_python_of_100_columns(name: str) -> None:
+    """Whatever it is given."""
+    arguments = {"words": ["a", "b"], "url": "http://127.0.0.1/"}
+    shown = {"is": name.removeprefix("check_"), "arguments": arguments, **_case(name)}
     case = {
         "rule": "CH-16",
         "generation": "hook/rfc",
@@ -128,8 +142,29 @@ def test_every_program_is_python_of_100_columns(name: str) -> None:
     source = program(case)
 
     assert max(map(len, source.splitlines())) <= 100
-    assert imported(source) <= ALLOWED | {"hooks"}
+    assert imported(source) == {"hooks"}
     compile(source, name, "exec")
+
+
+class Hook:
+    """Does everything right."""
+
+    name = "correct"
+    blocking = True
+    timeout_ms = 5000
+    on_error = "allow"
+
+    async def score(self, ctx: hook_player.ScoringContext) -> dict[str, Any]:
+        """Return the length of a text."""
+        await asyncio.sleep(0)
+        return {"length": len(ctx.generated_text), "block": False}
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_a_player_finds_nothing_in_a_correct_hook(name: str) -> None:
+    """What it returns is none, and what it prints of that is its docstring."""
+    assert PLAYERS[name](Hook, **_case(name)) is None
+    assert str(PLAYERS[name].__doc__).endswith(".")
 
 
 def test_a_program_needs_nothing_but_python(zygote: Zygote, tmp_path: Path) -> None:

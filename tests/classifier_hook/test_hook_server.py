@@ -461,8 +461,8 @@ async def test_a_judge_says_a_label(server: Server) -> None:
         prompt="What is this?",
         generated_text="Nothing much.",
         finish_reason="stop",
-        prompt_token_ids=(),
-        output_token_ids=(),
+        prompt_token_ids=[],
+        output_token_ids=[],
     )
     scores = await judge.score(context)
     await judge.close()

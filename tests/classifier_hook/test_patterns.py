@@ -31,8 +31,8 @@ def context(text: str) -> ScoringContext:
         prompt="",
         generated_text=text,
         finish_reason="stop",
-        prompt_token_ids=(),
-        output_token_ids=(),
+        prompt_token_ids=[],
+        output_token_ids=[],
     )
 
 

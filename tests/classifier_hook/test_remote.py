@@ -25,8 +25,8 @@ CONTEXT = ScoringContext(
     prompt="a question",
     generated_text="a forbidden word",
     finish_reason="stop",
-    prompt_token_ids=(),
-    output_token_ids=(),
+    prompt_token_ids=[],
+    output_token_ids=[],
 )
 
 

@@ -161,10 +161,10 @@ def test_a_context_is_complete(play: Play) -> None:
         "prompt": "prompt",
         "generated_text": "abc",
         "finish_reason": "stop",
-        "prompt_token_ids": (5, 6),
-        "output_token_ids": (97, 98, 99),
-        "extra_fields": ("mappingproxy", {"from": "client", "user": ("x",)}),
-        "request_metadata": ("mappingproxy", {"priority": 3, "tenant": "t"}),
+        "prompt_token_ids": [5, 6],
+        "output_token_ids": [97, 98, 99],
+        "extra_fields": ("dict", {"from": "client", "user": ["x"]}),
+        "request_metadata": ("dict", {"priority": 3, "tenant": "t"}),
         "index": 0,
         "stop_reason": 7,
         "logprobs": [{97: (-0.5, 1, "a")}, {98: (-0.5, 1, "b")}, {99: (-0.5, 1, "c")}],
@@ -253,7 +253,7 @@ def test_deltas_that_merge_for_a_slow_reader_lose_nothing(play: Play) -> None:
 
     assert texts(told) == ["a", "bcd", DEFAULT_REFUSAL]
     assert told["seen"]["blocker"][0]["generated_text"] == "abcd bad"
-    assert told["seen"]["blocker"][0]["output_token_ids"] == tuple(b"abcd bad")
+    assert told["seen"]["blocker"][0]["output_token_ids"] == list(b"abcd bad")
 
 
 @pytest.mark.parametrize("kind", ["DELTA", "CUMULATIVE"])

@@ -13,8 +13,8 @@ from vllm.pooling_params import PoolingParams
 
 from conformance.engine.pooling_models import named_model
 from conformance.io_processor.bench import Bench
+from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.stock import Stock
-from conformance.io_processor.suites import request as request_suite
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -84,7 +84,7 @@ class _ForRequest(_Noting):
 def serve(connection: Connection, *, generation: str) -> None:
     """Answer with what one request made each host call: online, awaited and offline."""
     connection.recv()
-    request_suite.restore_documented_base()
+    restore_documented_base()
     cls = _ForData if generation == "io/data" else _ForRequest
     bench = Bench.open(cls, generation, named_model("tiny-embedding"), 1)
     bench.stock = Stock((DATA,), (), "profile", 1)

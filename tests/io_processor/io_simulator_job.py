@@ -10,15 +10,17 @@ import attrs
 import hypothesis
 from hypothesis import HealthCheck, Phase
 from vllm.exceptions import VLLMValidationError
+from vllm.plugins.io_processors.interface import IOProcessor
 
 from conformance import target as targets
 from conformance.engine.pooling_models import named_model
-from conformance.io_processor import stock, traffic
+from conformance.io_processor import checks, discovery, traffic
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.classics import classics
+from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.isolation import SHAPES
-from conformance.io_processor.suites import request as request_suite
+from conformance.settings import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,11 +54,25 @@ def statuses(connection: Connection) -> None:
     connection.send({name: (each.kind.value, each.status) for name, each in found.items()})
 
 
+def loads_in_an_old_host(connection: Connection, *, target: Target, model: str) -> None:
+    """Answer with the verdict and the message of IO-01 where parse_data calls parse_request."""
+    connection.recv()
+
+    def parse_data(self: Any, data: Any) -> Any:  # noqa: ANN401 - as in 0.17 to 0.28
+        return self.parse_request(data)
+
+    IOProcessor.parse_data = parse_data
+    restore_documented_base()
+    bench = _bench(target, "io/request", model)
+    found = checks.trial(bench, {}, None, Budget.QUICK).find("IO-01")
+    connection.send((found.verdict.value, found.message))
+
+
 def discover(connection: Connection, *, target: Target, model: str) -> None:
     """Answer with the data that are found for a plugin, and the keys that it looked for."""
     connection.recv()
     bench = _bench(target, "io/data", model)
-    found = stock.find(bench, {}, origin=None)
+    found = discovery.find(bench, {}, origin=None)
     connection.send((list(found.valid[: found.given]), list(found.keys), list(found.prompts)))
 
 
@@ -66,9 +82,9 @@ def play(
     """Answer with what came of histories of every shape, those written by hand first."""
     connection.recv()
     if generation == "io/request":
-        request_suite.restore_documented_base()
+        restore_documented_base()
     bench = _bench(target, generation, section["model"])
-    bench.stock = stock.find(bench, section, origin="profile")
+    bench.stock = discovery.find(bench, section, origin="profile")
     told = {}
     for shape in SHAPES:
         valid = list(range(len(bench.stock.valid)))
@@ -128,7 +144,7 @@ def _told(history: History, played: Played) -> dict[str, Any]:
         "untouched": sorted(played.untouched),
         "late": list(played.late),
         "open": list(played.open),
-        "steps": [attrs.astuple(step) for step in played.steps],
+        "steps": [(step.do, step.request, step.output, step.waits) for step in played.steps],
         "calls": [(call.name, call.request) for call in played.calls],
         "unfinished": [
             request for request, answer in played.answers.items() if answer.kind is Kind.UNFINISHED

@@ -47,10 +47,10 @@ def test_exceptions_have_the_status_that_the_server_gives_them(
     [
         (Answer(Kind.ANSWERED, {"a": 1}), 'was answered {"a": 1}'),
         (
-            Answer(Kind.REFUSED, None, 400, "ValueError: bad", "parse_data"),
+            Answer(Kind.REFUSED, status=400, error="ValueError: bad", call="parse_data"),
             "ended with HTTP 400 in parse_data (ValueError: bad)",
         ),
-        (Answer(Kind.FAILED, None, 500, "OSError: no"), "ended with HTTP 500 (OSError: no)"),
+        (Answer(Kind.FAILED, status=500, error="OSError: no"), "ended with HTTP 500 (OSError: no)"),
         (Answer(Kind.CANCELLED), "was cancelled"),
         (Answer(Kind.UNFINISHED), "was unfinished"),
     ],

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import ROOT
+from support import DEFECTIVE_IO, ROOT
+
+from conformance import target as targets
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.worker import Zygote
@@ -133,3 +136,42 @@ def test_every_host_gives_the_same_answer(told: dict[str, Any]) -> None:
     assert len(answers) == 6
     assert answers[0] == [2, 3]
     assert all(answer == answers[0] for answer in answers)
+
+
+SKIPS_BASE = """\
+from reference_plugins.io_processor.labels import LineLabels
+from vllm.plugins.io_processors.interface import IOProcessor
+
+
+class HandsOnNoRenderer(LineLabels):
+    def __init__(self, vllm_config, renderer=None):
+        IOProcessor.__init__(self, vllm_config)
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict"),
+    [
+        (f"{ROOT / 'reference_plugins/io_processor/labels.py'}:LineLabels", Verdict.PASS),
+        (f"{DEFECTIVE_IO[1] / 'takes_no_renderer.py'}:TakesNoRenderer", Verdict.FAIL),
+        ("hands_on_no_renderer.py:HandsOnNoRenderer", Verdict.FAIL),
+    ],
+    ids=["takes-one", "takes-none", "hands-on-none"],
+)
+def test_what_the_installed_host_cannot_make_does_not_load(
+    zygote: Zygote, target: str, verdict: Verdict, tmp_path: Path
+) -> None:
+    """Releases that serve the documented generation with a renderer make no other plugins."""
+    (tmp_path / "hands_on_no_renderer.py").write_text(SKIPS_BASE, encoding="utf-8")
+    job = zygote.fork(
+        "io_simulator_job:loads_in_an_old_host",
+        {"target": targets.parse(target, tmp_path)[0], "model": "tiny-classification"},
+        log=tmp_path / "job.log",
+        directory=tmp_path,
+        python_path=[str(Path(__file__).parent), str(ROOT)],
+    )
+    found, message = job.ask("loads_in_an_old_host", limit=60)
+    job.close()
+
+    assert found == verdict.value, message
+    assert verdict is Verdict.PASS or "cannot make it: TypeError: " in message

@@ -32,7 +32,14 @@ CROWD = 30
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", ["long_document.py", "image_filter.py", "labels.py@io/data"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "long_document.py",
+        "image_filter.py",
+        pytest.param("labels.py@io/data", marks=pytest.mark.smoke),
+    ],
+)
 def test_references_are_conformant_live(name: str, tmp_path: Path) -> None:
     """Every reference passes with all evidence, and the certificate says where."""
     status, certificate = certified(f"{REFERENCES / name}", tmp_path, "--evidence", "all")

@@ -44,7 +44,8 @@ class TakesConfigAlone(LineLabels):
 """
 
 
-def test_an_old_constructor_keeps_an_engine_from_starting(tmp_path: Path) -> None:
+@pytest.mark.parametrize("evidence", ["simulator", "simulator,offline"])
+def test_an_old_constructor_keeps_an_engine_from_starting(evidence: str, tmp_path: Path) -> None:
     """What IO-03 warns of is what happens: vLLM 0.17 to 0.28 hand over a renderer."""
     (tmp_path / "takes_config_alone.py").write_text(SOURCE, encoding="utf-8")
     profile = LABELS.with_name("labels.conformance.toml")
@@ -52,7 +53,7 @@ def test_an_old_constructor_keeps_an_engine_from_starting(tmp_path: Path) -> Non
     status, certificate = certified(
         "takes_config_alone.py@io/request",
         tmp_path,
-        "--evidence=simulator,offline",
+        f"--evidence={evidence}",
         f"--plugin-profile={profile}",
     )
 

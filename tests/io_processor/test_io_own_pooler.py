@@ -9,7 +9,7 @@ import pytest
 from support import Specimen, certify
 
 from conformance.rules import Evidence
-from conformance.verdict import Verdict, waits_for
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -132,7 +132,7 @@ def test_nothing_is_held_against_a_plugin(zygote: Zygote, tmp_path: Path, name: 
     assert {rule for rule, r in results.items() if r.verdict is Verdict.PASS} == WITHOUT_DATA
     for rule in set(results) - WITHOUT_DATA - {"IO-06", "IO-07"}:
         assert results[rule].verdict is Verdict.NOT_VERIFIED, rule
-        assert waits_for(results[rule].message or "") == ("IO-07",), rule
+        assert results[rule].waits_for == ("IO-07",), rule
 
 
 @pytest.mark.parametrize("name", ["TakesTwoRows", "DividesByNone"])
@@ -183,4 +183,4 @@ def test_a_loop_may_end_on_outputs_of_the_model(zygote: Zygote, tmp_path: Path) 
     assert results["IO-07"].verdict is Verdict.NOT_VERIFIED
     assert "did not return" in (results["IO-07"].message or "")
     assert results["IO-37"].verdict is Verdict.NOT_VERIFIED
-    assert waits_for(results["IO-37"].message or "") == ("IO-07",)
+    assert results["IO-37"].waits_for == ("IO-07",)

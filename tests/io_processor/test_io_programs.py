@@ -171,7 +171,7 @@ FAULTS = {
 }
 
 #: Rules without programs; ``io_processor.demonstrations`` says why.
-WITHOUT = {"IO-01", "IO-04", "IO-37"}
+WITHOUT = {"IO-01", "IO-04", "IO-37", "IO-38"}
 
 
 def test_every_rule_has_a_program_or_is_named() -> None:
@@ -181,6 +181,7 @@ def test_every_rule_has_a_program_or_is_named() -> None:
     assert {fault.rule for fault in FAULTS.values()} | WITHOUT == rules
 
 
+@pytest.mark.gallery
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_program_shows_what_was_found(zygote: Zygote, name: str, tmp_path: Path) -> None:
     """It fails for the plugin, and with a correct one in its place it says that the fault is gone.

@@ -15,7 +15,7 @@ from specimens import REFERENCE_IO
 from support import ROOT
 
 from conformance import target as targets
-from conformance.io_processor import stock
+from conformance.io_processor import discovery, stock
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -85,22 +85,23 @@ def test_hostile_clients_leave_out_and_replace(wanted: object) -> None:
     assert found == wanted
 
 
-def test_extremes_can_be_sent() -> None:
-    """What is at the limits is still something that a server reads."""
-    found = list(stock.extreme((DOCUMENT,)))
+def test_odd_and_long_bodies_can_be_sent() -> None:
+    """What stands in the place of something is a value that a server reads."""
+    found = [data for _, data, _ in stock.bodies((DOCUMENT,), ())]
     texts = [json.dumps(data) for data in found]
 
     for data, text in zip(found, texts, strict=True):
         assert repr(json.loads(text)) == repr(data)
-    whole = " ".join(texts)
-    for part in ("\\ud800", "NaN", "Infinity", '"size": 0', "[" * 500):
+    whole = " ".join(text for text in texts if len(text) < 10_000)
+    for part in ("\\ud800", "NaN", "Infinity", '"size": 0', "[" * 500, "a" * 40 + "!"):
         assert part in whole
+    assert max(map(len, texts)) > 1_000_000
 
 
 def test_watched_data_tell_what_is_looked_for() -> None:
     """Every way to look for a key is noted, also on copies."""
     keys: list[str] = []
-    data = copy.deepcopy(stock._Watching({"text": "a"}, keys))
+    data = copy.deepcopy(discovery._Watching({"text": "a"}, keys))
 
     assert data["text"] == "a"
     assert data.get("window", 8) == 8
@@ -110,7 +111,7 @@ def test_watched_data_tell_what_is_looked_for() -> None:
 
 def test_a_starter_is_a_profile() -> None:
     """The profile that a message suggests is one."""
-    section = tomllib.loads(stock.starter(["text", "window"]))["io-processor"]
+    section = tomllib.loads(discovery.starter(["text", "window"]))["io-processor"]
 
     assert all(set(data) == {"text", "window"} for data in section["valid"])
     assert section["invalid"] == [{}]
@@ -119,7 +120,7 @@ def test_a_starter_is_a_profile() -> None:
 def test_a_profile_without_valid_data_is_refused() -> None:
     """Without one valid request nothing can be shown."""
     with pytest.raises(UsageError, match=r"profile mine\.toml: \[io-processor\] valid must hold"):
-        stock.find(None, {"invalid": [{}]}, origin="mine.toml")  # type: ignore[arg-type]
+        discovery.find(None, {"invalid": [{}]}, origin="mine.toml")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import importlib
 import os
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from conformance import target as targets
+from conformance.loading import Observer
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
+from conformance.logits.processes import LOADING_LIMIT
 from conformance.logits.trial import Trial
 from conformance.untouched import Untouched
 from conformance.verdict import Verdict
@@ -41,6 +44,8 @@ def survey(
     That is the verdict, the message, the examples to the first failure, and those played;
     None where the plugin ended the process.
     """
+    suite = importlib.import_module(f"{generation}.suite")
+    observer = Observer.fork(target, suite.maker(model))
     cls = targets.load_class(target)
     vllm_config(model)
     untouched = Untouched.fork(cls)
@@ -49,6 +54,7 @@ def survey(
     found = importlib.import_module(f"{generation}.parameters")
     parameters = found.find(cls, profile, origin=None, model=model, seed=0)
     name = f"{target.module}:{target.qualname}"
+    observer.found(LOADING_LIMIT)  # once, for all seeds
     with suppress(EOFError):
         while True:
             seed, rules = connection.recv()
@@ -56,7 +62,7 @@ def survey(
             if (pid := os.fork()) == 0:
                 status = 1
                 try:
-                    bench = contract.bench(cls, model, parameters.choices(), seed)
+                    bench = contract.bench(cls, model, parameters.choices(), seed, parameters.waits)
                     only = rules[0] if len(rules) == 1 else None
                     trial = Trial(
                         contract,
@@ -68,14 +74,19 @@ def survey(
                         untouched,
                         survey=True,
                         only=only,
+                        observer=observer,
                     )
                     connection.send({rule: _judge(trial, rule) for rule in rules})
                     status = ANSWERED
+                except BaseException:
+                    traceback.print_exc()  # the owner hears only that there is no answer
+                    raise
                 finally:
                     os._exit(status)
             if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != ANSWERED:
                 connection.send(None)
     untouched.close()
+    observer.close()
 
 
 def _judge(trial: Trial, rule: str) -> tuple[str, str | None, int | None, int]:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from conformance.ledger import Ledger
 from conformance.logits.conversation import body_of
-from conformance.logits.ledger import Ledger
+from conformance.logits.findings import label
+from conformance.logits.live_trial import LogitsTrial
+from conformance.logits.server import Trial
 from conformance.logits_batch.live import ROLES
-from conformance.rules import Evidence
-from conformance.verdict import Verdict
+from conformance.rules import Evidence, Level
+from conformance.verdict import RuleResult, Verdict, combine
 
 if TYPE_CHECKING:
     from conformance.worker import Zygote
@@ -44,10 +47,61 @@ def test_live_effects_are_not_demanded_of_every_parameter(
     acted: tuple[int, ...], verdict: Verdict
 ) -> None:
     """An effect that the few requests of an engine do not bring about is no fault."""
-    ledger = Ledger(ROLES, Evidence.OFFLINE, cast("Any", DECLARED))
-    ledger.acted |= {("on", index) for index in acted}
+    trial = SimpleNamespace(
+        ledger=Ledger(Evidence.OFFLINE),
+        roles=ROLES,
+        parameters=DECLARED,
+        acted={("on", index) for index in acted},
+        uncarried=(),
+    )
+    LogitsTrial.judge_effect(cast("Any", trial))
 
-    assert ledger.result("LB-05", 0.0).verdict is verdict
+    assert trial.ledger.result("LB-05").verdict is verdict
+
+
+#: Of what can be sent and what cannot, which parameters and rules the server cannot carry.
+UNCARRIED = {
+    "none": ([[1]], {"a": [[1]]}, ("on[0]", "invalid[0]"), {"LB-05", "LB-15", "LB-16", "LB-38"}),
+    "some": (1, {"a": [[1]]}, ("on[1]", "invalid[0]"), {"LB-15"}),
+    "all": (1, {"a": "x"}, (), set()),
+}
+
+
+@pytest.mark.parametrize(("value", "refused", "names", "rules"), UNCARRIED.values(), ids=UNCARRIED)
+def test_what_a_server_cannot_carry_takes_nothing_from_what_was_shown(
+    value: object, refused: dict[str, Any], names: tuple[str, ...], rules: set[str]
+) -> None:
+    """The rule keeps the verdict of other evidence, and says what could not be sent."""
+    known: dict[Any, Any] = {("on", 0): {"extra_args": {"a": value}}, ("off", 0): {}}
+    if names[:1] == ("on[1]",):
+        known["on", 1] = {"extra_args": {"a": [[1]]}}
+    parameters = SimpleNamespace(
+        on=tuple(v for (n, _), v in known.items() if n == "on"),
+        off=({},),
+        invalid=({"extra_args": refused},),
+        declared=True,
+    )
+    ledger = Ledger(Evidence.SERVER)
+    trial = SimpleNamespace(
+        ledger=ledger,
+        roles=ROLES,
+        parameters=parameters,
+        acted=set(),
+        bench=SimpleNamespace(parameters=known),
+        opening=SimpleNamespace(plugin=SimpleNamespace(generation="logits/batch")),
+    )
+    bodies = {choice: body for choice, own in known.items() if (body := body_of(own)) is not None}
+    Trial._note_uncarried(cast("Any", trial), bodies)
+    LogitsTrial.judge_effect(cast("Any", trial))
+    asked = ("LB-05", "LB-15", "LB-16", "LB-38")
+    found = {rule: ledger.result(rule) for rule in asked}
+    shown = RuleResult("LB-15", Verdict.PASS, Evidence.SIMULATOR, 3, 3)
+    both = combine("LB-15", Level.MUST, [shown, found["LB-15"]])
+
+    assert tuple(map(label, trial.uncarried)) == names
+    assert {rule for rule, result in found.items() if result.out_of_reach} == rules
+    assert both.verdict is (Verdict.PASS if names else Verdict.NOT_VERIFIED)
+    assert not names or f"server: {', '.join(names)} cannot be sent over HTTP" == both.message
 
 
 @pytest.mark.parametrize(("on", "off"), [(1, 0), (1, 1), (2, 3), (4, 5), (5, 1), (9, 2)])

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from programs import ALLOWED, WITHOUT, execute, imported, write
-from support import DEFECTIVE, caught, certify, gallery
+from support import DEFECTIVE, DEFECTIVE_SLOT, caught, certify, gallery
 
 from conformance.logits_batch.catalogue import RULES
 from conformance.reporting.steps import folded
 from conformance.rules import Evidence
+from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -54,6 +55,56 @@ def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path
     assert _short(result)
     if specimen.evidence is Evidence.SIMULATOR and specimen.name not in WITHOUT:
         _check_program(zygote, specimen, result, tmp_path)
+
+
+def test_another_default_dtype_is_no_error_of_the_harness(zygote: Zygote, tmp_path: Path) -> None:
+    """Whatever an instance makes torch's default, what plugins are tried on stays float32."""
+    name = "computes_in_double_precision"
+    specimen = next(each for each in gallery(DEFECTIVE) if each.name == name)
+    results = certify(zygote, specimen, tmp_path, budget=Budget.QUICK)
+
+    assert Verdict.ERROR not in {result.verdict for result in results.values()}
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [
+        each
+        for each in (*gallery(DEFECTIVE), *gallery(DEFECTIVE_SLOT))
+        if each.rule in {"LB-23", "LS-15"}
+    ],
+    ids=lambda specimen: specimen.name,
+)
+def test_chance_is_no_other_fault(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """Rows that are drawn at random differ everywhere, and fail by the rule about that alone."""
+    results = certify(zygote, specimen, tmp_path, budget=Budget.QUICK)
+
+    failed = {rule for rule, result in results.items() if result.verdict is Verdict.FAIL}
+    # Some take any value of a client as well.
+    found = {rule: results[rule].message for rule in failed - {"LB-38", "LS-35"}}
+    assert set(found) == {specimen.rule}, found
+
+
+def test_what_neighbours_do_is_no_matter_of_size(zygote: Zygote, tmp_path: Path) -> None:
+    """A row that depends on its neighbours differs in a full batch as well: one fault is one."""
+    name = "splits_bonus_among_requests"
+    specimen = next(each for each in gallery(DEFECTIVE) if each.name == name)
+    results = certify(zygote, specimen, tmp_path, budget=Budget.QUICK)
+
+    failed = {rule for rule, result in results.items() if result.verdict is Verdict.FAIL}
+    assert "LB-03" in failed
+    assert "LB-30" not in failed
+    assert "LB-03" in str(results["LB-30"].message)
+
+
+def test_a_copy_of_outputs_is_proven(zygote: Zygote, tmp_path: Path) -> None:
+    """A plugin that keeps the list of outputs and loses something on resume fails by that alone."""
+    name = "takes_outputs_of_resumed_for_prompt"
+    specimen = next(each for each in gallery(DEFECTIVE) if each.name == name)
+    results = certify(zygote, specimen, tmp_path, rules={"LB-10", "LB-11"})
+
+    assert results["LB-11"].verdict is Verdict.FAIL
+    assert results["LB-10"].verdict is not Verdict.FAIL, results["LB-10"].message
 
 
 def _short(result: RuleResult) -> bool:

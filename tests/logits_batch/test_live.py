@@ -94,6 +94,7 @@ def _defective(name: str) -> Specimen:
     return next(specimen for specimen in gallery(DEFECTIVE) if specimen.name == name)
 
 
+@pytest.mark.smoke
 @pytest.mark.engine
 def test_reference_passes_in_an_engine(zygote: Zygote, tmp_path: Path) -> None:
     """The reference plugin passes every rule that an engine shows, with rows of every kind."""
@@ -127,13 +128,19 @@ def test_a_plugin_that_nothing_interrupts_is_named(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that computes on in C for ever fails the rule about it, at its line."""
-    monkeypatch.setitem(LIMITS, Evidence.OFFLINE, 20.0)
     (tmp_path / "stuck.py").write_text(STUCK)
     specimen = Specimen(f"{tmp_path / 'stuck.py'}:Stuck", None, {"on": [{}]})
-    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+    results = {}
+    # Short, for this waits until it is over; on a busy machine the engine starts no sooner than
+    # in the longest.
+    for limit in (20.0, 60.0, 300.0):
+        monkeypatch.setitem(LIMITS, Evidence.OFFLINE, limit)
+        results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+        if results["LB-24"].verdict is not Verdict.NOT_VERIFIED:
+            break
 
     assert results["LB-24"].verdict is Verdict.FAIL
-    assert "did not answer within 20 s (at stuck.py:" in str(results["LB-24"].message)
+    assert "s (at stuck.py:" in str(results["LB-24"].message)
 
 
 @pytest.mark.engine
@@ -193,6 +200,7 @@ def test_defects_show_in_an_engine(zygote: Zygote, name: str, rule: str, tmp_pat
     assert results[rule].verdict is Verdict.FAIL
 
 
+@pytest.mark.smoke
 @pytest.mark.server
 def test_reference_passes_on_servers(zygote: Zygote, tmp_path: Path) -> None:
     """The reference plugin passes on a server that names it and one that finds its entry point."""
@@ -221,13 +229,13 @@ def test_a_running_server_is_used(zygote: Zygote, tmp_path: Path) -> None:
     server = Server.start(
         tiny_llama(),
         log=tmp_path / "server.log",
-        logits_processors=["documented_example:DummyLogitsProcessor"],
+        logits_processors=["mended_example:DummyLogitsProcessor"],
         python_path=[FIXTURES],
     )
     with server:
         server.wait_healthy()
         settings = Settings(
-            targets=(f"{FIXTURES / 'documented_example.py'}:DummyLogitsProcessor",),
+            targets=(f"{FIXTURES / 'mended_example.py'}:DummyLogitsProcessor",),
             evidence=(Evidence.SERVER,),
             server_url=server.url,
             report=tmp_path / "report",

@@ -42,6 +42,8 @@ FIXED = {
     "leaves_dead_destination": ("target_token", "TargetTokenLogitsProcessor"),
     "has_no_validate_params": ("target_token", "TargetTokenLogitsProcessor"),
     "returns_untouched_input": ("target_token", "TargetTokenLogitsProcessor"),
+    "seeds_numpy_at_import": ("target_token", "TargetTokenLogitsProcessor"),
+    "takes_sigterm": ("target_token", "TargetTokenLogitsProcessor"),
 }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from support import Specimen
     from survey import Survey
 
-    from conformance.rules import Generation
+    from conformance.interface import Generation
     from conformance.worker import Job, Zygote
 
 GENERATION = {survey.BATCH: named("logits/batch"), survey.SLOT: named("logits/slot")}
@@ -59,6 +59,7 @@ def _fork(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(7200)  # a plugin that hangs is waited for, seed by seed
 @pytest.mark.parametrize(
     ("about", "specimen"),
     [
@@ -92,6 +93,7 @@ def test_dies_for_every_seed(
                 # That is what its rule is about, or the harness has a fault.
                 verdicts.append("fail" if specimen.rule == generation.survival_rule else "died")
                 continue
+            assert Verdict.ERROR.value not in {answer[0] for answer in answers.values()}, answers
             verdict, message, examples, _ = answers[specimen.rule]
             verdicts.append(verdict if verdict == "fail" else f"{verdict}, seed {seed}: {message}")
             first += [examples] if examples else []
@@ -113,6 +115,7 @@ def test_dies_for_every_seed(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(7200)  # a plugin that hangs is waited for, seed by seed
 @pytest.mark.parametrize(
     ("about", "specimen"),
     [
@@ -134,7 +137,7 @@ def test_is_never_flagged(
         assert answers is not None, f"seed {seed} ended the process"
         for rule, (verdict, message, _, played) in answers.items():
             examples += played
-            if verdict not in GOOD and rule not in specimen.advice:
+            if verdict not in GOOD and rule not in (*specimen.advice, *specimen.found):
                 alarms[f"{rule}, seed {seed}"] = message
     job.close()
     record = {"seeds": len(survey.quiet_seeds()), "alarms": len(alarms), "examples": examples}
@@ -147,7 +150,7 @@ def test_is_never_flagged(
 def test_the_committed_survey_covers_the_gallery(about: Survey) -> None:
     """The data in the repository shows no miss, and its page is drawn from it.
 
-    Batch plugins are all surveyed; of slot plugins, a new one may still have to be.
+    It takes hours, so plugins that are new may still have to be surveyed.
     """
     data = json.loads(about.data.read_text(encoding="utf-8"))
     defects = {specimen.name for specimen in DEFECTS[about]}
@@ -155,9 +158,6 @@ def test_the_committed_survey_covers_the_gallery(about: Survey) -> None:
 
     assert data["kills"].keys() <= defects
     assert data["quiet"].keys() <= quiet
-    if about == survey.BATCH:
-        assert data["kills"].keys() == defects
-        assert data["quiet"].keys() == quiet
     assert all(record["killed"] == record["seeds"] for record in data["kills"].values())
     assert not any(survey.total(parts, "alarms") for parts in data["quiet"].values())
     assert survey.page(about, data) == about.page.read_text(encoding="utf-8")

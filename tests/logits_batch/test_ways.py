@@ -11,8 +11,7 @@ import pytest
 from support import DEFECTIVE, ROOT, Specimen, as_toml, certify, gallery
 
 from conformance.engine.models import tiny_llama
-from conformance.logits.ledger import Ledger
-from conformance.logits.parameters import Parameters
+from conformance.ledger import Ledger
 from conformance.logits.ways import HANDOVER, Reply, Ways, difference, hand_over, handed_over
 from conformance.logits.workload import Job
 from conformance.logits_batch.live import ROLES
@@ -60,10 +59,6 @@ class KnowsServers(LogitsProcessor):
 
 def _job(index: int) -> Job:
     return Job((3 + index, 7), ("on", 0), {"temperature": 0.0})
-
-
-def _ledger() -> Ledger:
-    return Ledger(ROLES, Evidence.OFFLINE, Parameters("a test", True, ({},), ({},), ()))
 
 
 def _live(zygote: Zygote, specimen: Specimen, folder: Path, *rules: str) -> dict[str, RuleResult]:
@@ -118,8 +113,10 @@ def test_the_first_difference_is_named(
 
 def test_both_ways_are_named() -> None:
     """A failure names the request, both ways and the first token that differs."""
-    ledger = _ledger()
-    ways = Ways(ledger, "LLM.generate", [_job(0), _job(1)], [Reply((5,), 1), Reply((6,), 1)])
+    ledger = Ledger(Evidence.OFFLINE)
+    ways = Ways(
+        ledger, ROLES.same, "LLM.generate", [_job(0), _job(1)], [Reply((5,), 1), Reply((6,), 1)]
+    )
 
     assert ways.compare("plain REST", [(5,), (6,)])
     assert not ways.compare("AsyncLLM.generate", [(5,), (9,)])
@@ -131,16 +128,20 @@ def test_both_ways_are_named() -> None:
 
 def test_undecided_answers_show_nothing() -> None:
     """Where rounding decides the very first token, the comparison does not count."""
-    ledger = _ledger()
+    ledger = Ledger(Evidence.OFFLINE)
 
-    assert Ways(ledger, "LLM.generate", [_job(0)], [Reply((5,), 0)]).compare("REST", [(9,)])
+    assert Ways(ledger, ROLES.same, "LLM.generate", [_job(0)], [Reply((5,), 0)]).compare(
+        "REST", [(9,)]
+    )
     assert not ledger.seen["LB-32"]
 
 
 def test_answers_are_handed_over(tmp_path: Path) -> None:
     """The trial on servers reads what the offline trial of its run has left, whole or not."""
     jobs, replies = [_job(0), _job(1)], [Reply((5, 6), 2), Reply((7,), 0)]
-    hand_over(Ways(_ledger(), "LLM.generate", jobs, replies), str(tmp_path))
+    hand_over(
+        Ways(Ledger(Evidence.OFFLINE), ROLES.same, "LLM.generate", jobs, replies), str(tmp_path)
+    )
 
     assert handed_over(jobs, str(tmp_path)) == replies
     assert handed_over(jobs[1:], str(tmp_path)) == replies[1:]
@@ -152,7 +153,10 @@ def test_answers_of_another_run_say_nothing(tmp_path: Path) -> None:
     jobs = [_job(0)]
     assert handed_over(jobs, str(tmp_path)) is None
 
-    hand_over(Ways(_ledger(), "LLM.generate", jobs, [Reply((5,), 1)]), str(tmp_path))
+    hand_over(
+        Ways(Ledger(Evidence.OFFLINE), ROLES.same, "LLM.generate", jobs, [Reply((5,), 1)]),
+        str(tmp_path),
+    )
     document = json.loads((tmp_path / HANDOVER).read_text())
     assert document["run"] == os.getppid()
     (tmp_path / HANDOVER).write_text(json.dumps(document | {"run": 0}))

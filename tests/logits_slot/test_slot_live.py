@@ -107,6 +107,7 @@ def test_certificates_say_what_was_replaced(
     )
 
 
+@pytest.mark.smoke
 @pytest.mark.engine
 def test_what_an_engine_alone_shows(zygote: Zygote, tmp_path: Path) -> None:
     """A plugin that goes by how it was listed passes in the simulator, where nothing lists it."""

@@ -48,6 +48,8 @@ CHECKED = {
     "compares_every_pair": "a step grows with its batch, and not with the vocabulary",
     "goes_through_the_vocabulary": "a step grows with its batch, and not with the vocabulary",
     "counts_tokens_one_hot": "a step holds 0.",
+    "seeds_torch_in_constructor": "what all requests share is what it was",
+    "leaves_collector_running": "what all requests share is what it was",
 }
 
 #: Plugins that write to what they may only read, which a history shows.
@@ -97,6 +99,7 @@ def boosts(rule: str, place: Path, **faults: str) -> Specimen:
     return Specimen(f"{path}:Boosts", rule, PROFILE, generation="logits/slot")
 
 
+@pytest.mark.gallery
 @pytest.mark.parametrize("name", [*CHECKED, *WRITING])
 def test_a_program_shows_what_was_found(zygote: Zygote, name: str, tmp_path: Path) -> None:
     """It fails for the plugin, and with a correct one in its place it says that the fault is gone.

@@ -34,6 +34,7 @@ LIBRARY = ROOT / "reference_plugins" / "modality"
 CORE = {
     "addresses",
     "arrays",
+    "completion",
     "errors",
     "estimators",
     "fetching",

@@ -61,8 +61,7 @@ def test_a_deployment_can_only_lower_a_limit(deployed: dict[str, int], most: int
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"recipes": {}}, "no recipe is declared for image"),
-        ({"placeholder_tokens": {}}, "no placeholder token is declared for image"),
+        ({"recipes": {"video": 1}}, "a recipe is declared for video, but the modalities are image"),
         ({"max_video_per_prompt": 1}, "maximum per prompt is declared for video, but the modal"),
         ({"max_image_per_prompt": -1}, "max_image_per_prompt must be 0 or more .got -1."),
         (

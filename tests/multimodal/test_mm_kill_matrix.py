@@ -10,7 +10,7 @@ import pytest
 from support import DEFECTIVE_PROCESSOR, certify, gallery
 
 from conformance.multimodal.processor.catalogue import RULES
-from conformance.verdict import Verdict, waits_for
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,6 +74,22 @@ def test_a_mismatch_is_shown_with_two_items(zygote: Zygote, name: str, tmp_path:
     assert result.seconds < 60
 
 
+#: What of data differs that is of the same shape, in a sentence.
+OF_DATA: Mapping[str, str] = {
+    "sends_small_integers_when_busy": "is of type torch.int32 here and of type torch.int64 alone",
+}
+
+
+@pytest.mark.parametrize("name", OF_DATA)
+def test_a_sentence_says_by_what_data_differ(zygote: Zygote, name: str, tmp_path: Path) -> None:
+    """Their type, where the shape is the same."""
+    specimen = next(specimen for specimen in SPECIMENS if specimen.name == name)
+    rule = str(specimen.rule)
+    result = certify(zygote, specimen, tmp_path, rules={rule})[rule]
+
+    assert OF_DATA[name] in str(result.message)
+
+
 #: A processor of each part of the catalogue, whose fault is in the way of nothing else.
 ALONE = (
     "reads_a_text_config",
@@ -121,7 +137,7 @@ def test_nothing_is_said_of_rows_that_no_model_made(zygote: Zygote, tmp_path: Pa
     assert results["MM-02"].verdict is Verdict.FAIL
     for rule in OF_ROWS:
         assert results[rule].verdict is Verdict.NOT_VERIFIED, rule
-        assert waits_for(results[rule].message or "") == ("MM-02",), rule
+        assert results[rule].waits_for == ("MM-02",), rule
         assert not results[rule].examples, rule
     others = {results[rule].verdict for rule in set(results) - OF_ROWS - {"MM-02"}}
     assert others <= {Verdict.PASS, Verdict.NOT_APPLICABLE}

@@ -41,6 +41,7 @@ SERVER_RULES = {"MM-01", "MM-09", "MM-10", "MM-16", "MM-18", "MM-21", "MM-26", "
 SERVER_RULES |= {"MM-04", "MM-06"}
 
 
+@pytest.mark.smoke
 @pytest.mark.server
 def test_the_reference_is_conformant_live(tmp_path: Path) -> None:
     """It passes with all evidence, and the certificate says where."""

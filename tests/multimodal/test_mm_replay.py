@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,7 +56,10 @@ def test_a_case_is_judged_again(zygote: Zygote, name: str, tmp_path: Path) -> No
     document = json.loads(case.path.read_text(encoding="utf-8"))
     assert document["generation"] == "mm/processor"
 
-    assert case.replay() == (Outcome.STILL_FAILS, f"{rule}: {case.message}")
+    outcome, sentence = case.replay()
+    assert outcome is Outcome.STILL_FAILS
+    told = partial(re.sub, r"\S+ at \d+", "NOISE") if name == "adds_noise" else str
+    assert told(sentence) == told(f"{rule}: {case.message}")
 
     case.replace(*MENDED[name])
     outcome, sentence = case.replay()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.classifier_hook.catalogue.sources import EVERYWHERE, rfc, runtime
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, sentence
 
 SECTION = "Registration"
 
@@ -23,6 +23,12 @@ RULES = (
         sources=(
             rfc("engine.register_external_classifier_hook(hook)"),
             runtime("configuration.py", "hooks are made when the engine is, outside its loop"),
+            sentence(
+                rfc(
+                    "Registration is programmatic and is meant to be invoked by a "
+                    "vllm.general_plugins entry-point"
+                )
+            ),
         ),
         hint="Make locks, clients and sessions in the first call of score, not in the constructor.",
         evidence=EVERYWHERE,
@@ -36,6 +42,7 @@ RULES = (
         sources=(
             rfc('external_scores"][hook.name]'),
             runtime(_CHECKED, "`name` must be a non-empty str"),
+            sentence(rfc("name: str")),
         ),
         hint="Set name on the class, or from an argument of the constructor.",
     ),
@@ -46,7 +53,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            rfc("True = decision; False = annotation only"),
+            sentence(rfc("True = decision; False = annotation only")),
             runtime(_CHECKED, "`blocking` must be True or False"),
         ),
         hint="Write blocking = True or blocking = False.",
@@ -58,28 +65,31 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            rfc("timeout_ms: int, per-call timeout"),
+            sentence(rfc("timeout_ms: int, per-call timeout")),
             runtime(_CHECKED, "`timeout_ms` must be an int >= 1"),
         ),
         hint="Give milliseconds, not seconds: timeout_ms = 200.",
     ),
     Rule(
         id="CH-05",
-        title="score is a coroutine function of one argument",
-        statement="score is defined with async def and takes the context alone.",
+        title="score takes the context and is awaited",
+        statement=(
+            "score takes the context alone and returns something to await: it is defined with "
+            "async def, or returns an awaitable as a decorator of such a function does."
+        ),
         level=Level.MUST,
         section=SECTION,
         sources=(
-            rfc("async def score(self, ctx: ScoringContext) -> dict[str, Any]"),
-            runtime("registry.py:_check_score", "`score` must be a coroutine function"),
+            sentence(rfc("async def score(self, ctx: ScoringContext) -> dict[str, Any]")),
+            runtime("dispatch.py:asked", "`score` must return an awaitable"),
         ),
-        hint="Write async def score(self, ctx): a function that returns a coroutine is not one.",
+        hint="Write async def score(self, ctx), and return the scores once: do not yield them.",
     ),
     Rule(
         id="CH-06",
         title="on_error, where it is given, is 'block' or 'allow'",
         statement="on_error is 'block', 'allow' or left out.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(runtime(_CHECKED, "`on_error` must be 'block' or 'allow'"),),
         hint="Only blocking hooks need it: 'allow' lets answers through when the hook fails.",
@@ -91,7 +101,7 @@ RULES = (
             "name, blocking, timeout_ms and on_error are the same before and after calls: they are "
             "read once, at registration."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(runtime("contract.py:ExternalClassifierHook", "the attributes are read once"),),
         hint="Do not change them in score: nobody reads them again.",

@@ -7,11 +7,13 @@ from conformance.classifier_hook.catalogue.sources import (
     ASYNC,
     BOUNDED,
     EVERYWHERE,
+    LOOP,
     SERVER,
+    SHARED,
     rfc,
     runtime,
 )
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, changes, leaks
 
 SECTION = "Many calls"
 
@@ -24,7 +26,7 @@ RULES = (
         statement="Completions that are scored one after the other each get what they get alone.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_ONE,),
+        sources=(_ONE, changes(SHARED)),
         hint="Look for attributes that score changes and nobody resets.",
         evidence=SERVER,
     ),
@@ -34,7 +36,7 @@ RULES = (
         statement="Completions that are scored at the same time each get what they get alone.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_ONE, ASYNC),
+        sources=(_ONE, ASYNC, changes(SHARED)),
         hint="Use local variables: between two awaits of one call all others may run.",
         evidence=EVERYWHERE,
     ),
@@ -44,7 +46,10 @@ RULES = (
         statement="Completions with the same request id and index at the same time do not mix.",
         level=Level.MUST,
         section=SECTION,
-        sources=(runtime("contract.py:ScoringContext.request_id", "need not be unique"),),
+        sources=(
+            runtime("contract.py:ScoringContext.request_id", "need not be unique"),
+            leaks(SHARED),
+        ),
         hint="A request id is the client's and names nothing: keep no state under it.",
         evidence=SERVER,
     ),
@@ -54,7 +59,7 @@ RULES = (
         statement="Beside and after calls that are cancelled, others get what they get alone.",
         level=Level.MUST,
         section=SECTION,
-        sources=(BOUNDED, _ONE),
+        sources=(BOUNDED, _ONE, changes(SHARED)),
         hint="A lock or a place in a queue that is held at an await must be given back in finally.",
         evidence=SERVER,
     ),
@@ -64,7 +69,7 @@ RULES = (
         statement="What was returned for one completion is not changed by later calls.",
         level=Level.MUST,
         section=SECTION,
-        sources=(rfc('merged into RequestOutput.metadata["external_scores"]'),),
+        sources=(rfc('merged into RequestOutput.metadata["external_scores"]'), changes(SHARED)),
         hint="Return a new dictionary in every call.",
     ),
     Rule(
@@ -76,7 +81,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(_ONE,),
+        sources=(_ONE, LOOP),
         hint="Look for lists and dictionaries that calls add to; a cache may have 8,000 entries.",
     ),
     Rule(

@@ -4,25 +4,38 @@
 from __future__ import annotations
 
 from conformance.classifier_hook.catalogue.sources import BLOCKS, EVERYWHERE, rfc, runtime
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, sentence
 
 SECTION = "Scores"
 
 RULES = (
     Rule(
         id="CH-10",
-        title="Scores are a dictionary that JSON can hold",
-        statement=(
-            "score returns a dict with str keys that holds nothing but JSON values: no NaN, no "
-            "tensors, no sets, no objects."
-        ),
+        title="Scores are a dictionary",
+        statement="score returns a dict with str keys.",
         level=Level.MUST,
         section=SECTION,
         sources=(
-            rfc("Return a dict of scores"),
+            sentence(rfc("Return a dict of scores")),
             runtime("scores.py:copied", "anything else is the error `invalid`"),
         ),
-        hint="Turn numbers of NumPy and torch into float and int, and NaN into None.",
+        hint="Return {} where there is nothing to say, not None.",
+        evidence=EVERYWHERE,
+    ),
+    Rule(
+        id="CH-38",
+        title="Scores are values that JSON can hold",
+        statement=(
+            "What is in the dictionary are JSON values: no NaN, no tensors, no sets, no objects."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            rfc("The OpenAI serving layer serializes the modified response"),
+            runtime("scores.py:copied", "anything else is the error `invalid`"),
+        ),
+        hint="Turn numbers of NumPy and torch into float and int, and NaN into None. Only a "
+        "SHOULD: the RFC says dict[str, Any], and leaves open whether scores are serialized.",
         evidence=EVERYWHERE,
     ),
     Rule(
@@ -31,7 +44,7 @@ RULES = (
         statement="A text that the profile allows is not blocked: its answer arrives as it was.",
         level=Level.MUST,
         section=SECTION,
-        sources=(BLOCKS,),
+        sources=(sentence(BLOCKS),),
         hint="Compare the texts of [classifier-hook] allowed with what the hook looks for.",
         evidence=EVERYWHERE,
     ),
@@ -39,12 +52,12 @@ RULES = (
         id="CH-12",
         title="What the profile blocks is blocked",
         statement=(
-            "A blocking hook answers a text that the profile blocks with a truthy 'block'; the "
-            "client gets the replacement, or the default refusal."
+            "A text that the profile blocks is answered with a truthy 'block' by a hook with "
+            "blocking = True; the client gets the replacement, or the default refusal."
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(BLOCKS,),
+        sources=(sentence(BLOCKS),),
         hint="Return {'block': True, ...}; a hook that is not blocking cannot block.",
         evidence=EVERYWHERE,
     ),
@@ -52,7 +65,7 @@ RULES = (
         id="CH-13",
         title="A replacement is a text",
         statement="'replacement', where a hook that blocks gives one, is a non-empty str, or None.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             BLOCKS,
@@ -80,7 +93,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            rfc("every completion is scored"),
+            sentence(rfc("every completion is scored")),
             runtime("dispatch.py:_Call", "what a hook raises is the error `exception`"),
         ),
         hint="A model may stop at once, or go on for ever: look at what is done with the text.",
@@ -96,6 +109,7 @@ RULES = (
         section=SECTION,
         sources=(
             runtime("contract.py:ScoringContext", "logprobs are there where they were asked for"),
+            sentence(rfc("every completion is scored")),
         ),
         hint="ctx.logprobs is None unless the request asked for them; extra_fields may be empty.",
         evidence=EVERYWHERE,
@@ -104,13 +118,13 @@ RULES = (
         id="CH-17",
         title="The context is only read",
         statement="score neither assigns to the context nor changes what is in it.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             rfc("The engine builds a ScoringContext"),
-            runtime("contract.py:ScoringContext", "nothing in it can be changed"),
+            runtime("contract.py:own", "each hook gets a copy that shares nothing"),
         ),
-        hint="Copy what you change; object.__setattr__ is no way around.",
+        hint="Copy what you change.",
     ),
     Rule(
         id="CH-18",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Source
+from conformance.rules import Evidence, Source, ends
 
 #: Where a rule is shown besides the simulator: in a program with an engine, and by a server.
 OFFLINE = (Evidence.SIMULATOR, Evidence.OFFLINE)
@@ -27,3 +27,9 @@ BLOCKS = rfc(
 )
 BOUNDED = rfc("All registered hooks are invoked concurrently, each bounded by its declared timeout")
 ASYNC = rfc("Everything is async to allow concurrent classifiers without head-of-line blocking")
+
+_ENGINE = "vllm/v1/engine/async_llm.py:AsyncLLM"
+
+#: Where hooks harm others: they are registered with an engine, and run where it does.
+LOOP = ends(Source(_ENGINE, "one event loop, and one process, carries the answers of all clients"))
+SHARED = Source(_ENGINE, "one engine serves all clients: its hooks are asked about all of them")

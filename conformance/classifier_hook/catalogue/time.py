@@ -7,10 +7,12 @@ from conformance.classifier_hook.catalogue.sources import (
     ASYNC,
     BOUNDED,
     EVERYWHERE,
+    LOOP,
     OFFLINE,
+    rfc,
     runtime,
 )
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, sentence
 
 SECTION = "Time"
 
@@ -22,7 +24,7 @@ RULES = (
             "score never waits on the event loop for more than 50 ms at a time: no sleep, no "
             "synchronous network or file access."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             ASYNC,
@@ -49,7 +51,7 @@ RULES = (
         statement="The texts of the profile get their scores before timeout_ms has passed.",
         level=Level.MUST,
         section=SECTION,
-        sources=(BOUNDED,),
+        sources=(sentence(BOUNDED),),
         hint="Raise timeout_ms, or be faster: a blocking hook that is late replaces answers.",
         evidence=EVERYWHERE,
     ),
@@ -60,7 +62,7 @@ RULES = (
             "A call that is cancelled, at its timeout or because its request was aborted, ends "
             "within 50 ms with CancelledError."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             BOUNDED,
@@ -76,7 +78,7 @@ RULES = (
             "When a call has ended, whether by itself or by cancellation, none of its tasks is "
             "still there; a task that serves all calls is the hook's own."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(BOUNDED,),
         hint="Use asyncio.TaskGroup, or cancel and await what was started.",
@@ -88,8 +90,26 @@ RULES = (
         statement="No call hangs with the event loop in its hands, and none ends the process.",
         level=Level.MUST,
         section=SECTION,
-        sources=(runtime("dispatch.py:HookExited", "SystemExit would end the event loop"),),
+        sources=(runtime("dispatch.py:HookExited", "SystemExit would end the event loop"), LOOP),
         hint="Look for loops that wait, locks that are not released, and sys.exit.",
         evidence=EVERYWHERE,
+    ),
+    Rule(
+        id="CH-37",
+        title="No completion ends, stalls or fills the server",
+        statement=(
+            "Of texts up to a megabyte, in the completion and in the prompt, none ends the "
+            "process, none makes the hook ask for more than 2 GiB, and none holds the event loop "
+            "for 10 seconds, unless the time grows no faster than the text."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            rfc("every completion is scored"),
+            runtime("dispatch.py:_Call", "score runs on the event loop of all clients"),
+            LOOP,
+        ),
+        hint="Bound a number that a text names before anything uses it; let no pattern repeat what "
+        "it repeats already; look words up in a set.",
     ),
 )

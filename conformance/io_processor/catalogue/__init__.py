@@ -18,6 +18,7 @@ REQUEST_RULES = (
     parsing.ANSWERS,
     parsing.REFUSES,
     parsing.HOSTILE,
+    parsing.ENDURES,
     parsing.EARLY,
     parsing.PURE,
     parsing.FORMS,

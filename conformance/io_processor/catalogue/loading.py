@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import ALL, OFFLINE, document, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, ends, sentence
 
 SECTION = "Loading and calling"
 
@@ -19,7 +19,7 @@ LOADS = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document("IO Processor plugins implement the IOProcessor interface"),
+        sentence(document("IO Processor plugins implement the IOProcessor interface")),
         vllm(
             "plugins/io_processors/__init__.py:get_io_processor",
             "the entry point is a function that returns the name of the class",
@@ -41,7 +41,7 @@ CONSTRUCTOR = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document("def __init__(self, vllm_config: VllmConfig)"),
+        sentence(document("def __init__(self, vllm_config: VllmConfig)")),
         vllm(
             "plugins/io_processors/__init__.py:get_io_processor",
             "activated_plugin_cls(vllm_config, renderer)",
@@ -82,13 +82,17 @@ SELECTION = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document("setting the plugin name via EngineArgs will override any plugin name in the "
-                 "model HF config"),
+        sentence(
+            document(
+                "setting the plugin name via EngineArgs will override any plugin name in the model "
+                "HF config"
+            )
+        ),
         vllm("plugins/io_processors/__init__.py:get_io_processor", "plugin_from_init comes first"),
     ),
     hint="Do not read the plugin's own name from the configuration: either place may have it.",
     evidence=OFFLINE,
-)  # fmt: skip
+)
 
 SIGNATURES = Rule(
     id="IO-05",
@@ -101,7 +105,7 @@ SIGNATURES = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        interface("pre_process(prompt, request_id=None, **kwargs)"),
+        sentence(interface("pre_process(prompt, request_id=None, **kwargs)")),
         vllm(
             "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
             "pre_process(prompt=..., request_id=...), offline pre_process(prompt=...)",
@@ -117,7 +121,7 @@ AWAITABLE = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document("async def pre_process_async"),
+        sentence(document("async def pre_process_async")),
         interface("async def post_process_async"),
     ),
     hint="Write async def.",
@@ -126,13 +130,18 @@ AWAITABLE = Rule(
 SURVIVES = Rule(
     id="IO-37",
     title="Calls return, and the process lives",
-    statement="No call hangs, and none ends the process, whatever a client sends.",
+    statement=(
+        "No call hangs, and none ends the process, as requests are served, refused, failed and "
+        "cancelled."
+    ),
     level=Level.MUST,
     section=SECTION,
     sources=(
-        vllm(
-            "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
-            "the hooks run in the API server's process",
+        ends(
+            vllm(
+                "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
+                "the hooks run in the API server's process",
+            )
         ),
     ),
     hint="Look for loops that wait, locks that are not released, and sys.exit.",

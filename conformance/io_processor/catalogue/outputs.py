@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, sentence
 
 SECTION = "Outputs and responses"
 
@@ -18,8 +18,10 @@ ORDER = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document(
-            "We cannot guarantee outputs are returned in the same order they were fed to vLLM"
+        sentence(
+            document(
+                "We cannot guarantee outputs are returned in the same order they were fed to vLLM"
+            )
         ),
         interface("post_process_async sorts by index"),
     ),
@@ -34,7 +36,7 @@ SYNC = Rule(
         "pre_process_async gives the prompts of pre_process, and post_process_async the result of "
         "post_process."
     ),
-    level=Level.MUST,
+    level=Level.SHOULD,
     section=SECTION,
     sources=(
         interface("pre_process_async returns pre_process(...)"),
@@ -47,7 +49,7 @@ USED = Rule(
     id="IO-19",
     title="Every output is used",
     statement="post_process reads the output of every prompt of its request.",
-    level=Level.MUST,
+    level=Level.SHOULD,
     section=SECTION,
     sources=(
         document(
@@ -65,7 +67,7 @@ ERRORS = Rule(
         "When an output does not come because the engine failed, post_process_async lets the error "
         "through, and closes the generator that it was given."
     ),
-    level=Level.MUST,
+    level=Level.SHOULD,
     section=SECTION,
     sources=(
         interface("post_process_async(model_output: AsyncGenerator)"),
@@ -95,6 +97,12 @@ SERIALISABLE = Rule(
             "entrypoints/pooling/pooling/serving.py:ServingPooling._build_response",
             "IOProcessorResponse(...).model_dump() as JSON",
         ),
+        sentence(
+            document(
+                "converts the plugin output to the IOProcessorResponse type that is then returned "
+                "by the API Server"
+            )
+        ),
     ),
     hint="Turn tensors and arrays into lists, bytes into base64, NaN into None.",
 )
@@ -106,9 +114,11 @@ RESPONSE = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document(
-            "The output_to_response method is used only for online serving and converts the "
-            "plugin output to the IOProcessorResponse type"
+        sentence(
+            document(
+                "The output_to_response method is used only for online serving and converts the "
+                "plugin output to the IOProcessorResponse type"
+            )
         ),
     ),
     hint="Return IOProcessorResponse(request_id=..., data=...), not the bare data.",
@@ -127,13 +137,20 @@ STEADY = Rule(
 SAME = Rule(
     id="IO-25",
     title="Offline and online give the same",
-    statement="Without a request id the plugin makes of a request what it makes of it with one.",
+    statement=(
+        "Without a request id the plugin makes of a request what it makes of it with one, but for "
+        "texts that tell the id."
+    ),
     level=Level.SHOULD,
     section=SECTION,
     sources=(
         vllm(
             "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
             "offline there is no request_id",
+        ),
+        vllm(
+            "entrypoints/pooling/pooling/protocol.py:IOProcessorResponse",
+            "request_id: the request_id associated with this response",
         ),
     ),
     hint="Do not look up what to do by the request id.",

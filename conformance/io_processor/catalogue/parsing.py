@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import ALL, document, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, ends, sentence
 
 SECTION = "Parsing"
 
@@ -19,14 +19,16 @@ ANSWERS = Rule(
     title="Valid requests are answered",
     statement=(
         "Every valid request is parsed, becomes prompts, and is answered: online with a request "
-        "id, and offline without one."
+        "id of any kind, and offline without one; and not every one with nothing."
     ),
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document(
-            "The parse_request method is used for validating the user prompt and converting it "
-            "into the input expected by pre_process"
+        sentence(
+            document(
+                "The parse_request method is used for validating the user prompt and converting it "
+                "into the input expected by pre_process"
+            )
         ),
         vllm(
             "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
@@ -42,15 +44,14 @@ ANSWERS = Rule(
 
 REFUSES = Rule(
     id="IO-08",
-    title="Invalid requests are the client's error",
-    statement=(
-        "A request that the profile calls invalid ends with HTTP status 400 to 499, and offline "
-        "with an exception that means the same."
-    ),
+    title="Invalid requests are refused",
+    statement="A request that the profile calls invalid is not answered, online and offline.",
     level=Level.MUST,
     section=SECTION,
     sources=(
-        document("it is up to the plugin to ensure the correct data is being fed to the model"),
+        sentence(
+            document("it is up to the plugin to ensure the correct data is being fed to the model")
+        ),
         _STATUS,
     ),
     hint="Raise ValueError in parse_request or parse_data.",
@@ -59,12 +60,12 @@ REFUSES = Rule(
 
 HOSTILE = Rule(
     id="IO-09",
-    title="Whatever a client sends is answered or refused, never the server's error",
+    title="Whatever a client sends is answered or refused, not the client's own HTTP 500",
     statement=(
         "Missing, surplus and nested keys, other types, empty, huge and odd values end with an "
-        "answer or with a status of 400 to 499; never with one of 500 and more."
+        "answer or with a status of 400 to 499, not with one of 500 and more."
     ),
-    level=Level.MUST,
+    level=Level.SHOULD,
     section=SECTION,
     sources=(
         document("vLLM does not perform any validation of input/output data"),
@@ -74,10 +75,41 @@ HOSTILE = Rule(
     "AttributeError where data is a list; both are HTTP 500.",
 )
 
+ENDURES = Rule(
+    id="IO-38",
+    title="No body ends, stalls or fills the server",
+    statement=(
+        "Of bodies up to a megabyte, odd or long at any place, none ends the process, none makes a "
+        "hook ask for more than 2 GiB, and none takes 10 seconds, unless the time grows no "
+        "faster than the body."
+    ),
+    level=Level.MUST,
+    section=SECTION,
+    sources=(
+        vllm(
+            "entrypoints/pooling/base/serving.py:PoolingBaseServing._preprocessing",
+            "parse_data and pre_process run on the event loop of all clients",
+            "0.27",
+        ),
+        ends(
+            vllm(
+                "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
+                "the hooks run in the API server's process",
+            )
+        ),
+        document("vLLM does not perform any validation of input/output data"),
+    ),
+    hint="Bound every number and length before a loop, an allocation or a pattern uses it; let no "
+    "pattern repeat what it repeats already; never end the process.",
+)
+
 EARLY = Rule(
     id="IO-10",
     title="Bad input is refused before the engine works for it",
-    statement="An invalid request is refused by parsing or pre_process, not by post_process.",
+    statement=(
+        "An invalid request, of the profile or any other, is refused by parsing or pre_process, "
+        "not by post_process."
+    ),
     level=Level.SHOULD,
     section=SECTION,
     sources=(
@@ -91,7 +123,7 @@ PURE = Rule(
     id="IO-11",
     title="The client's data are left as they are",
     statement="Serving a request does not change the data that it was made with.",
-    level=Level.MUST,
+    level=Level.SHOULD,
     section=SECTION,
     sources=(
         vllm(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, changes, ends, leaks
 
 SECTION = "Many requests"
 
@@ -12,9 +12,15 @@ _INSTANCE = vllm(
     "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
     "one instance serves every request",
 )
+_GROWS = ends(
+    vllm(
+        "plugins/io_processors/__init__.py:get_io_processor",
+        "one instance lives as long as the server: what grows with each request ends it",
+    )
+)
 _IDS = vllm(
     "entrypoints/serve/engine/serving.py:BaseServing._base_request_id",
-    "the client's X-Request-Id becomes the request id",
+    "the client's X-Request-Id becomes the request id, and two clients may send the same",
 )
 
 SEQUENCE = Rule(
@@ -23,7 +29,7 @@ SEQUENCE = Rule(
     statement="Requests that are served one after the other each get what they get alone.",
     level=Level.MUST,
     section=SECTION,
-    sources=(_INSTANCE,),
+    sources=(changes(_INSTANCE),),
     hint="Look for attributes that pre_process changes and nobody resets.",
 )
 
@@ -37,7 +43,7 @@ INTERLEAVED = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        _INSTANCE,
+        changes(_INSTANCE),
         document("We cannot guarantee outputs are returned in the same order"),
     ),
     hint="Keep nothing of a request on self between pre_process and post_process.",
@@ -50,7 +56,7 @@ SAME_IDS = Rule(
     statement="Requests that carry the same request id at the same time each get their own answer.",
     level=Level.MUST,
     section=SECTION,
-    sources=(_IDS,),
+    sources=(leaks(_IDS),),
     hint="A request id is the client's and names nothing: take what post_process needs from the "
     "outputs (prompt_token_ids, their number), not from a dictionary by request id.",
     evidence=SERVED,
@@ -66,9 +72,11 @@ NO_IDS = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        vllm(
-            "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
-            "pre_process(prompt=...) and post_process(outputs)",
+        changes(
+            vllm(
+                "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
+                "pre_process(prompt=...) and post_process(outputs)",
+            )
         ),
     ),
     hint="None is an id like any other to a dictionary: do not keep state under it.",
@@ -84,7 +92,7 @@ HARMLESS = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        _INSTANCE,
+        changes(_INSTANCE),
         vllm(
             "entrypoints/pooling/base/serving.py:PoolingBaseServing.__call__",
             "post_process is not called for a request that failed or was cancelled",
@@ -104,10 +112,13 @@ THREADS = Rule(
     level=Level.MUST,
     section=SECTION,
     sources=(
-        vllm(
-            "entrypoints/pooling/base/serving.py:PoolingBaseServing",
-            "_postprocessing runs in the renderer's thread pool",
-            "0.20",
+        changes(
+            vllm(
+                "entrypoints/pooling/base/serving.py:PoolingBaseServing",
+                "_postprocessing runs in the renderer's thread pool, beside pre_process of others, "
+                "and of several requests at once with --renderer-num-workers 2",
+                "0.20",
+            )
         ),
     ),
     hint="Use local variables, not attributes, threading.local or contextvars.",
@@ -121,7 +132,7 @@ WAITING = Rule(
         "Nothing that runs on the event loop waits there for more than 100 ms: no sleep, no "
         "synchronous network or file access."
     ),
-    level=Level.MUST,
+    level=Level.SHOULD,
     section=SECTION,
     sources=(
         vllm(
@@ -152,7 +163,7 @@ CANCELLED = Rule(
         "Cancellation goes through the awaited hooks at once: it is not caught, and nothing goes "
         "on behind it."
     ),
-    level=Level.MUST,
+    level=Level.SHOULD,
     section=SECTION,
     sources=(
         vllm("entrypoints/serve/utils/api_utils.py:with_cancellation", "cancels the handler"),
@@ -167,20 +178,20 @@ FORGETS = Rule(
     statement="After ten thousand answered requests the plugin holds nothing of them.",
     level=Level.MUST,
     section=SECTION,
-    sources=(_INSTANCE,),
+    sources=(_GROWS,),
     hint="Remove what pre_process kept when post_process has used it.",
 )
 
 ABANDONED = Rule(
     id="IO-36",
-    title="Failed and cancelled requests are forgotten",
+    title="Refused, failed and cancelled requests are forgotten",
     statement=(
-        "After ten thousand requests that never came to post_process the plugin holds no more than "
-        "a bounded number of them."
+        "After ten thousand requests that were refused, or never came to post_process, the plugin "
+        "holds no more than a bounded number of them."
     ),
     level=Level.MUST,
     section=SECTION,
-    sources=HARMLESS.sources[1:],
+    sources=(*HARMLESS.sources[1:], _GROWS),
     hint="Keep nothing between pre_process and post_process, or bound it: nobody tells the plugin "
     "that a request failed.",
 )

@@ -6,16 +6,19 @@ from __future__ import annotations
 from functools import partial
 
 from conformance.io_processor.suites import shared
-
-BASE = shared.BASE
-
-meant = shared.meant
-open_trial = partial(shared.open_trial, shared.DATA)
-replay = partial(shared.replay, shared.DATA)
+from conformance.suite import Suite
 
 
-def recognises(cls: type) -> bool:
-    """Tell whether a class is a plugin of this generation."""
+def _recognises(cls: type) -> bool:
     # One that has neither is of this generation, and fails where it is asked to parse.
     neither = not shared.defines(cls, "parse_request")
     return shared.is_plugin(cls) and (shared.defines(cls, "parse_data") or neither)
+
+
+SUITE = Suite(
+    base=shared.BASE,
+    recognises=_recognises,
+    meant=shared.meant,
+    open_trial=partial(shared.open_trial, shared.DATA),
+    replay=partial(shared.replay, shared.DATA),
+)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.io_processor.bench import Bench
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+    from conformance.suite import Opening, Trial
 
 #: The two generations, for what differs between them.
 REQUEST, DATA = "io/request", "io/data"
@@ -46,43 +45,33 @@ def meant(cls: type) -> bool:
     return all(callable(vars(cls).get(name)) for name in _TELLING)
 
 
-def open_trial(
-    generation: str,
-    evidence: Evidence,
-    cls: type,
-    plugin: Plugin,
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    settings: Settings,
-    folder: str,
-) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
+def open_trial(generation: str, opening: Opening) -> Trial:
     """Open the trial of a plugin on one kind of evidence."""
     from conformance.io_processor.bench import Bench
+    from conformance.io_processor.checks import trial as simulation
     from conformance.io_processor.host import surroundings
-    from conformance.io_processor.trial import Trial
 
-    chosen = named_model(section["model"]) if "model" in section else model
-    if evidence is Evidence.SIMULATOR:
+    section, settings = opening.section, opening.settings
+    chosen = named_model(section["model"]) if "model" in section else opening.model
+    if opening.evidence is Evidence.SIMULATOR:
         surroundings(chosen)  # takes a while, and every process needs them
         # Before the class is touched for the first time.
-        untouched = Untouched.fork(cls)
-        bench = Bench.open(cls, generation, chosen, settings.seed)
-        return Trial(bench, section, origin, settings.budget, untouched)
-    live = importlib.import_module(f"conformance.io_processor.{evidence.value}")
-    return live.Trial.open(generation, cls, plugin, section, origin, chosen, settings, folder)
+        untouched = Untouched.fork(opening.cls)
+        bench = Bench.open(opening.cls, generation, chosen, settings.seed)
+        return simulation(bench, section, opening.origin, settings.budget, untouched)
+    module = importlib.import_module(f"conformance.io_processor.{opening.evidence.value}")
+    trial: Trial = module.Trial(opening, generation, chosen)
+    return trial
 
 
 def replay(
-    generation: str, cls: type, counterexample: Mapping[str, Any], *, model: str
+    generation: str, cls: type, counterexample: Mapping[str, Any], _model: str
 ) -> tuple[list[str], str]:
     """Play a counterexample again; return the kinds of trouble there are now, and a message.
 
     A history is played as it is; a failure without one is shown by its check again.  Where the
     counterexample is none that this version could have written, it is ``unreadable``.
     """
-    del model  # the case has its own
     from conformance.io_processor import cases
     from conformance.io_processor.bench import Bench
 
@@ -97,8 +86,15 @@ def replay(
         return ["unreadable"], str(error).rstrip(".")
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         return ["unreadable"], f"{type(error).__name__}: {error}"
-    bench = Bench.open(cls, generation, chosen, seed)
-    return cases.again(bench, saved) if saved else _check_again(bench, section, rule)
+    untouched = Untouched.fork(cls)
+    try:
+        bench = Bench.open(cls, generation, chosen, seed)
+        if saved:
+            return cases.again(bench, saved)
+        late = bool(counterexample.get("late"))
+        return _check_again(bench, section, rule, untouched, late=late)
+    finally:
+        untouched.close()
 
 
 def _listed(values: object) -> list[Any]:
@@ -107,12 +103,20 @@ def _listed(values: object) -> list[Any]:
     return [decoded(value) for value in values]
 
 
-def _check_again(bench: Bench, section: Mapping[str, Any], rule: str) -> tuple[list[str], str]:
-    from conformance.io_processor.trial import CHECKS, Trial
+def _check_again(
+    bench: Bench, section: Mapping[str, Any], rule: str, untouched: Untouched, *, late: bool
+) -> tuple[list[str], str]:
+    from conformance.io_processor import checks
+    from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
 
-    if rule not in CHECKS:
+    if rule not in checks.CHECKS:
         return ["unreadable"], f"no check is for the rule {rule}"
-    trial = Trial(bench, section if section["valid"] else {}, "replay", Budget.STANDARD)
+    section = section if section["valid"] else {}
+    trial = checks.trial(bench, section, "replay", Budget.STANDARD, untouched)
+    if late:  # what other rules left in the process has broken it
+        for other in DATA_RULES if bench.generation == DATA else REQUEST_RULES:
+            if other.id in checks.CHECKS:
+                trial.find(other.id)
     result = trial.check(rule)
     if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
         return [], ""

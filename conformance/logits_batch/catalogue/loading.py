@@ -3,8 +3,17 @@
 
 from __future__ import annotations
 
-from conformance.logits_batch.catalogue.sources import ALL, ENGINE, OFFLINE, SERVER, document, vllm
-from conformance.rules import Level, Rule
+from conformance.logits_batch.catalogue.sources import (
+    ALL,
+    ENGINE,
+    OFFLINE,
+    RAISES,
+    SERVER,
+    STOPS,
+    document,
+    vllm,
+)
+from conformance.rules import Level, Rule, changes, ends, sentence
 
 SECTION = "Loading and admission"
 
@@ -20,8 +29,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document(
-                "must subclass ... LogitsProcessor and define (at minimum) the following methods"
+            sentence(
+                document(
+                    "must subclass ... LogitsProcessor and define (at minimum) the following "
+                    "methods"
+                )
             ),
             vllm(
                 "v1/sample/logits_processor/__init__.py:_load_logitsprocs_by_fqcns",
@@ -43,15 +55,19 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document(
-                "__init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool)"
+            sentence(
+                document(
+                    "__init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: "
+                    "bool)"
+                )
             ),
             vllm(
                 "v1/sample/logits_processor/__init__.py:build_logitsprocs",
                 "ctor(vllm_config, device, is_pin_memory)",
             ),
         ),
-        hint="Compare the signature of __init__ with the documented one; keep state on self.",
+        hint="Where it raises an exception of its own, do what that says; else compare the "
+        "signature of __init__ with the documented one, and keep state on self.",
     ),
     Rule(
         id="LB-13",
@@ -60,7 +76,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("is_argmax_invariant() is evaluated once at startup"),
+            sentence(document("is_argmax_invariant() is evaluated once at startup")),
             vllm(
                 "v1/sample/logits_processor/state.py:LogitsProcessors.__init__",
                 "splits the processors by it once",
@@ -78,10 +94,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/sample/logits_processor/interface.py:LogitsProcessor.validate_params",
-                "raise VLLMValidationError / ValueError for invalid params",
-                since="0.11.2",
+            sentence(
+                vllm(
+                    "v1/sample/logits_processor/interface.py:LogitsProcessor.validate_params",
+                    "raise VLLMValidationError / ValueError for invalid params",
+                    since="0.11.2",
+                )
             ),
         ),
         hint="Check type and range in the classmethod validate_params; whatever is noticed later "
@@ -102,7 +120,10 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(document("vLLM will invoke update_state() and apply() ... in every engine step"),),
+        sources=(
+            document("vLLM will invoke update_state() and apply() ... in every engine step"),
+            STOPS,
+        ),
         hint="Look for loops without a bound, locks, network calls, sys.exit and native code.",
         evidence=ALL,
     ),
@@ -113,17 +134,26 @@ RULES = (
             "The prompt of an added request may be None, where it was given as embeddings: "
             "the plugin serves it, or leaves it alone, and does not raise."
         ),
-        level=Level.SHOULD,
+        level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/sample/logits_processor/interface.py:AddedRequest",
-                "prompt_tok_ids is list[int] | None",
-                since="0.11.2",
+            sentence(
+                vllm(
+                    "v1/sample/logits_processor/interface.py:AddedRequest",
+                    "prompt_tok_ids is list[int] | None",
+                    since="0.11.2",
+                )
             ),
+            vllm(
+                "v1/worker/gpu_input_batch.py:InputBatch._register_add_request",
+                "hands on request.prompt_token_ids, which is None for a prompt of embeddings",
+            ),
+            RAISES,
         ),
-        hint="Treat None as an empty prompt. Only a SHOULD: vLLM's own adapter for request-level "
-        "callables of three arguments raises here, and prompt embeddings are off by default.",
+        hint="Treat None as an empty prompt. Any client may send embeddings where the engine runs "
+        "with --enable-prompt-embeds, and what raises then ends the engine. vLLM's own adapter "
+        "raises for request-level callables of three arguments: override update_state, and hand "
+        "it an empty prompt.",
     ),
     Rule(
         id="LB-31",
@@ -133,7 +163,7 @@ RULES = (
             "which no instance is ever made: it is a classmethod or staticmethod, keeps nothing "
             "that the engine would need, and changes nothing."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -159,7 +189,7 @@ RULES = (
             "name, as an entry point or on the command line, and whether it is asked through "
             "LLM.generate, AsyncLLM.generate, the OpenAI SDK or plain REST."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             document("different ways of making your logits processor visible to vLLM"),
@@ -169,5 +199,110 @@ RULES = (
         "for settings taken from the environment, and for values that change on their way through "
         "JSON.",
         evidence=(OFFLINE, SERVER),
+    ),
+    Rule(
+        id="LB-39",
+        title="Whatever else a client asks for, other requests get what they get without it",
+        statement=(
+            "A request that enables the plugin and asks for more (several answers, log "
+            "probabilities, penalties, stop and bad words, allowed tokens, a bias, a grammar, any "
+            "temperature and length) is refused by validate_params or served: nothing raises or "
+            "hangs, and its row and those of others are the ones they get alone."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "sampling_params.py:SamplingParams",
+                "the fields that a client may set beside extra_args",
+            ),
+            vllm(
+                "v1/sample/logits_processor/interface.py:AddedRequest",
+                "every processor is handed the whole SamplingParams of a request",
+                since="0.11.2",
+            ),
+            RAISES,
+        ),
+        hint="Look for arithmetic with max_tokens, temperature or logprobs (1, 0 and -1 are values "
+        "of theirs), for a first item of a list that may be empty, and for state that is kept by "
+        "what several requests share, such as a seed. What the plugin cannot serve, "
+        "validate_params refuses.",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LB-41",
+        title="Whatever else a client asks for, a token is left for its own request",
+        statement=(
+            "Where allowed tokens, bad words, min_tokens, a bias or a grammar leave tokens, the "
+            "plugin keeps at least one of them above -inf, and no logit is NaN or +inf."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/sample/sampler.py:Sampler.apply_logits_processors",
+                "allowed tokens and bad words are masked before custom processors are called",
+            ),
+            vllm(
+                "v1/sample/logits_processor/builtin.py:MinTokensLogitsProcessor",
+                "restores the stop tokens where a grammar leaves nothing else",
+            ),
+        ),
+        hint="Where all that the plugin would keep is -inf, leave the row as it is, or refuse the "
+        "combination in validate_params. Only a SHOULD: no other request notices.",
+    ),
+    Rule(
+        id="LB-40",
+        title="Loading leaves to others what all requests share",
+        statement=(
+            "Importing the module and making instances seeds no global generator of random "
+            "numbers, leaves torch's default dtype and device as they are and its deterministic "
+            "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
+            "process that keeps the engine from ending or outlives it."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            changes(
+                vllm(
+                    "config/model.py:ModelConfig",
+                    "We must set the global seed because otherwise, different tensor parallel "
+                    "workers would sample different tokens; the front end's process, which loads "
+                    "the class as well, is the caller's, and is not seeded again",
+                )
+            ),
+            vllm(
+                "v1/engine/core.py:EngineCoreProc.run_engine_core",
+                "the handlers of SIGTERM and SIGINT that end the engine are there before it makes "
+                "processors",
+            ),
+            vllm(
+                "v1/utils.py:shutdown",
+                "a process that does not end by itself is killed, with nothing put in order",
+            ),
+            ends(
+                vllm(
+                    "v1/sample/ops/topk_topp_sampler.py:apply_top_k_top_p_pytorch",
+                    "torch.cumsum on a GPU, which raises where deterministic algorithms are asked "
+                    "for",
+                )
+            ),
+            changes(
+                vllm(
+                    "model_executor/models/minicpmv4_7.py:_assign_canvas_span",
+                    "torch.linspace without a dtype: positions in pictures depend on the default",
+                )
+            ),
+            ends(
+                vllm(
+                    "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
+                    "buffers are made after processors; with the default device set to meta, the "
+                    "engine does not get through its first request",
+                )
+            ),
+        ),
+        hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
+        "pass dtype and device to what makes tensors; make threads daemons, and end children in "
+        "atexit; hand signals on to the handler that was there.",
     ),
 )

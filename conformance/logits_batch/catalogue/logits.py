@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
-from conformance.rules import Level, Rule
+from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
+from conformance.rules import Level, Rule, sentence
 
 SECTION = "Logits"
 
@@ -17,7 +17,7 @@ RULES = (
         section=SECTION,
         sources=(
             document("The transformed logits tensor is then passed to softmax"),
-            document("Return a transformed (num_requests) x (vocab_size) logits tensor"),
+            sentence(document("Return a transformed (num_requests) x (vocab_size) logits tensor")),
         ),
         hint="Check that apply returns the tensor it changed, and that the extra_args key is "
         "spelled as in the profile; parameters that act only after many tokens need a smaller "
@@ -35,7 +35,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("never changes what is the highest-logit-value token ID for a given request"),
+            sentence(
+                document(
+                    "never changes what is the highest-logit-value token ID for a given request"
+                )
+            ),
             vllm("v1/sample/sampler.py:Sampler.sample", "skipped when all requests are greedy"),
         ),
         hint="If the plugin masks, forces or biases tokens, return False: with True it is skipped "
@@ -50,7 +54,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("Return a transformed (num_requests) x (vocab_size) logits tensor"),
+            sentence(document("Return a transformed (num_requests) x (vocab_size) logits tensor")),
             vllm(
                 "v1/sample/logits_processor/interface.py:LogitsProcessor.apply",
                 "the updated tensor must be returned but may be modified in-place",
@@ -65,12 +69,7 @@ RULES = (
         statement="For requests that were admitted no call of the engine raises.",
         level=Level.MUST,
         section=SECTION,
-        sources=(
-            vllm(
-                "v1/engine/core.py:EngineCore",
-                "an exception in the model runner ends the engine and every request in it",
-            ),
-        ),
+        sources=(RAISES,),
         hint="Nothing catches it: one request's bad value ends all requests. Validate at "
         "admission, and look up rows with .pop(index, None).",
         evidence=ALL,
@@ -78,21 +77,26 @@ RULES = (
     ),
     Rule(
         id="LB-22",
-        title="A token is left to sample, and no logit is NaN",
+        title="A token is left to sample, and no logit is NaN or +inf",
         statement=(
-            "A row of finite logits keeps at least one token above -inf, and no row gets NaN, "
-            "masked rows included."
+            "A row of finite logits keeps at least one token above -inf, no row gets NaN, masked "
+            "rows included, and none that is sampled at random gets +inf."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
                 "v1/sample/sampler.py:Sampler.sample",
                 "sampling from a row without a finite logit is undefined",
             ),
+            vllm(
+                "v1/sample/ops/topk_topp_sampler.py:TopKTopPSampler.forward_native",
+                "the softmax of a row that holds +inf is NaN, and token 0 is sampled; only the "
+                "kernel for CPUs takes the token of +inf",
+            ),
         ),
         hint="Grammar and allowed-token masks put -inf into rows before the plugin sees them: "
-        "(-inf) - (-inf) and 0 * inf are NaN.",
+        "(-inf) - (-inf) and 0 * inf are NaN. To force a token, put -inf on all others.",
         evidence=ENGINE,
     ),
     Rule(
@@ -152,6 +156,7 @@ RULES = (
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
                 "decorated with torch.inference_mode",
             ),
+            RAISES,
         ),
         hint="Index by (row, token): view(-1) raises, and what is written to the copies that "
         "reshape(-1) and contiguous() make is lost. Do not use autograd.",

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.logits_batch.catalogue.sources import ENGINE, document, vllm
-from conformance.rules import Level, Rule
+from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
+from conformance.rules import Level, Rule, changes, sentence
 
 SECTION = "Outputs and time"
 
@@ -19,7 +19,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("may be None, signaling no change to the batch constituents"),
+            sentence(document("may be None, signaling no change to the batch constituents")),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.refresh_metadata",
                 "update_state is called in every step",
@@ -39,9 +39,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/sample/logits_processor/interface.py:BatchUpdate",
-                "output_tok_ids is a reference to the request's running output tokens list",
+            sentence(
+                vllm(
+                    "v1/sample/logits_processor/interface.py:BatchUpdate",
+                    "output_tok_ids is a reference to the request's running output tokens list",
+                )
             ),
             document("the updated output_token_ids lists that it could have retained"),
         ),
@@ -54,13 +56,14 @@ RULES = (
             "A preempted request leaves the batch and is added again with the outputs it already "
             "has: its rows are those of a request that was never interrupted."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
                 "resumed requests are added with their output tokens",
             ),
+            EDGE_CASES,
         ),
         hint="Derive all state from (params, prompt, outputs) when a request is added; do not "
         "count steps.",
@@ -74,7 +77,7 @@ RULES = (
             "With async scheduling the newest output is -1 during update_state and real during "
             "apply: rows are those of a synchronous engine."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -94,13 +97,14 @@ RULES = (
             "apply also receives rows of requests whose prefill is not finished, and their samples "
             "are discarded: later rows of the request do not depend on how often that happened."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._bookkeeping_sync",
                 "samples of unfinished prefills are discarded",
             ),
+            EDGE_CASES,
         ),
         hint="Derive progress from len(output_tok_ids); do not count calls of apply.",
         evidence=ENGINE,
@@ -108,8 +112,8 @@ RULES = (
     ),
     Rule(
         id="LB-21",
-        title="Parameters, prompts and outputs are read only",
-        statement="The plugin writes to nothing that it is handed but the logits.",
+        title="Prompts and outputs are read only",
+        statement="The plugin writes to no list of tokens that it is handed.",
         level=Level.MUST,
         section=SECTION,
         sources=(
@@ -117,8 +121,29 @@ RULES = (
                 "v1/sample/logits_processor/interface.py:BatchUpdate",
                 "lists are references to the engine's own",
             ),
+            changes(
+                vllm(
+                    "v1/worker/gpu_input_batch.py:InputBatch.add_request",
+                    "a resumed request is computed from these lists, and its keys and values are "
+                    "shared by the tokens that the client sent",
+                )
+            ),
         ),
-        hint="Use .get instead of .pop on extra_args; copy a list before changing it.",
+        hint="Copy a list before changing it.",
+    ),
+    Rule(
+        id="LB-43",
+        title="The parameters of a request are left as they are",
+        statement="The plugin does not write to the SamplingParams of a request.",
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_input_batch.py:CachedRequestState",
+                "holds sampling_params, from which the request is added again when it resumes",
+            ),
+        ),
+        hint="Use .get instead of .pop on extra_args. Only a SHOULD: no other request notices.",
         evidence=ENGINE,
     ),
     Rule(
@@ -128,7 +153,7 @@ RULES = (
             "Rows depend on nothing but the request: no global random state, no clock. Every "
             "tensor-parallel rank runs the plugin for itself and must get the same."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -149,9 +174,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document(
-                "vLLM will skip applying this logits processor in a given step when all requests "
-                "use greedy sampling"
+            sentence(
+                document(
+                    "vLLM will skip applying this logits processor in a given step when all "
+                    "requests use greedy sampling"
+                )
             ),
             vllm(
                 "v1/sample/sampler.py:Sampler.sample",
@@ -177,8 +204,10 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document(
-                "Ensure that ... update_state ... discards information about finished requests"
+            sentence(
+                document(
+                    "Ensure that ... update_state ... discards information about finished requests"
+                )
             ),
         ),
         hint="Look for dictionaries keyed by something other than the row, for caches without a "
@@ -198,6 +227,7 @@ RULES = (
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
                 "all ranks apply logits processors to the gathered logits and sample by themselves",
             ),
+            RANKS,
         ),
         hint="Process ids, the order of sets of strings, hash() of strings and unseeded generators "
         "differ from rank to rank.",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, sentence
 
 SECTION = "Rows and moves"
 
@@ -19,9 +19,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document(
-                "For all requests which enable the logits processor, the logits processor applies "
-                "a transformation to the corresponding row of the logits tensor"
+            sentence(
+                document(
+                    "For all requests which enable the logits processor, the logits processor "
+                    "applies a transformation to the corresponding row of the logits tensor"
+                )
             ),
         ),
         hint="Look for one value kept for all requests, for arithmetic over the batch dimension, "
@@ -35,7 +37,7 @@ RULES = (
         statement="A request that does not enable the plugin gets its logits back unchanged.",
         level=Level.MUST,
         section=SECTION,
-        sources=(document("while leaving other rows unmodified"),),
+        sources=(sentence(document("while leaving other rows unmodified")),),
         hint="Index the rows of opted-in requests explicitly; do not add or multiply by a neutral "
         "value over the whole batch.",
         evidence=ALL,
@@ -52,7 +54,9 @@ RULES = (
         section=SECTION,
         sources=(
             document("Use Add operations to replace as many finished requests with new requests"),
-            document("discards information about ... requests which are replaced by an Add"),
+            sentence(
+                document("discards information about ... requests which are replaced by an Add")
+            ),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch._register_add_request",
                 "a reused index is popped from `removed`",
@@ -72,7 +76,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("apply a Unidirectional Move ... to fill the empty slot"),
+            sentence(document("apply a Unidirectional Move ... to fill the empty slot")),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.condense",
                 "destinations are popped from `removed`",
@@ -89,7 +93,9 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("zero or more Swap Move operations may be applied to reorder the batch"),
+            sentence(
+                document("zero or more Swap Move operations may be applied to reorder the batch")
+            ),
             vllm("v1/sample/logits_processor/builtin.py:process_dict_updates", "pops both ends"),
         ),
         hint="Pop both ends first, then write back each that had state; never read with .get and "
@@ -105,7 +111,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(document("Apply Remove operations to finished requests"),),
+        sources=(sentence(document("Apply Remove operations to finished requests")),),
         hint="Process `removed` in every update, with .pop(index, None).",
         evidence=ENGINE,
     ),
@@ -119,8 +125,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document(
-                "must process batch update operations in the following order: removes, adds, moves"
+            sentence(
+                document(
+                    "must process batch update operations in the following order: removes, adds, "
+                    "moves"
+                )
             ),
             document(
                 "Move operations can be assumed to be applied in the order in which they appear"
@@ -139,7 +148,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            document("Consume a (num_requests) x (vocab_size) logits tensor"),
+            sentence(document("Consume a (num_requests) x (vocab_size) logits tensor")),
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
                 "max_num_reqs is scheduler_config.max_num_seqs",

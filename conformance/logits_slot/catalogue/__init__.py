@@ -6,9 +6,9 @@ Identifiers are stable: a rule that goes away leaves its number unused.
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue import cost, loading, logits, requests, slots
+from conformance.logits_slot.catalogue import clients, cost, loading, logits, requests, slots
 
-SECTIONS = (loading, slots, requests, logits, cost)
+SECTIONS = (loading, clients, slots, requests, logits, cost)
 
 RULES = tuple(
     sorted((rule for section in SECTIONS for rule in section.RULES), key=lambda rule: rule.id)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, LIVE, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.logits_slot.catalogue.sources import ALL, ENGINE, LIVE, RAISES, interface, vllm
+from conformance.rules import Level, Rule, changes, ends, sentence
 
 SECTION = "Loading, warm-up and admission"
 
@@ -24,7 +24,7 @@ RULES = (
                 "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs_by_fqcns",
                 "a name is <module>:<type>, the object a subclass of LogitsProcessor",
             ),
-            interface("LogitsProcessor", "apply is abstract"),
+            sentence(interface("LogitsProcessor", "apply is abstract")),
         ),
         hint="Check the base class: a class of the V1 interface is refused by Model Runner V2; a "
         "class may be a subclass of both.",
@@ -40,16 +40,19 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsProcessor.__init__",
-                "Capture what stays constant for the processor's lifetime",
+            sentence(
+                interface(
+                    "LogitsProcessor.__init__",
+                    "Capture what stays constant for the processor's lifetime",
+                )
             ),
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:build_custom_logits_processors",
                 "ctor(vllm_config, lp_req_state)",
             ),
         ),
-        hint="Compare the signature of __init__ with the documented one; keep state on self.",
+        hint="Where it raises an exception of its own, do what that says; else compare the "
+        "signature of __init__ with the documented one, and keep state on self.",
     ),
     Rule(
         id="LS-13",
@@ -62,7 +65,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm("v1/worker/gpu/warmup.py:warmup_kernels", "fake requests go the way of real ones"),
+            ends(
+                vllm(
+                    "v1/worker/gpu/warmup.py:warmup_kernels",
+                    "fake requests go the way of real ones; what raises there ends the engine",
+                )
+            ),
             vllm("sampling_params.py:SamplingParams.for_sampler_warmup", "extra_args is not set"),
         ),
         hint="Treat extra_args None like an empty dictionary, and overwrite the slot in "
@@ -72,16 +80,17 @@ RULES = (
         id="LS-23",
         title="Bad arguments are refused by validate_params, on the class, with ValueError",
         statement=(
-            "validate_params is a class method that accepts every valid request and refuses every "
-            "invalid one with ValueError, writes to nothing, and gives the same answer in a "
-            "process that has made no instance."
+            "validate_params, called on the class, accepts every valid request and refuses every "
+            "invalid one with ValueError."
         ),
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsProcessor.validate_params",
-                "Raise ValueError for invalid per-request arguments",
+            sentence(
+                interface(
+                    "LogitsProcessor.validate_params",
+                    "Raise ValueError for invalid per-request arguments",
+                )
             ),
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:"
@@ -94,13 +103,35 @@ RULES = (
         evidence=ALL,
     ),
     Rule(
+        id="LS-41",
+        title="validate_params needs no instance and leaves its argument alone",
+        statement=(
+            "The front end calls validate_params(sampling_params) on the class, in a process in "
+            "which no instance is ever made: it is a classmethod or staticmethod, keeps nothing "
+            "that the engine would need, and changes nothing."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            interface("LogitsProcessor.validate_params", "a classmethod, run at admission"),
+            vllm(
+                "v1/worker/gpu/sample/logits_processor/loader.py:"
+                "build_custom_logits_processors_params_validator",
+                "calls it in the front end's process",
+            ),
+        ),
+        hint="Decorate it with @classmethod; parse the arguments again in add_request instead of "
+        "remembering what validate_params saw: the engine is another process.",
+        evidence=ENGINE,
+    ),
+    Rule(
         id="LS-30",
         title="Every way of loading and asking gives the same tokens",
         statement=(
             "By class, fully-qualified name and entry point, offline and through the server, the "
             "same requests get the same tokens."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -118,7 +149,7 @@ RULES = (
             "Where a class also serves the V1 model runner, the same request with the same tokens "
             "and logits, none of them masked, gets the same rows there."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -128,5 +159,110 @@ RULES = (
         ),
         hint="Share what computes a row between the two interfaces; look at how each finds the "
         "outputs so far.",
+    ),
+    Rule(
+        id="LS-36",
+        title="Whatever else a client asks for, other requests get what they get without it",
+        statement=(
+            "A request that enables the plugin and asks for more (several answers, log "
+            "probabilities, penalties, stop and bad words, allowed tokens, a bias, a grammar, any "
+            "temperature and length, embeddings) is refused by validate_params or served: nothing "
+            "raises or hangs, and its rows and those of others are the ones they get alone."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            vllm(
+                "sampling_params.py:SamplingParams",
+                "the fields that a client may set beside extra_args",
+            ),
+            interface("LogitsProcessor.add_request", "is handed the whole SamplingParams"),
+            vllm(
+                "v1/request.py:Request.__init__",
+                "a prompt of embeddings has token id 0 in every place",
+            ),
+            RAISES,
+        ),
+        hint="Look for arithmetic with max_tokens, temperature or logprobs (1, 0 and -1 are values "
+        "of theirs), for a first item of a list that may be empty, and for state that is kept by "
+        "what several requests share, such as a seed. What the plugin cannot serve, "
+        "validate_params refuses.",
+        evidence=ENGINE,
+    ),
+    Rule(
+        id="LS-38",
+        title="Whatever else a client asks for, a token is left for its own request",
+        statement=(
+            "Where allowed tokens, bad words, min_tokens, a bias or a grammar leave tokens, the "
+            "plugin keeps at least one of them above -inf, and no logit is NaN or +inf."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu/sample/sampler.py:Sampler.__init__",
+                "bias, penalties and bad words stand before custom processors",
+            ),
+            vllm(
+                "v1/worker/gpu/structured_outputs.py:StructuredOutputsWorker.apply_grammar_bitmask",
+                "a grammar masks logits before the sampler",
+            ),
+        ),
+        hint="Where all that the plugin would keep is -inf, leave the row as it is, or refuse the "
+        "combination in validate_params. Only a SHOULD: no other request notices.",
+    ),
+    Rule(
+        id="LS-37",
+        title="Loading leaves to others what all requests share",
+        statement=(
+            "Importing the module and making instances seeds no global generator of random "
+            "numbers, leaves torch's default dtype and device as they are and its deterministic "
+            "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
+            "process that keeps the engine from ending or outlives it."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            changes(
+                vllm(
+                    "config/model.py:ModelConfig",
+                    "We must set the global seed because otherwise, different tensor parallel "
+                    "workers would sample different tokens; the front end's process, which loads "
+                    "the class as well, is the caller's, and is not seeded again",
+                )
+            ),
+            vllm(
+                "v1/engine/core.py:EngineCoreProc.run_engine_core",
+                "the handlers of SIGTERM and SIGINT that end the engine are there before it makes "
+                "processors",
+            ),
+            vllm(
+                "v1/utils.py:shutdown",
+                "a process that does not end by itself is killed, with nothing put in order",
+            ),
+            ends(
+                vllm(
+                    "v1/sample/ops/topk_topp_sampler.py:apply_top_k_top_p_pytorch",
+                    "torch.cumsum on a GPU, which raises where deterministic algorithms are asked "
+                    "for",
+                )
+            ),
+            changes(
+                vllm(
+                    "model_executor/models/minicpmv4_7.py:_assign_canvas_span",
+                    "torch.linspace without a dtype: positions in pictures depend on the default",
+                )
+            ),
+            ends(
+                vllm(
+                    "v1/worker/gpu/model_runner.py:GPUModelRunner.load_model",
+                    "buffers are made after processors; with the default device set to meta, the "
+                    "engine does not get through its first request",
+                )
+            ),
+        ),
+        hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
+        "pass dtype and device to what makes tensors; make threads daemons, and end children in "
+        "atexit; hand signals on to the handler that was there.",
     ),
 )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, sentence
 
 SECTION = "Processed logits"
 
@@ -16,7 +16,9 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface("LogitsProcessor.apply", "Modify logits in place or return a new tensor"),
+            sentence(
+                interface("LogitsProcessor.apply", "Modify logits in place or return a new tensor")
+            ),
         ),
         hint="Check the names and types of arguments in the profile, and that add_request returns "
         "True.",
@@ -29,7 +31,7 @@ RULES = (
             "Without others, a request with the same parameters and tokens gets the same rows, and "
             "global random generators are left alone."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -44,7 +46,9 @@ RULES = (
         statement="A logit that is -inf before apply is -inf after it.",
         level=Level.MUST,
         section=SECTION,
-        sources=(interface("LogitsProcessor", "must not re-inflate grammar-masked tokens"),),
+        sources=(
+            sentence(interface("LogitsProcessor", "must not re-inflate grammar-masked tokens")),
+        ),
         hint="Mask others instead of writing a value to a favoured token, or keep -inf with where.",
     ),
     Rule(
@@ -54,21 +58,32 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface("LogitsProcessor.apply", "[num_logits_rows, vocab_size] float32 tensor"),
+            sentence(
+                interface("LogitsProcessor.apply", "[num_logits_rows, vocab_size] float32 tensor")
+            ),
         ),
         hint="Return the tensor, also where nothing was changed.",
         evidence=ENGINE,
     ),
     Rule(
         id="LS-21",
-        title="A token is left to sample, and no logit is NaN",
-        statement="Every row that was changed keeps a finite logit and holds no NaN.",
-        level=Level.MUST,
+        title="A token is left to sample, and no logit is NaN or +inf",
+        statement=(
+            "Every row that was changed keeps a finite logit and holds no NaN, and none that is "
+            "sampled at random holds +inf."
+        ),
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm("v1/worker/gpu/sample/gumbel.py:gumbel_sample", "the largest logit is taken"),
+            vllm(
+                "v1/worker/gpu/spec_decode/rejection_sampler_utils.py:rejection_sample",
+                "in a row that holds +inf the probability of a draft is NaN: it is rejected, and "
+                "its token is never sampled in its place",
+            ),
         ),
-        hint="Beware of -inf - -inf, of 0 * inf, and of masks that leave nothing.",
+        hint="Beware of -inf - -inf, of 0 * inf, and of masks that leave nothing. To force a "
+        "token, put -inf on all others.",
     ),
     Rule(
         id="LS-28",

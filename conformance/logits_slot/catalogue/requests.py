@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.logits_slot.catalogue.sources import ALL, ENGINE, STOPS, interface, vllm
+from conformance.rules import Level, Rule, changes, ends, sentence
 
 SECTION = "The life of a request"
 
@@ -16,7 +16,7 @@ RULES = (
             "Preemption frees the slot. The request comes back through add_request, often in "
             "another slot, with prefill_len > prompt_len: the tokens between are its outputs."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             interface(
@@ -36,7 +36,7 @@ RULES = (
             "While a prompt is computed in chunks its request has a row whose sample is thrown "
             "away; later rows do not depend on how often that happened."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -58,7 +58,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface("LogitsContext", "this step's draft tokens are only in input_ids"),
+            sentence(interface("LogitsContext", "this step's draft tokens are only in input_ids")),
             vllm(
                 "v1/worker/gpu/spec_decode/rejection_sampler.py:_gather_draft_sampled_kernel",
                 "draft slots in a step starting within the prefill are placeholders (-1)",
@@ -78,9 +78,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/worker/gpu/spec_decode/rejection_sampler.py:RejectionSampler._verify_in_chunks",
-                "request_chunks",
+            changes(
+                vllm(
+                    "v1/worker/gpu/spec_decode/rejection_sampler.py:RejectionSampler._verify_in_chunks",
+                    "request_chunks: which requests are in a call depends on all others of the "
+                    "step",
+                )
             ),
         ),
         hint="Compute per-step values in apply_staged_writes or from ctx, not in the first apply.",
@@ -95,9 +98,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/worker/gpu/sample/sampler.py:Sampler.apply_sampling_params",
-                "if not np.any(self.needs_logits_processing[idx_mapping_np]): return logits",
+            changes(
+                vllm(
+                    "v1/worker/gpu/sample/sampler.py:Sampler.apply_sampling_params",
+                    "if not np.any(self.needs_logits_processing[idx_mapping_np]): return logits; "
+                    "whether apply is called depends on the other requests of the step",
+                )
             ),
         ),
         hint="Count tokens, not calls of apply or apply_staged_writes.",
@@ -113,9 +119,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsProcessor.add_request",
-                "Returns whether this processor modifies logits for the request",
+            sentence(
+                interface(
+                    "LogitsProcessor.add_request",
+                    "Returns whether this processor modifies logits for the request",
+                )
             ),
             vllm("v1/worker/gpu/sample/sampler.py:Sampler.add_request", "needs_processing |= ..."),
         ),
@@ -129,9 +137,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/worker/gpu/model_runner.py:GPUModelRunner.add_requests",
-                "nothing catches what a processor raises: the engine ends",
+            ends(
+                vllm(
+                    "v1/worker/gpu/model_runner.py:GPUModelRunner.add_requests",
+                    "nothing catches what a processor raises: the engine ends",
+                )
             ),
         ),
         hint="Refuse what you cannot serve in validate_params.",
@@ -145,6 +155,7 @@ RULES = (
         section=SECTION,
         sources=(
             vllm("v1/worker/gpu/model_runner.py:GPUModelRunner.sample", "called in every step"),
+            STOPS,
         ),
         hint="Look for loops over logits that need not end, and for exits.",
         evidence=ALL,

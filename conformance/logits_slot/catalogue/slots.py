@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, interface, vllm
-from conformance.rules import Level, Rule
+from conformance.logits_slot.catalogue.sources import ALL, GROWS, RANKS, interface, vllm
+from conformance.rules import Level, Rule, changes, ends, leaks, sentence
 
 SECTION = "Slots and rows"
 
@@ -19,7 +19,9 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
+            sentence(
+                interface("LogitsProcessor", "Per-request state is keyed by the request slot index")
+            ),
         ),
         hint="Look for one value kept for all requests, and for arithmetic over all rows.",
         evidence=ALL,
@@ -31,10 +33,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsProcessor.apply",
-                "including rows of requests this processor declined in add_request(), so filter "
-                "rows via ctx.expanded_idx_mapping",
+            sentence(
+                interface(
+                    "LogitsProcessor.apply",
+                    "including rows of requests this processor declined in add_request(), so "
+                    "filter rows via ctx.expanded_idx_mapping",
+                )
             ),
         ),
         hint="apply gets all rows as soon as one request needs it: change only those whose slot "
@@ -51,10 +55,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsProcessor.add_request",
-                "The slot may hold a previous occupant's state; overwrite or neutralize all of it "
-                "here",
+            sentence(
+                interface(
+                    "LogitsProcessor.add_request",
+                    "The slot may hold a previous occupant's state; overwrite or neutralize all of"
+                    " it here",
+                )
             ),
         ),
         hint="Set every per-slot value in add_request before the first return, also for requests "
@@ -70,9 +76,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsContext",
-                "A row is a logits row, not a request: rows are reordered every step",
+            sentence(
+                interface(
+                    "LogitsContext",
+                    "A row is a logits row, not a request: rows are reordered every step",
+                )
             ),
             vllm("v1/worker/gpu/model_runner.py:sort_batch_req_ids", "decodes before prefills"),
         ),
@@ -82,15 +90,29 @@ RULES = (
         id="LS-16",
         title="Request states and context are only read",
         statement=(
-            "The plugin writes to none of the buffers of req_states, to nothing of the context, "
-            "and not to the parameters of a request."
+            "The plugin writes to none of the buffers of req_states, and to nothing of the context."
         ),
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface("LogitsProcRequestState", "Processors must treat every field as read-only"),
+            sentence(
+                interface(
+                    "LogitsProcRequestState", "Processors must treat every field as read-only"
+                )
+            ),
         ),
         hint="Clone a tensor of req_states or ctx before changing it in place.",
+    ),
+    Rule(
+        id="LS-40",
+        title="The parameters of a request are left as they are",
+        statement="The plugin does not write to the SamplingParams of a request.",
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            interface("LogitsProcessor.add_request", "is handed the request's own SamplingParams"),
+        ),
+        hint="Use .get instead of .pop on extra_args. Only a SHOULD: no other request notices.",
     ),
     Rule(
         id="LS-17",
@@ -102,9 +124,12 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/worker/gpu/buffer_utils.py:UvaBackedTensor.copy_to_uva",
-                "buffers are used in turn",
+            changes(
+                vllm(
+                    "v1/worker/gpu/buffer_utils.py:UvaBackedTensor.copy_to_uva",
+                    "buffers are used in turn: one that was kept holds what others had in their "
+                    "slots",
+                )
             ),
             interface("LogitsProcRequestState", "reads always see current values"),
         ),
@@ -120,12 +145,19 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsProcessor.apply_staged_writes",
-                "after the model runner has flushed req_states, so a processor that stages writes "
-                "here can read the request's tokens back on device",
+            sentence(
+                interface(
+                    "LogitsProcessor.apply_staged_writes",
+                    "after the model runner has flushed req_states, so a processor that stages "
+                    "writes here can read the request's tokens back on device",
+                )
             ),
-            vllm("v1/worker/gpu/states.py:RequestState.add_request", "stage_write"),
+            leaks(
+                vllm(
+                    "v1/worker/gpu/states.py:RequestState.add_request",
+                    "stage_write: until they are flushed a slot holds the tokens of whoever had it",
+                )
+            ),
         ),
         hint="Read tokens in apply_staged_writes or apply; prompt_len.np and prefill_len.np are "
         "right in add_request.",
@@ -144,6 +176,7 @@ RULES = (
                 "v1/worker/gpu/model_runner.py:GPUModelRunner.finish_requests",
                 "every TP rank frees request slots in the same order",
             ),
+            RANKS,
         ),
         hint="Look for global random state, the process id, and the order of sets.",
     ),
@@ -155,6 +188,7 @@ RULES = (
         section=SECTION,
         sources=(
             interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
+            GROWS,
         ),
         hint="There is no call when a request finishes: keep state by slot, never by request.",
     ),
@@ -165,8 +199,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface(
-                "LogitsContext", "under speculative decoding a request owns one row per draft token"
+            sentence(
+                interface(
+                    "LogitsContext",
+                    "under speculative decoding a request owns one row per draft token",
+                )
             ),
         ),
         hint="Size per-slot tensors by req_states.max_num_reqs and per-row tensors by "
@@ -187,9 +224,12 @@ RULES = (
                 "a full CUDA graph runs for as many requests as it was captured for: "
                 "padded entries left at zero",
             ),
-            vllm(
-                "v1/worker/gpu/sample/sampler.py:Sampler.__call__",
-                "hands the array on as it is, though the interface says [num_reqs]",
+            ends(
+                vllm(
+                    "v1/worker/gpu/sample/sampler.py:Sampler.__call__",
+                    "hands the array on as it is, though the interface says [num_reqs]; what "
+                    "raises over it ends the engine",
+                )
             ),
         ),
         hint="Take ctx.seq_lens_upper_bound_np[: len(ctx.idx_mapping_np)]. CUDA graphs are the "

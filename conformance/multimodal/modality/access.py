@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import media
 from conformance.multimodal.modality.stock import Sample
@@ -88,6 +89,7 @@ def _without_proxies() -> Iterator[None]:
         os.environ.update(kept)
 
 
+@checks("MM-58")
 def private(trial: Trial) -> Finding:
     """A client's URL makes the plugin read no file, and connect to nothing, of this machine."""
     bench = trial.bench

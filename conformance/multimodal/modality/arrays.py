@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import hostile, shape
-from conformance.multimodal.modality.calls import ask, said
+from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.models import as_array
+from conformance.raised import said
 
 if TYPE_CHECKING:
     from conformance.multimodal.modality.trial import Trial
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 AGAIN = 2
 
 
+@checks("MM-68")
 def numbers(trial: Trial) -> Finding:
     """What comes out is a mapping of arrays of numbers."""
     bench = trial.bench
@@ -31,6 +34,7 @@ def numbers(trial: Trial) -> Finding:
     return passed(len(bench.good), len(bench.good))
 
 
+@checks("MM-78", after=("MM-68",))
 def alike(trial: Trial) -> Finding:
     """Every item has the same arrays, by their names, dtypes and numbers of dimensions."""
     bench = trial.bench
@@ -55,6 +59,7 @@ def _outlined(outline: dict[str, tuple[str, int]]) -> str:
     )
 
 
+@checks("MM-69", after=("MM-68",))
 def finite(trial: Trial) -> Finding:
     """No array holds NaN or an infinity, whatever was sent."""
     bench = trial.bench
@@ -72,6 +77,7 @@ def finite(trial: Trial) -> Finding:
     return passed(count, count)
 
 
+@checks("MM-70", after=("MM-68",))
 def steady(trial: Trial) -> Finding:
     """The same item gives the same arrays again."""
     bench = trial.bench
@@ -87,6 +93,7 @@ def steady(trial: Trial) -> Finding:
     return passed(len(bench.good), len(bench.good))
 
 
+@checks("MM-77", after=("MM-68", "MM-70", "MM-72"))
 def travels(trial: Trial) -> Finding:
     """An item can be pickled, and what is read back gives the same."""
     bench = trial.bench

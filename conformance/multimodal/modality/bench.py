@@ -11,10 +11,11 @@ import attrs
 
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.multimodal.modality import models, promises, stock
-from conformance.multimodal.modality.calls import PluginExited, ask, said
+from conformance.multimodal.modality.calls import PluginExited, ask
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import Served, finished, parsed
+from conformance.raised import said
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -114,12 +115,13 @@ class Bench:
         """
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("making an instance"):
-                return self.cls()
+                plugin = self.cls()
         except SystemExit as error:
             what = f"making an instance raised SystemExit({error.code})"
             raise PluginExited(what) from None
         except Exception as error:
             raise ConstructorRaised(said(error)) from error
+        return runtime("completion").completed(plugin)
 
     @property
     def modality(self) -> str:

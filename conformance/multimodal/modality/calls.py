@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.comparison import first_line
 from conformance.interruption import in_call, limited
 from conformance.multimodal.modality.runtime import runtime
 
@@ -71,9 +69,3 @@ def refused(error: BaseException | None) -> bool:
 def missing(error: BaseException | None) -> bool:
     """Tell whether an error is the deployment's: a library is not installed."""
     return isinstance(error, runtime("errors").MissingLibraryError)
-
-
-def said(error: BaseException) -> str:
-    """Return an exception as part of a sentence that is the same every time."""
-    text = re.sub(r" at 0x[0-9a-f]+", "", str(error))
-    return f"{type(error).__name__}: {first_line(text)}".removesuffix(": ")

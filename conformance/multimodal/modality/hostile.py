@@ -161,7 +161,7 @@ def infinite(modality: str) -> tuple[Sample, ...]:
 
 
 def bombs(modality: str) -> tuple[Sample, ...]:
-    """Return what is small to send and large to make: by its content, its header, or its shape."""
+    """Return what is small to send and large to make: by its content or its header."""
     if modality == "image":
         return (
             Sample(
@@ -176,10 +176,9 @@ def bombs(modality: str) -> tuple[Sample, ...]:
                 "PNG",
                 "image/png",
             ),
-            Sample(
-                "pixels [20000, 16000, 3], all of them one",
-                lambda: np.broadcast_to(np.uint8(0), (20_000, 16_000, 3)),
-            ),
+            _whole(media.picture(1, 65_000), "a PNG of 65000 x 1", "PNG", "image"),
+            _whole(media.picture(65_000, 1), "a PNG of 1 x 65000", "PNG", "image"),
+            _whole(_dots(0.03), "a PNG of 9 x 9 at 0.03 dots per inch", "PNG", "image"),
         )
     if modality == "audio":
         return (
@@ -189,10 +188,8 @@ def bombs(modality: str) -> tuple[Sample, ...]:
                 "WAV",
                 "audio/wav",
             ),
-            Sample(
-                "a waveform [400000000], all of it one sample",
-                lambda: (np.broadcast_to(np.float32(0), (400_000_000,)), media.RATE),
-            ),
+            _whole(media.wav(media.tone(900), 1), "a WAV at 1 Hz", "WAV", "audio"),
+            Sample("a waveform at 2147483647 Hz", partial(_fast, 2**31 - 1)),
         )
     if modality == "video":
         return (
@@ -207,10 +204,6 @@ def bombs(modality: str) -> tuple[Sample, ...]:
                 partial(media.gif_declaring, 65_535, 65_535),
                 "GIF",
                 "image/gif",
-            ),
-            Sample(
-                "frames [1000, 1000, 1000, 3], all of them one pixel",
-                lambda: np.broadcast_to(np.uint8(0), (1_000, 1_000, 1_000, 3)),
             ),
         )
     if modality == "point_cloud":
@@ -227,12 +220,24 @@ def bombs(modality: str) -> tuple[Sample, ...]:
                 "PLY",
                 media.MIME[modality],
             ),
-            Sample(
-                "points [80000000, 3], all of them one",
-                lambda: np.broadcast_to(np.float32(0), (80_000_000, 3)),
-            ),
+            Sample("points a kilometre apart", _apart),
+            _whole(media.ply(_apart()), "a PLY of points a kilometre apart", "PLY", modality),
         )
     return ()
+
+
+def _dots(dots: float) -> bytes:
+    from PIL import Image
+
+    return media.encoded(Image.fromarray(media.pixels(9, 9)), "PNG", dpi=(dots, dots))
+
+
+def _fast(rate: int) -> tuple[Any, int]:
+    return media.floats(media.tone(900)), rate
+
+
+def _apart() -> Any:  # noqa: ANN401 - an array
+    return media.points(3) * np.float32(1_000)
 
 
 def bulky(modality: str) -> tuple[Sample, ...]:

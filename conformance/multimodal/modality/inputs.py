@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import hostile, shape
 from conformance.multimodal.modality.media import FORMS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 ROUGHLY = 0.02
 
 
+@checks("MM-50")
 def takes(trial: Trial) -> Finding:
     """What the profile or the limits promise is taken, and nothing ordinary breaks."""
     bench = trial.bench
@@ -57,6 +59,7 @@ def _unread(bench: Bench) -> Finding | None:
     return None
 
 
+@checks("MM-51", after=("MM-68", "MM-70", "MM-71"))
 def forms(trial: Trial) -> Finding:
     """A file is the same item in every form in which the plugin takes it."""
     bench = trial.bench
@@ -86,6 +89,7 @@ def forms(trial: Trial) -> Finding:
     return passed(count, count)
 
 
+@checks("MM-52", after=("MM-68", "MM-70"))
 def raw(trial: Trial) -> Finding:
     """Arrays give what a file gives that holds the same."""
     bench = trial.bench
@@ -122,6 +126,7 @@ def _roughly(got: Served, wanted: Served) -> str | None:
     return None
 
 
+@checks("MM-53")
 def client_errors(trial: Trial) -> Finding:
     """Whatever is sent, nothing is raised but the client's error."""
     bench = trial.bench
@@ -166,12 +171,14 @@ def _wrong(served: Served) -> str | None:
     return None
 
 
+@checks("MM-54")
 def nonsense(trial: Trial) -> Finding:
     """What is no item is refused."""
     bench = trial.bench
     return _refused(bench, (*bench.promises.invalid, *hostile.nonsense(bench.modality)))
 
 
+@checks("MM-55")
 def cut(trial: Trial) -> Finding:
     """A file without its second half is refused."""
     bench = trial.bench
@@ -191,6 +198,7 @@ def _refused(bench: Bench, samples: tuple[Sample, ...]) -> Finding:
     return passed(len(samples), len(samples))
 
 
+@checks("MM-59")
 def own_data(trial: Trial) -> Finding:
     """What a client handed over is as it was."""
     bench = trial.bench
@@ -226,6 +234,7 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - what clients send
         return True
 
 
+@checks("MM-60", after=("MM-68", "MM-70"))
 def own_copy(trial: Trial) -> Finding:
     """An item does not follow an array that its owner goes on to change."""
     bench = trial.bench

@@ -7,10 +7,12 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.modality.calls import ask, said
+from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.runtime import runtime
+from conformance.raised import said
 
 if TYPE_CHECKING:
     from conformance.multimodal.modality.bench import Bench
@@ -26,6 +28,7 @@ METHODS = (
 )
 
 
+@checks("MM-41")
 def made(trial: Trial) -> Finding:
     """The plugin can be made twice, has every method, and is taken by a registry."""
     for _ in range(2):
@@ -56,6 +59,7 @@ def _incomplete(plugin: Any) -> str | None:  # noqa: ANN401 - a plugin
     return None
 
 
+@checks("MM-42")
 def named(trial: Trial) -> Finding:
     """The names are names, and the same for every instance and after items were served."""
     bench = trial.bench

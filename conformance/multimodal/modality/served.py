@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.multimodal.modality.calls import Answer, answered, ask, missing, refused, said
+from conformance.multimodal.modality.calls import Answer, answered, ask, missing, refused
+from conformance.raised import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
+from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import models, shape, tables
-from conformance.multimodal.modality.calls import ask, refused, said
+from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.search import Found, quietly
 from conformance.multimodal.modality.stock import drawn
+from conformance.raised import said
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ WIDTH = 2
 TEXT = (1, 2, 3)
 
 
+@checks("MM-63")
 def whole(trial: Trial) -> Finding:
     """Both numbers are whole, one or more, and the same when they are asked for again."""
     bench = trial.bench
@@ -80,6 +83,7 @@ def _any(bench: Bench) -> SearchStrategy[tuple[Sample, Model]]:
     return st.tuples(mine if others is None else others | mine, st.sampled_from(bench.models))
 
 
+@checks("MM-64", after=("MM-63",))
 def never_below(trial: Trial) -> Finding:
     """Items of any size take no more tokens than was estimated."""
     bench = trial.bench
@@ -115,6 +119,7 @@ def never_below(trial: Trial) -> Finding:
     return passed(count, acted)
 
 
+@checks("MM-65", after=("MM-63", "MM-64"))
 def exact(trial: Trial) -> Finding:
     """Where every item takes the same number, the estimate is that number."""
     bench = trial.bench
@@ -172,6 +177,7 @@ def _prompts(bench: Bench, model: Model) -> SearchStrategy[tuple[Sample, ...]] |
     return st.lists(st.sampled_from(good), min_size=1, max_size=most).map(tuple)
 
 
+@checks("MM-66", after=("MM-44", "MM-45", "MM-63", "MM-68", "MM-71"))
 def rows(trial: Trial) -> Finding:
     """Each item's placeholders are as many as the rows that the encoder makes of it."""
     bench = trial.bench
@@ -246,6 +252,7 @@ def _unreadable(bench: Bench, model: Model) -> bool:
     return True
 
 
+@checks("MM-67", after=("MM-44", "MM-45", "MM-63", "MM-64", "MM-68", "MM-70", "MM-71", "MM-72"))
 def pipeline(trial: Trial) -> Finding:
     """In the pipeline items come out in order, each as it does alone, up to the limit."""
     bench = trial.bench

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from hypothesis import strategies as st
 
+from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import PluginHung
 from conformance.multimodal.modality import hostile, shape, tables
@@ -65,6 +66,7 @@ def _histories(bench: Bench, *, mistakes: bool) -> SearchStrategy[History]:
     return st.lists(st.sampled_from(samples), min_size=2, max_size=LONGEST).flatmap(ordered)
 
 
+@checks("MM-71", after=("MM-68", "MM-70"))
 def sequence(trial: Trial) -> Finding:
     """Items after items are what they are alone."""
     bench = trial.bench
@@ -92,6 +94,7 @@ def sequence(trial: Trial) -> Finding:
     return _searched(trial, judge, told, mistakes=True)
 
 
+@checks("MM-72", after=("MM-71",))
 def together(trial: Trial) -> Finding:
     """Items of which several are parsed before any is preprocessed are what they are alone."""
     bench = trial.bench
@@ -165,6 +168,7 @@ def _kept(served: Served) -> Served:
     return attrs.evolve(served, features=shape.copied(served.features)) if served.good else served
 
 
+@checks("MM-73", after=("MM-71", "MM-72", "MM-74"))
 def threads(trial: Trial) -> Finding:
     """Items on several threads are what they are alone."""
     bench = trial.bench
@@ -258,6 +262,7 @@ def _giving_way(cls: type[Any]) -> Any:  # noqa: ANN401 - a trace function
     return called
 
 
+@checks("MM-74", after=("MM-68", "MM-71"))
 def own_arrays(trial: Trial) -> Finding:
     """Arrays that were handed over are not changed by later items."""
     bench = trial.bench

@@ -11,10 +11,11 @@ import torch
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.exceptions import VLLMClientError
 
-from conformance.comparison import first_line
+from conformance.comparison import shortened
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Stock, offered
+from conformance.raised import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +69,8 @@ class Answer:
 
     def describe(self) -> str:
         """Say what was raised."""
-        return f"raised {type(self.error).__name__}: {first_line(str(self.error))}"
+        assert self.error is not None
+        return f"raised {said(self.error)}"
 
 
 def answer(call: Callable[[], Any]) -> Answer:
@@ -124,7 +126,7 @@ class Bench:
         try:
             host = Host.open(model, folder, named)
         except Exception as error:
-            raise CannotBuild(f"{type(error).__name__}: {first_line(str(error))}") from error
+            raise CannotBuild(said(error)) from error
         # That the profile is well-formed is to be known before anything is judged.
         offered(section, (), origin)
         return cls(host, Stock({}), name, origin, seed)
@@ -216,11 +218,27 @@ class Bench:
         dummy = answer(lambda: self.processor().dummy_inputs.get_dummy_text({modality: 1}))
         profiled = dummy.value if dummy.good and isinstance(dummy.value, str) else None
         said = self.in_chats(modality, number)
-        if said is None or profiled is None or profiled == said:
-            return profiled if said is None else said
-        return (
-            said if self._works(modality, said) or not self._works(modality, profiled) else profiled
-        )
+        if profiled is None or profiled == said:
+            return said
+        if said is None or (not self._works(modality, said) and self._works(modality, profiled)):
+            return self._bare(modality, profiled)
+        return said
+
+    def _bare(self, modality: str, text: str) -> str:
+        """Return what of a text an item needs: ordinary words around it are like any other text.
+
+        Of a processor that inserts, nothing of it is needed.
+        """
+        tokenizer = self.host.tokenizer()
+        tokens = list(tokenizer.encode(text, add_special_tokens=False))
+        known = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+        for end, rest in ((0, slice(1, None)), (-1, slice(-1))):
+            while tokens and tokens[end] not in known:
+                shorter = str(tokenizer.decode(tokens[rest]))
+                if not self._works(modality, shorter):
+                    break
+                tokens, text = tokens[rest], shorter
+        return text
 
     def in_chats(self, modality: str, number: int) -> str | None:
         """Return the text that vLLM puts into chats for an item; None where there is none."""
@@ -352,6 +370,43 @@ def same_data(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever processo
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(same_data, one, other))
     return bool(one == other)
+
+
+def told_apart(one: Any, other: Any) -> tuple[str, str]:  # noqa: ANN401 - whatever processors return
+    """Say of two values by what they differ: their type, shape, device, or the first number."""
+    for said_of in (_type, _shape, _device):
+        left, right = said_of(one), said_of(other)
+        if left != right:
+            return left, right
+    if isinstance(one, torch.Tensor):
+        flat, rest = one.detach().cpu().flatten(), other.detach().cpu().flatten()
+        # The first of those that differ most: some may differ by how torch adds up.
+        place = int((flat.double() - rest.double()).abs().nan_to_num(torch.inf).argmax())
+        return f"{flat[place].item():.6g} at {place}", f"{rest[place].item():.6g} at {place}"
+    if isinstance(one, dict | list | tuple):
+        entries = one.keys() | other.keys() if isinstance(one, dict) else range(len(one))
+        for key in sorted(entries, key=str):
+            if isinstance(one, dict) and not (key in one and key in other):
+                return tuple(f"with{'' if key in each else 'out'} {key!r}" for each in (one, other))  # type: ignore[return-value] # two
+            if not same_data(one[key], other[key]):
+                left, right = told_apart(one[key], other[key])
+                return f"{left} in [{key!r}]", f"{right} in [{key!r}]"
+    return shortened(one), shortened(other)
+
+
+def _type(value: Any) -> str:  # noqa: ANN401 - as above
+    dtype = getattr(value, "dtype", None)
+    return f"of type {type(value).__name__ if dtype is None else dtype}"
+
+
+def _shape(value: Any) -> str:  # noqa: ANN401 - as above
+    if isinstance(value, list | tuple):
+        return f"of length {len(value)}"
+    return f"of shape {tuple(getattr(value, 'shape', ()))}"
+
+
+def _device(value: Any) -> str:  # noqa: ANN401 - as above
+    return f"on {getattr(value, 'device', None)}"
 
 
 def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`

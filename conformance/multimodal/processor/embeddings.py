@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from conformance.findings import Finding, failed
+from conformance.multimodal.processor import running
 from conformance.multimodal.processor.bench import answer, named, same_rows
 from conformance.multimodal.processor.host import by_place, mask_of, ranges_of
 from conformance.multimodal.processor.search import Trouble
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def interface(trial: Trial) -> Finding:
-    """The class says that it is multi-modal, and vLLM can make a model of it."""
+    """The class says that it is multi-modal, and vLLM can make, run and load a model of it."""
     from vllm.model_executor.models.interfaces import supports_multimodal
 
     bench = trial.bench
@@ -36,7 +37,22 @@ def interface(trial: Trial) -> Finding:
     made = answer(bench.host.model)
     if not made.good:
         return failed(f"making the model {made.describe()}")
-    return Finding(Verdict.PASS, 1, 1)
+    return _serves(bench)
+
+
+def _serves(bench: Bench) -> Finding:
+    """The model does what an engine has it do before it serves anything."""
+    if running.runs_alike(bench.host):
+        ran = answer(lambda: running.run(bench.host))
+        if not ran.good:
+            return failed(f"running the model on {running.TOKENS} embeddings {ran.describe()}")
+    loaded = answer(lambda: running.load(bench.host))
+    if loaded.good:
+        return Finding(Verdict.PASS, 1, 1)
+    if running.weights(bench.host):
+        return failed(f"loading the checkpoint {loaded.describe()}")
+    why = "with no weights to load; give a [multimodal] model that has a checkpoint with some"
+    return Finding(Verdict.NOT_VERIFIED, message=f"load_weights {loaded.describe()}, {why}")
 
 
 def _ready(bench: Bench, prompt: Prompt) -> bool:

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.endurance import no_memory
 from conformance.findings import Finding, failed, passed
+from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.processor.bench import answer
-from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import USUAL, item
+from conformance.raised import said
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conformance.multimodal.processor.bench import Answer, Bench
+    from conformance.multimodal.processor.stock import Item
     from conformance.multimodal.processor.trial import Trial
 
 _OF_SERVER = "and vLLM calls that the server's error"
@@ -80,8 +86,8 @@ def served(trial: Trial) -> Finding:
 def odd(trial: Trial) -> Finding:
     """Items of unusual sizes are processed, or refused as the client's error."""
     bench = trial.bench
-    for one, said in bench.failing.items():
-        return failed(f"{one.modality} {one.text!r} {said}, {_OF_SERVER}")
+    for one, why in bench.failing.items():
+        return failed(f"{one.modality} {one.text!r} {why}, {_OF_SERVER}")
     items = trial.odd_items()
     if not items:
         why = "nobody knows what an unusual item of its modalities is"
@@ -91,6 +97,39 @@ def odd(trial: Trial) -> Finding:
         if not found.good and not found.of_client:
             return failed(f"{one.modality} {one.text!r} {found.describe()}, {_OF_SERVER}", count)
     return passed(len(items), len(items))
+
+
+#: Bytes, and seconds of processor time, that an item may take which is some megabytes itself.
+MOST_MEMORY, MOST_SECONDS = 2 * 1024 * MEBIBYTE, 10.0
+
+
+def fits(trial: Trial) -> Finding:
+    """No item of an extreme shape or length fills or stalls the process."""
+    items = trial.extreme()
+    if not items:
+        why = "no item of an extreme shape is known of its modalities"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    if _taking(trial.bench, items):  # which one it is tells only one by one
+        for count, one in enumerate(items, 1):
+            if took := _taking(trial.bench, [one]):
+                what = f"{one.modality} {one.text!r}"
+                return failed(f"{what} {took}", count)
+    return passed(len(items), len(items))
+
+
+def _taking(bench: Bench, items: Sequence[Item]) -> str | None:
+    """Say what processing any of some items takes, where it is too much, or return None."""
+    with measured() as cost:
+        for one in items:
+            found = bench.process(alone(one))
+            if found.error is not None and no_memory(said(found.error)):
+                return f"fills the server: it {found.describe()}"
+            del found
+    if cost.memory > MOST_MEMORY:
+        return f"fills the server: it takes {cost.memory // MEBIBYTE} MiB"
+    if cost.seconds > MOST_SECONDS:
+        return f"stalls the server: it takes {cost.seconds:.0f} s of processor time"
+    return None
 
 
 def too_many(trial: Trial) -> Finding:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.engine.environment import chosen_device
 from conformance.interruption import PluginHung
+from conformance.live_trial import LiveTrial
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import Prompt, alone
@@ -20,11 +20,7 @@ from conformance.verdict import must_wait
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from conformance.ledger import Ledger
     from conformance.multimodal.processor.stock import Item
-    from conformance.rules import Evidence
-    from conformance.settings import Settings
-    from conformance.target import Plugin
 
 (
     LOADS, SURVIVES, PROCESSES, IN_TEXT, AS_TOKENS, TEXT_ALONE, ONE_EACH, MISSING, SURPLUS, SINGLE,
@@ -64,24 +60,19 @@ MOST_TOKENS = 2048
 
 
 @attrs.define(eq=False)
-class Subject:
-    """A model class, and what a live trial of it needs."""
+class ProcessorTrial(LiveTrial):
+    """The trial of one model class on live evidence of either kind."""
 
-    cls: type
-    plugin: Plugin
-    section: Mapping[str, Any]
-    origin: str | None
     name: str  #: of the checkpoint, as the profile or the class has it
     checkpoint: str  #: its folder
-    settings: Settings
-    folder: str
     #: Made when it is known that an engine makes sense.
     bench: Bench = attrs.field(init=False)
+    _opened: bool = attrs.field(init=False, default=False)  #: whether there is a bench
 
     @property
-    def device(self) -> str:
-        """Where engines run."""
-        return chosen_device(self.settings.device)
+    def model_name(self) -> str:
+        """What certificates call the model."""
+        return self.name
 
     @property
     def weights(self) -> bool:
@@ -91,7 +82,7 @@ class Subject:
     @property
     def architectures(self) -> list[str]:
         """What the checkpoint calls the class."""
-        return list(self._document.get("architectures") or [self.cls.__name__])
+        return list(self._config.get("architectures") or [self.opening.cls.__name__])
 
     @property
     def max_model_len(self) -> int:
@@ -99,23 +90,53 @@ class Subject:
 
         Where config.json does not say for how many the model has room, vLLM is to find out.
         """
-        text = self._document.get("text_config") or self._document
+        text = self._config.get("text_config") or self._config
         room = text.get("max_position_embeddings")
         return min(int(room), MOST_TOKENS) if room else -1
 
     @property
-    def _document(self) -> Mapping[str, Any]:
+    def _config(self) -> Mapping[str, Any]:
         path = Path(self.checkpoint, "config.json")
         document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return document
 
-    def python_path(self) -> list[str]:
-        """Return the folders that the class is imported from."""
-        root = self.plugin.root or str(self.settings.directory)
-        return [root, *self.settings.python_path]
+    def document(self) -> Mapping[str, Any] | None:
+        """Return what the class is tried with, once that is known."""
+        return self.bench.document() if self._opened else None
+
+    def prepare(self) -> None:
+        """Find out what the class is tried with, or note why it cannot be tried."""
+        try:
+            bench = Bench.open(
+                self.opening.cls,
+                Path(self.checkpoint),
+                self.name,
+                self.opening.section,
+                origin=self.opening.origin,
+                seed=self.opening.settings.seed,
+            )
+        except CannotBuild as error:
+            self.ledger.blocked = must_wait([LOADS], str(error))
+            return
+        self.bench, self._opened = bench, True
+        try:
+            bench.prepare(self.opening.section)
+        except (PluginHung, Exited) as error:
+            self.ledger.fail(SURVIVES, str(error))
+            return
+        if why := bench.broken or bench.undeclared:
+            self.ledger.blocked = must_wait([LOADS], why)
+            return
+        if bench.host.config.model_config.runner_type != "generate":
+            self.ledger.blocked = (
+                "engines are tried with models that generate, and this one does not"
+            )
+            return
+        if not bench.stock.everything:
+            self.ledger.blocked = "nobody knows of an item that the processor takes: see MM-11"
 
 
-def entry_module(folder: Path, subject: Subject) -> str:
+def entry_module(folder: Path, trial: ProcessorTrial) -> str:
     """Write a module whose function ``register`` makes vLLM know the class.
 
     Returns:
@@ -127,9 +148,9 @@ def entry_module(folder: Path, subject: Subject) -> str:
 from functools import reduce
 from importlib import import_module
 
-MODULE = {subject.plugin.module!r}
-NAMES = {subject.plugin.qualname.split(".")!r}
-ARCHITECTURES = {subject.architectures!r}
+MODULE = {trial.opening.plugin.module!r}
+NAMES = {trial.opening.plugin.qualname.split(".")!r}
+ARCHITECTURES = {trial.architectures!r}
 
 
 def register():
@@ -143,39 +164,9 @@ def register():
     return _MODULE
 
 
-def prepare(subject: Subject, ledger: Ledger) -> None:
-    """Find out what the class is tried with, or note why it cannot be tried."""
-    try:
-        bench = Bench.open(
-            subject.cls,
-            Path(subject.checkpoint),
-            subject.name,
-            subject.section,
-            origin=subject.origin,
-            seed=subject.settings.seed,
-        )
-    except CannotBuild as error:
-        ledger.blocked = must_wait([LOADS], str(error))
-        return
-    subject.bench = bench
-    try:
-        bench.prepare(subject.section)
-    except (PluginHung, Exited) as error:
-        ledger.fail(SURVIVES, str(error))
-        return
-    if why := bench.broken or bench.undeclared:
-        ledger.blocked = must_wait([LOADS], why)
-        return
-    if bench.host.config.model_config.runner_type != "generate":
-        ledger.blocked = "engines are tried with models that generate, and this one does not"
-        return
-    if not bench.stock.everything:
-        ledger.blocked = "nobody knows of an item that the processor takes: see MM-11"
-
-
-def workload(subject: Subject) -> list[Prompt]:
+def workload(trial: ProcessorTrial) -> list[Prompt]:
     """Return prompts that the simulator takes: many sizes, several items, orders and mixtures."""
-    bench = subject.bench
+    bench = trial.bench
     stock = bench.stock
     sizes = [
         item(modality, text, None) for modality in stock.items for text in SIZES.get(modality, ())
@@ -196,20 +187,20 @@ def workload(subject: Subject) -> list[Prompt]:
     firsts = [items[0] for items in stock.items.values()]
     if len(firsts) > 1:
         prompts += [Prompt((1, *firsts)), Prompt((*firsts[::-1], 2)), Prompt((*firsts, 1), 0, True)]  # noqa: FBT003 - as attrs has it
-    return [prompt for prompt in dict.fromkeys(prompts) if _fits(subject, prompt)]
+    return [prompt for prompt in dict.fromkeys(prompts) if _fits(trial, prompt)]
 
 
-def _fits(subject: Subject, prompt: Prompt) -> bool:
-    found = subject.bench.processed(prompt)
-    room = subject.max_model_len if subject.max_model_len > 0 else MOST_TOKENS
+def _fits(trial: ProcessorTrial, prompt: Prompt) -> bool:
+    found = trial.bench.processed(prompt)
+    room = trial.max_model_len if trial.max_model_len > 0 else MOST_TOKENS
     return found.good and len(found.value.tokens) < room - ROOM
 
 
-def too_many(subject: Subject) -> list[tuple[str, Prompt]]:
+def too_many(bench: Bench) -> list[tuple[str, Prompt]]:
     """Return for each modality a prompt with one item more than is allowed."""
     found = []
-    for modality, items in subject.bench.stock.items.items():
-        count = subject.bench.limits[modality] + 1
+    for modality, items in bench.stock.items.items():
+        count = bench.limits[modality] + 1
         parts: tuple[int | Item, ...] = (
             2,
             *(items[index % len(items)] for index in range(count)),
@@ -251,13 +242,3 @@ def shown(prompt: Prompt) -> str:
         for part in prompt.parts
     ]
     return f"[{', '.join(parts)}]"
-
-
-def context(subject: Subject, evidence: Evidence, host: str) -> dict[str, Any]:
-    """Return what a certificate says about a live trial."""
-    return {
-        "profile": subject.bench.document() if hasattr(subject, "bench") else None,
-        "device": subject.device,
-        "model": subject.name,
-        f"host_{evidence.value}": host,
-    }

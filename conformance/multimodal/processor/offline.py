@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import torch
-import vllm
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
@@ -21,89 +20,63 @@ from conformance.comparison import first_line
 from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
 from conformance.interruption import OutOfTime, place_in
-from conformance.ledger import Ledger
 from conformance.multimodal.processor import checkpoint, live
 from conformance.multimodal.processor.bench import Answer, named, same_rows
+from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import USUAL, item
-from conformance.rules import Evidence
+from conformance.raised import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from conformance.engine.multimodal_engine import Response
-    from conformance.multimodal.processor.live import Subject
     from conformance.multimodal.processor.stock import Item
-    from conformance.verdict import RuleResult
 
 #: Steps in a row without anything to compute, after which an engine is stuck and not slow.
 IDLE = 1000
 
 
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(ProcessorTrial):
     """The trial of one class in an offline engine."""
 
-    subject: Subject
-    ledger: Ledger = attrs.field(init=False)
-    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    _done: bool = attrs.field(init=False, default=False)
+    host: ClassVar[str] = "LLM.generate"
+
     _engine: MultiModalEngine = attrs.field(init=False)
     _prompts: list[Prompt] = attrs.field(init=False, factory=list)
     #: What each prompt is answered when nobody else asks.
     _first: dict[Prompt, Response] = attrs.field(init=False, factory=dict)
     _rows: dict[tuple[Item, int], torch.Tensor] = attrs.field(init=False, factory=dict)
 
-    @classmethod
-    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
-        """Open the trial; the engine starts when the first rule is asked for."""
-        return cls(live.Subject(*arguments))
-
     def __attrs_post_init__(self) -> None:
         """Find out what the class is tried with."""
-        self.ledger = Ledger(Evidence.OFFLINE)
-        live.prepare(self.subject, self.ledger)
+        self.ends.callback(checkpoint.remove, Path(self.checkpoint))
+        self.prepare()
 
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened in the engine."""
-        if not self._done and self.ledger.blocked is None:
-            with self.ledger.timed():
-                self._run()
-        self._done = True
-        return self.ledger.result(rule)
-
-    def close(self) -> None:
-        """Remove what was written for this trial."""
-        checkpoint.remove(Path(self.subject.checkpoint))
-
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        host = f"LLM.generate of vLLM {vllm.__version__}"
-        return live.context(self.subject, Evidence.OFFLINE, host)
-
-    def _run(self) -> None:
-        subject = self.subject
-        self._prompts = live.workload(subject)
-        self.progress("starting an offline engine")
-        for name in subject.architectures:
-            ModelRegistry.register_model(name, subject.cls)
+    def run(self) -> None:
+        """Ask an engine for prompts, alone and among others."""
+        self._prompts = live.workload(self)
+        self.opening.progress("starting an offline engine")
+        for name in self.architectures:
+            ModelRegistry.register_model(name, self.opening.cls)
         try:
             self._engine = MultiModalEngine.start(
-                subject.checkpoint,
-                limits=subject.bench.limits,
-                max_model_len=subject.max_model_len,
-                weights=subject.weights,
-                device=subject.device,
+                self.checkpoint,
+                limits=self.bench.limits,
+                max_model_len=self.max_model_len,
+                weights=self.weights,
+                device=self.device,
             )
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
-            why = f"an engine does not start: {type(error).__name__}: {first_line(str(error))}"
+            why = f"an engine does not start: {said(error)}"
             if has_no_room(str(error)):
                 self.ledger.stop(why)
             else:
                 self.ledger.fail(live.LOADS, why)
             return
         self.ledger.saw(live.LOADS)
-        self.progress(f"asking an offline engine for {len(self._prompts)} prompts")
+        self.opening.progress(f"asking an offline engine for {len(self._prompts)} prompts")
         for judge in (self._alone, self._text, self._again, self._together, self._refusals):
             judge()
             if self.ledger.over:
@@ -126,7 +99,7 @@ class Trial:
 
     def _differs(self, prompt: Prompt, got: Response) -> str | None:
         """Say in what the engine's prompt differs from the simulator's."""
-        wanted = self.subject.bench.processed(prompt).value
+        wanted = self.bench.processed(prompt).value
         if got.prompt != wanted.tokens:
             return f"the engine got {len(got.prompt)} tokens and the simulator {len(wanted.tokens)}"
         ranges = [wanted.ranges[name][index] for name, index in prompt.places()]
@@ -138,9 +111,9 @@ class Trial:
 
     def _text(self) -> None:
         """A prompt is the same as text and as tokens; text without items is answered, too."""
-        tokenizer = self.subject.bench.host.tokenizer()
+        tokenizer = self.bench.host.tokenizer()
         for prompt in self._prompts:
-            tokens = self.subject.bench.tokens(prompt)
+            tokens = self.bench.tokens(prompt)
             text = tokenizer.decode(tokens)
             if tokenizer.encode(text, add_special_tokens=False) != tokens:
                 continue
@@ -162,7 +135,7 @@ class Trial:
             self.ledger.saw(live.AS_TOKENS)
         if not self.ledger.seen[live.AS_TOKENS]:
             self.ledger.beside[live.AS_TOKENS] = "no prompt of the harness has a text of its own"
-        words = tuple(self.subject.bench.text(0, 5))
+        words = tuple(self.bench.text(0, 5))
         found = self._run_requests([Request(words)])
         if isinstance(found, Exception):
             self._blame([], found)
@@ -199,13 +172,12 @@ class Trial:
 
     def _refusals(self) -> None:
         """What is not allowed is refused as the client's error, and harms nobody."""
-        subject = self.subject
         asked = [
             (live.TOO_MANY, f"{len(prompt.items)} items of {modality}", prompt.data(), prompt)
-            for modality, prompt in live.too_many(subject)
+            for modality, prompt in live.too_many(self.bench)
         ]
         for modality, texts in USUAL.items():
-            if modality not in subject.bench.supported:
+            if modality not in self.bench.supported:
                 made = item(modality, texts[0], None).make()
                 # With its rate a sound would be resampled first, which some models cannot.
                 data = {modality: [made[0] if modality == "audio" else made]}
@@ -213,7 +185,7 @@ class Trial:
         if not any(rule == live.UNSUPPORTED for rule, *_ in asked):
             self.ledger.beside[live.UNSUPPORTED] = live.ALL_SUPPORTED
         for rule, what, data, prompt in asked:
-            tokens = tuple(subject.bench.tokens(prompt))
+            tokens = tuple(self.bench.tokens(prompt))
             found = self._run_requests([Request(tokens, data)])
             if isinstance(found, OutOfTime):
                 self._blame([prompt], found)
@@ -240,11 +212,11 @@ class Trial:
         return False
 
     def _options(self, prompt: Prompt) -> dict[str, Any]:
-        return dict(self.subject.bench.stock.options[prompt.options])
+        return dict(self.bench.stock.options[prompt.options])
 
     def _ask(self, prompts: Sequence[Prompt]) -> list[Response] | None:
         """Run prompts at the same time, and judge the rows of their items; None for trouble."""
-        bench = self.subject.bench
+        bench = self.bench
         found = self._run_requests(
             [
                 Request(tuple(bench.tokens(prompt)), prompt.data(), self._options(prompt))
@@ -267,10 +239,10 @@ class Trial:
 
     def _blame(self, prompts: Sequence[Prompt], error: Exception) -> None:
         """Find the rule that an engine's or a processor's exception is about."""
-        why = f"{type(error).__name__}: {first_line(str(error))}"
+        why = said(error)
         what = live.shown(prompts[0]) if len(prompts) == 1 else f"{len(prompts)} prompts at once"
         if isinstance(error, OutOfTime):
-            place = place_in(error, inspect.getsourcefile(self.subject.cls))
+            place = place_in(error, inspect.getsourcefile(self.opening.cls))
             if place is not None:
                 self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} hangs at {place}")
             elif self._engine.idle > IDLE:
@@ -337,7 +309,7 @@ class Trial:
         """Return what the engine's model makes of an item that the simulator processed alone."""
         key = (one, options)
         if key not in self._rows:
-            processed = self.subject.bench.processed(alone(one, options)).value
+            processed = self.bench.processed(alone(one, options)).value
             runner = self._engine.runner
             (group,) = group_and_batch_mm_kwargs(
                 [(one.modality, processed.data[one.modality][0])], device=runner.device

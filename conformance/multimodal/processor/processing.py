@@ -13,7 +13,7 @@ from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-from conformance.multimodal.processor.bench import answer, named, of_item, same_data
+from conformance.multimodal.processor.bench import answer, named, of_item, same_data, told_apart
 from conformance.multimodal.processor.host import size_of
 from conformance.multimodal.processor.placeholders import inserted
 from conformance.multimodal.processor.prompts import Prompt, alone
@@ -74,7 +74,10 @@ def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Tro
     for index, (name, place) in enumerate(prompt.places()):
         key = _differing_key(now.data[name][place], wanted.data[name][place])
         if key is not None:
-            return Trouble(f"{when} {key} of item {named(index)} is another", index)
+            mine, first = now.data[name][place], wanted.data[name][place]
+            is_now, was = told_apart(of_item(mine).get(key), of_item(first).get(key))
+            what = f"{when} {key} of item {named(index)} is {is_now} instead of {was}"
+            return Trouble(what, index, was, is_now)
     return None
 
 
@@ -101,20 +104,10 @@ def same_data_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
         wanted = bench.alone(item, prompt.options).value.data[name][0]
         got = found.value.data[name][place]
         if key := _differing_key(got, wanted):
-            left, right = of_item(got).get(key), of_item(wanted).get(key)
-            return Trouble(
-                f"{key} of item {named(index)} is {_told(left)} here and {_told(right)} alone",
-                index,
-                _told(right),
-                _told(left),
-            )
+            here, there = told_apart(of_item(got).get(key), of_item(wanted).get(key))
+            what = f"{key} of item {named(index)} is {here} here and {there} alone"
+            return Trouble(what, index, there, here)
     return None
-
-
-def _told(value: Any) -> str:  # noqa: ANN401 - whatever processors return
-    if isinstance(value, torch.Tensor):
-        return f"of shape {tuple(value.shape)}"
-    return f"of type {type(value).__name__}"
 
 
 def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
@@ -279,5 +272,8 @@ def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool
         if now.data[name][place] is None:
             return Trouble(f"{when} nobody has the data of item {named(index)}", index)
         if whole and (key := _differing_key(now.data[name][place], by_itself)):
-            return Trouble(f"{when} {key} of item {named(index)} is another", index)
+            mine, first = now.data[name][place], wanted.data[name][place]
+            is_now, was = told_apart(of_item(mine).get(key), of_item(first).get(key))
+            what = f"{when} {key} of item {named(index)} is {is_now} instead of {was}"
+            return Trouble(what, index, was, is_now)
     return None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.interruption import PluginHung
-from conformance.multimodal.processor import embeddings
+from conformance.multimodal.processor import checks, embeddings
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.checkpoint import folder_of, remove
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import Item, Stock, item
-from conformance.multimodal.processor.trial import CHECKS, JUDGES, Trial
+from conformance.multimodal.processor.trial import SURVIVES
 from conformance.settings import Budget, UsageError
 from conformance.verdict import Verdict
 
@@ -76,7 +76,7 @@ def _read(found: Mapping[str, Any]) -> Saved:
 
     """
     rule, single = str(found["rule"]), found["kind"] == "prompt"
-    if rule not in (JUDGES if single else CHECKS):
+    if rule not in (checks.JUDGES if single else {*checks.CHECKS, SURVIVES}):
         raise ValueError(f"no check is for the rule {rule}")
     prompt = _prompt(found) if single else None
     stock = Stock({})
@@ -108,7 +108,7 @@ def _prompt(found: Mapping[str, Any]) -> Prompt:
 
 
 def _checked(bench: Bench, saved: Saved) -> Told:
-    result = Trial(bench, saved.section, Budget.STANDARD).check(saved.rule)
+    result = checks.trial(bench, saved.section, Budget.STANDARD).check(saved.rule)
     if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
         return [], ""
     # Where another fault stands in the way, nothing was shown to be mended.
@@ -122,7 +122,7 @@ def _judged(bench: Bench, saved: Saved) -> Told:
     if bench.broken or bench.undeclared:
         return ["loading"], bench.broken or bench.undeclared or ""
     bench.stock = saved.stock
-    judge, _ = JUDGES[saved.rule]
+    judge, _ = checks.JUDGES[saved.rule]
     if trouble := judge(bench, saved.prompt):
         return ["prompt"], trouble.message
     why = _in_the_way(bench, saved.prompt, judge)

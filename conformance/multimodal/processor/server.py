@@ -13,33 +13,25 @@ import inspect
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
-import vllm
 
-from conformance.engine import serving
-from conformance.engine.server import ExternalServer, Server, external
-from conformance.ledger import Ledger
+from conformance.engine.server import Server, external
 from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
 from conformance.multimodal.processor.clients import Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
+from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import USUAL, item
-from conformance.rules import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from conformance.multimodal.processor.clients import Answer
-    from conformance.multimodal.processor.live import Subject
-    from conformance.verdict import RuleResult
 
     Content = Sequence[Mapping[str, Any]]
-
-#: What of the server a processor is reached by, as certificates have it.
-HOST = "POST /v1/chat/completions"
 
 ARGUMENTS = (
     "--max-num-seqs=1",
@@ -58,89 +50,60 @@ def _distrusts() -> bool:
     return "trust_request_mm_kwargs" in inspect.signature(OnlineRenderer).parameters
 
 
-@attrs.define
-class Trial:
+@attrs.define(eq=False)
+class Trial(ProcessorTrial):
     """The trial of one class in a live server, which starts when the trial is opened."""
 
-    subject: Subject
-    ledger: Ledger = attrs.field(init=False)
-    server: Server | ExternalServer | None = attrs.field(init=False, default=None)
-    progress: Callable[[str], None] = attrs.field(init=False, default=lambda _: None)
-    _done: bool = attrs.field(init=False, default=False)
+    host: ClassVar[str] = "POST /v1/chat/completions"
+
     _renderer: Any = attrs.field(init=False, default=None)
     #: Prompts that chats can carry, with their contents and what each is answered by itself.
     _asked: dict[Prompt, tuple[Content, Answer]] = attrs.field(init=False, factory=dict)
 
-    @classmethod
-    def open(cls, *arguments: Any) -> Trial:  # noqa: ANN401 - those of live.Subject
-        """Open the trial, and start the server in the background."""
-        return cls(live.Subject(*arguments))
-
     def __attrs_post_init__(self) -> None:
         """Start the server, and find out meanwhile what the class is tried with."""
-        self.ledger = Ledger(Evidence.SERVER)
-        url = self.subject.settings.server_url
+        self.ends.callback(checkpoint.remove, Path(self.checkpoint))
+        url = self.opening.settings.server_url
         # A fork of this process, which runs no other threads yet.
-        self.server = external(url) if url else self._start()
-        live.prepare(self.subject, self.ledger)
+        self.serve(external(url) if url else self._start())
+        self.prepare()
 
     def _start(self) -> Server:
-        subject = self.subject
-        folder = Path(subject.folder)
-        module = live.entry_module(folder / "entry", subject)
-        named = tuple(subject.section.get("items", {}))
+        folder = Path(self.opening.folder)
+        module = live.entry_module(folder / "entry", self)
+        named = tuple(self.opening.section.get("items", {}))
         limits = dict.fromkeys((*MODALITIES, *named), LIMIT)
         allowed = os.environ.get("VLLM_PLUGINS")
         return Server.start(
-            subject.checkpoint,
+            self.checkpoint,
             log=folder / "server.log",
-            python_path=[folder / "entry", *subject.python_path()],
+            python_path=[folder / "entry", *self.opening.python_path()],
             entry_points={live.GENERAL_PLUGINS: {live.NAME: f"{module}:register"}},
-            device=subject.device,
+            device=self.device,
             arguments=[
                 *ARGUMENTS,
-                f"--max-model-len={subject.max_model_len}",
+                f"--max-model-len={self.max_model_len}",
                 f"--limit-mm-per-prompt={json.dumps(limits)}",
-                *(() if subject.weights else ("--load-format=dummy",)),
+                *(() if self.weights else ("--load-format=dummy",)),
                 *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
             ],
             environment={} if allowed is None else {"VLLM_PLUGINS": f"{allowed},{live.NAME}"},
             imported=True,
         )
 
-    def close(self) -> None:
-        """End the server, and remove what was written for this trial."""
-        if self.server is not None:
-            self.server.stop()
-        checkpoint.remove(Path(self.subject.checkpoint))
-
-    def context(self) -> dict[str, Any]:
-        """Return what a certificate says about this trial."""
-        host = f"{HOST} of vllm serve {vllm.__version__}"
-        told = live.context(self.subject, Evidence.SERVER, host)
-        return told | serving.context(self.server, HOST)
-
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule by what happened on the server."""
-        if not self._done and self.server is not None and self.ledger.blocked is None:
-            with self.ledger.timed():
-                self._run(self.server)
-        self._done = True
-        return self.ledger.result(rule)
-
-    def _run(self, server: Server | ExternalServer) -> None:
-        prompts = live.workload(self.subject)
-        how = "a server of the model"
-        if not serving.healthy(server, self.ledger, self.progress, loads=live.LOADS, how=how):
+    def run(self) -> None:
+        """Ask the server for prompts, alone and among others."""
+        prompts = live.workload(self)
+        if not self.healthy(loads=live.LOADS, how="a server of the model"):
             return
         self.ledger.saw(live.LOADS)
-        client = Client(server.url, server.model_name)
+        client = Client(self.server.url, self.server.model_name)
         self._alone(client, prompts)
         for judge in (self._refusals, self._together, self._afterwards):
             if self.ledger.over:
                 return
             judge(client)
-        if self.ledger.blocked is None and (death := serving.death(self.server)):
+        if self.ledger.blocked is None and (death := self.death()):
             self.ledger.fail(live.SURVIVES, death)
         if self.ledger.blocked is None:
             self.ledger.saw(live.SURVIVES)
@@ -150,7 +113,7 @@ class Trial:
         return isinstance(self.server, Server)
 
     def _options(self, prompt: Prompt) -> Mapping[str, Any]:
-        return self.subject.bench.stock.options[prompt.options]
+        return self.bench.stock.options[prompt.options]
 
     def _alone(self, client: Client, prompts: Sequence[Prompt]) -> None:
         """Each prompt is answered by itself, with the placeholders that the simulator gives it."""
@@ -192,7 +155,7 @@ class Trial:
             self._blame(text, got, self._curl(client, words, text))
 
     def _curl(self, client: Client, content: Content, prompt: Prompt) -> str:
-        return curl(client, content, self._options(prompt), self.subject.folder)
+        return curl(client, content, self._options(prompt), self.opening.folder)
 
     def _content(self, prompt: Prompt) -> Content:
         """Return the parts of a message: texts and items in their order.
@@ -201,7 +164,7 @@ class Trial:
             NotSendable: a chat cannot carry one of the items.
 
         """
-        bench = self.subject.bench
+        bench = self.bench
         content: list[dict[str, Any]] = []
         for place, one in enumerate(prompt.parts):
             if isinstance(one, int):
@@ -216,7 +179,7 @@ class Trial:
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
         from vllm.renderers.registry import renderer_from_config
 
-        config = self.subject.bench.host.config
+        config = self.bench.host.config
         if self._renderer is None:
             self._renderer = renderer_from_config(config)
         options = dict(self._options(prompt))
@@ -240,10 +203,10 @@ class Trial:
 
     def _blame(self, prompt: Prompt, got: Answer, command: str) -> None:
         """Find the rule that a request without an answer is about."""
-        death = serving.death(self.server)
+        death = self.death()
         then = f"{got.describe()}, and {death}" if death else f"{got.describe()}; the server lives"
         if death or not got.status:
-            bench = self.subject.bench
+            bench = self.bench
             rows = bench.encode(prompt) if prompt.items else None
             processed = bench.processed(prompt)
             if rows is not None and rows.good and processed.good:
@@ -264,27 +227,26 @@ class Trial:
 
     def _refusals(self, client: Client) -> None:
         """What is not allowed is refused with 400, and the server lives on."""
-        subject = self.subject
         if not self._own:
             why = "the limits of a running server are its own"
             self.ledger.beside |= dict.fromkeys((live.TOO_MANY, live.UNSUPPORTED), why)
             return
         asked: list[tuple[str, str, Content]] = []
-        for modality, prompt in live.too_many(subject):
+        for modality, prompt in live.too_many(self.bench):
             try:
                 content = self._content(prompt)
             except NotSendable:
                 continue
             asked.append((live.TOO_MANY, f"{len(prompt.items)} items of {modality}", content))
         for modality, texts in USUAL.items():
-            if modality not in subject.bench.supported:
+            if modality not in self.bench.supported:
                 part = clients.part(modality, item(modality, texts[0], None).make())
                 asked.append((live.UNSUPPORTED, f"an item of {modality}", [part]))
         if not any(rule == live.UNSUPPORTED for rule, *_ in asked):
             self.ledger.beside[live.UNSUPPORTED] = live.ALL_SUPPORTED
         for rule, what, content in asked:
             got = clients.ask(client, content, {})
-            if death := serving.death(self.server):
+            if death := self.death():
                 self.ledger.fail(live.SURVIVES, f"after {what}: {death}")
                 return
             if got.status != 400:  # noqa: PLR2004 - bad request

@@ -14,20 +14,17 @@ from vllm.model_executor.models.registry import ModelRegistry
 from vllm.plugins import load_general_plugins
 
 from conformance import target as targets
+from conformance.raised import said
 from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
+from conformance.suite import Suite, Unopened
 from conformance.target import LoadFailure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from conformance.settings import Settings
-    from conformance.target import Plugin, Target
-
-BASE = (
-    "a model class that MULTIMODAL_REGISTRY.register_processor decorates (vllm.multimodal."
-    "MULTIMODAL_REGISTRY)"
-)
+    from conformance.suite import Opening, Trial
+    from conformance.target import Target
 
 STARTER = """\
 [multimodal]
@@ -35,19 +32,19 @@ model = "my_package.checkpoint:write"   # writes config.json and what the proces
 """
 
 
-def recognises(cls: type) -> bool:
+def _recognises(cls: type) -> bool:
     """Tell whether a processor is registered for a class."""
     return getattr(cls, "_processor_factory", None) is not None
 
 
-def meant(cls: type) -> bool:
+def _meant(cls: type) -> bool:
     """Tell whether the author plainly meant a multi-modal model."""
     return callable(getattr(cls, "embed_multimodal", None)) and callable(
         getattr(cls, "get_placeholder_str", None)
     )
 
 
-def resolved(target: Target) -> Target:
+def _resolved(target: Target) -> Target:
     """Follow a model's folder, or an entry point of general plugins, to the model class.
 
     Raises:
@@ -71,10 +68,10 @@ def resolved(target: Target) -> Target:
         function()
         classes = {name: entry.load_model_cls() for name, entry in ModelRegistry.models.items()}
     except Exception as error:
-        raise LoadFailure(f"{where} raised {type(error).__name__}: {error}") from error
+        raise targets.failure(target, f"{where} raised {said(error)}", error) from error
     finally:
         ModelRegistry.models = {**before, **ModelRegistry.models}
-    found = next((cls for cls in classes.values() if recognises(cls)), None)
+    found = next((cls for cls in classes.values() if _recognises(cls)), None)
     if found is None:
         named = f" (it registers {', '.join(classes)})" if classes else ""
         raise LoadFailure(f"{where} registers no model with a multi-modal processor{named}")
@@ -93,28 +90,17 @@ def _of_architecture(target: Target) -> Target:
     try:
         cls = entry.load_model_cls()
     except Exception as error:
-        raise LoadFailure(f"importing {name} raised {type(error).__name__}: {error}") from error
+        raise LoadFailure(f"importing {name} raised {said(error)}") from error
     return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
 
 
-def open_trial(
-    evidence: Evidence,
-    cls: type,
-    plugin: Plugin,
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    settings: Settings,
-    folder: str,
-) -> Any:  # noqa: ANN401 - a trial: has check(rule) and may have close()
+def _open(opening: Opening) -> Trial:
     """Open the trial of a model class on one kind of evidence.
 
     Raises:
         UsageError: the profile names no checkpoint that there is, or its items are none.
 
     """
-    del model
     try:
         from conformance.multimodal.processor.bench import Bench, CannotBuild
     except ImportError as error:
@@ -123,31 +109,45 @@ def open_trial(
             f"installed one is not: {re.sub(r' [(]/.*[)]', '', str(error))}."
         ) from None
     from conformance.multimodal.processor.checkpoint import folder_of, name_of
-    from conformance.multimodal.processor.trial import Trial, Unopened
+    from conformance.multimodal.processor.checks import trial as simulation
+    from conformance.multimodal.processor.trial import LOADS
 
+    cls, section, settings = opening.cls, opening.section, opening.settings
     # A model that was named by its folder is tried as it lies there.
-    place = settings.directory / plugin.target.partition("@")[0]
+    place = settings.directory / opening.plugin.target.partition("@")[0]
     name = str(place) if (place / targets.MODEL_CONFIG).is_file() else name_of(section, cls)
     if name is None:
         why = f"nobody knows a tiny checkpoint of {cls.__name__}; give a profile such as\n{STARTER}"
-        return Unopened(why)
+        return Unopened(why, opening.evidence)
     checkpoint = folder_of(name)
-    if evidence is Evidence.SIMULATOR:
+    if opening.evidence is Evidence.SIMULATOR:
+        origin, seed = opening.origin, settings.seed
         try:
-            bench = Bench.open(cls, checkpoint, name, section, origin=origin, seed=settings.seed)
+            bench = Bench.open(cls, checkpoint, name, section, origin=origin, seed=seed)
         except CannotBuild as error:
-            return Unopened(str(error), refused=True)
-        return Trial(bench, section, settings.budget)
-    live = importlib.import_module(f"conformance.multimodal.processor.{evidence.value}")
-    return live.Trial.open(cls, plugin, section, origin, name, str(checkpoint), settings, folder)
+            return Unopened(str(error), opening.evidence, LOADS)
+        return simulation(bench, section, settings.budget)
+    folder = f"conformance.multimodal.processor.{opening.evidence.value}"
+    trial: Trial = importlib.import_module(folder).Trial(opening, name, str(checkpoint))
+    return trial
 
 
-def replay(cls: type, counterexample: Mapping[str, Any], *, model: str) -> tuple[list[str], str]:
+def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
     """Judge a counterexample again; return the kinds of trouble there are now, and a message.
 
     Where the counterexample is none that this version could have written, it is ``unreadable``.
     """
     from conformance.multimodal.processor.replays import again
 
-    del model  # the case has its own
     return again(cls, counterexample)
+
+
+SUITE = Suite(
+    base="a model class that MULTIMODAL_REGISTRY.register_processor decorates (vllm.multimodal."
+    "MULTIMODAL_REGISTRY)",
+    recognises=_recognises,
+    meant=_meant,
+    open_trial=_open,
+    replay=_replay,
+    resolved=_resolved,
+)

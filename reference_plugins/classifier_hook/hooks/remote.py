@@ -55,6 +55,8 @@ class RemoteClassifier:
         self._threshold = threshold
         self._headers = headers or {}
         self._limits = httpx.Limits(max_connections=connections)
+        # Reading the certificates takes tens of milliseconds, which the event loop would wait for.
+        self._certificates = httpx.create_ssl_context()
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -94,6 +96,7 @@ class RemoteClassifier:
         if self._client is None or self._loop is not loop:
             self._loop = loop
             self._client = httpx.AsyncClient(
+                verify=self._certificates,
                 headers=self._headers,
                 limits=self._limits,
                 # The runtime cancels a call in half that time, whatever it waits for.

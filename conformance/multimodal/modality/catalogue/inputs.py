@@ -6,12 +6,15 @@ from __future__ import annotations
 from conformance.multimodal.modality.catalogue.sources import (
     BEFORE,
     CLIENT,
+    FRONT_END,
     HASHED,
     HEADERS,
+    MEDIA,
+    SHARED,
     article,
     library,
 )
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, leaks, sentence
 
 SECTION = "Input"
 
@@ -28,7 +31,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(_PARSE, article("Parse: URL/base64, URL/file, WAV/MP3")),
+        sources=(sentence(_PARSE), article("Parse: URL/base64, URL/file, WAV/MP3")),
         hint="Name in limits.encodings what is decoded, and nothing else.",
     ),
     Rule(
@@ -38,7 +41,7 @@ RULES = (
             "Bytes, base64 and data URLs of one content, as far as they are taken, give the same "
             "arrays, the same counts and the same hash."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             article("URL/base64 to PIL Image"),
@@ -68,7 +71,7 @@ RULES = (
             "Data of any type, broken files and bytes of no kind are taken or raise InputError in "
             "any method; no other exception leaves the plugin."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(CLIENT,),
         hint=(
@@ -83,7 +86,7 @@ RULES = (
             "Nothing, numbers, empty and foreign files, arrays without values and what the profile "
             "calls invalid are refused with InputError."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(article("Check size, format, count limits"), CLIENT),
         hint="Do not put a blank item in the place of one that cannot be read.",
@@ -101,13 +104,14 @@ RULES = (
         id="MM-56",
         title="Small requests stay small",
         statement=(
-            "What is small to send and large to read is refused or read within 512 MiB of memory "
-            "and 10 s of processor time."
+            "What is small to send and large to read, by its content, header, proportions, rate or "
+            "extent, is refused or read within 512 MiB of memory and 10 s of processor "
+            "time: no item fills or stalls the server."
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(article("under-estimation can cause OOM"), HEADERS),
-        hint="Judge the size that a header or a shape declares before anything is made of it.",
+        sources=(article("under-estimation can cause OOM"), HEADERS, FRONT_END),
+        hint="Judge the size that a header declares before anything is made of it.",
     ),
     Rule(
         id="MM-57",
@@ -132,6 +136,7 @@ RULES = (
         sources=(
             library("fetching.py:Fetcher", "addresses are judged where the connection is made"),
             library("sources.py:MediaAccess.local_folders", "by default no local file"),
+            leaks(MEDIA),
         ),
         hint="Fetch with MediaAccess, or leave fetching to the server.",
     ),
@@ -141,7 +146,7 @@ RULES = (
         statement=(
             "Arrays, mappings and buffers are after an item was served what they were before."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(_OWNER,),
         hint="Look for operations in place, such as array /= 255, and for pop.",
@@ -164,7 +169,7 @@ RULES = (
             "content_hash is a text that is not empty, and the same for equal data in every "
             "instance and every process."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             HASHED,
@@ -186,6 +191,7 @@ RULES = (
                 "fingerprints.py",
                 "what is left out of the hash is served from somebody else's item",
             ),
+            leaks(SHARED),
         ),
         hint=(
             "Hash shape, dtype, rate, palette and orientation with the bytes, and all of the bytes."

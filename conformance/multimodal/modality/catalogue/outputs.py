@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.multimodal.modality.catalogue.sources import ALONE, EXACT, article, library
-from conformance.rules import Level, Rule
+from conformance.multimodal.modality.catalogue.sources import ALONE, EXACT, SHARED, article, library
+from conformance.rules import Level, Rule, changes, sentence
 
 TOKENS, ARRAYS = "Tokens", "Arrays"
 
@@ -27,7 +27,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=TOKENS,
-        sources=(_ESTIMATE, EXACT),
+        sources=(_ESTIMATE, sentence(EXACT)),
         hint="Round up, with -(-a // b); do not take anything out of the arrays while counting.",
     ),
     Rule(
@@ -37,7 +37,7 @@ RULES = (
         level=Level.MUST,
         section=TOKENS,
         sources=(
-            _ESTIMATE,
+            sentence(_ESTIMATE),
             library("errors.py:EstimateError", "the scheduler made room for too few"),
         ),
         hint="Let the estimate and the resizing call the same function.",
@@ -66,7 +66,7 @@ RULES = (
         level=Level.MUST,
         section=TOKENS,
         sources=(
-            EXACT,
+            sentence(EXACT),
             library("placeholders.py:replace", "every count is checked for every item"),
         ),
         hint="Count from the shapes of the arrays, and merge patches as the encoder does.",
@@ -81,14 +81,14 @@ RULES = (
         ),
         level=Level.MUST,
         section=TOKENS,
-        sources=(article("The MultiModalProcessor coordinates the full pipeline"), EXACT),
+        sources=(article("The MultiModalProcessor coordinates the full pipeline"), sentence(EXACT)),
         hint="The pipeline freezes the arrays of preprocess before it counts: only read them.",
     ),
     Rule(
         id="MM-68",
         title="A model is given arrays of numbers",
         statement="preprocess returns a mapping from texts to arrays of numbers, one or more.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=ARRAYS,
         sources=(_FEATURES,),
         hint="Convert lists and pictures with numpy.asarray; arrays of objects cannot be sent.",
@@ -97,7 +97,7 @@ RULES = (
         id="MM-69",
         title="Arrays hold finite numbers",
         statement="Whatever was sent, no array that a model is given holds NaN or an infinity.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=ARRAYS,
         sources=(
             library(
@@ -113,7 +113,7 @@ RULES = (
         statement="An item that is sent again gives the same arrays and the same counts.",
         level=Level.MUST,
         section=ARRAYS,
-        sources=(ALONE,),
+        sources=(ALONE, changes(SHARED)),
         hint="Take no random crops, and draw no noise: embeddings are kept under the item's hash.",
     ),
     Rule(

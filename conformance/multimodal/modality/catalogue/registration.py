@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
-from conformance.multimodal.modality.catalogue.sources import BEFORE, article, library
-from conformance.rules import Level, Rule
+from conformance.multimodal.modality.catalogue.sources import (
+    BEFORE,
+    FRONT,
+    FRONT_END,
+    article,
+    library,
+)
+from conformance.rules import Level, Rule, changes, sentence
 
 SECTION = "Registration"
 
@@ -25,7 +31,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(article("Register with MultiModalRegistry"), _INTERFACE),
+        sources=(sentence(article("Register with MultiModalRegistry")), _INTERFACE),
         hint="Write the six methods and modality, part_types and limits; nothing is awaited.",
     ),
     Rule(
@@ -35,7 +41,7 @@ RULES = (
             "modality is a text of letters, digits and underscores, part_types a sequence of "
             "texts; both are the same for every instance and after items were served."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             article("max_image_per_prompt=5"),
@@ -49,7 +55,7 @@ RULES = (
         statement="No call hangs, exits, or ends the process, whatever the plugin is given.",
         level=Level.MUST,
         section=SECTION,
-        sources=(article("they all flow through the same engine"),),
+        sources=(article("they all flow through the same engine"), FRONT_END),
         hint="Look for sys.exit, for loops over what a header promises, and for native decoders.",
     ),
     Rule(
@@ -59,7 +65,7 @@ RULES = (
             "get_max_per_prompt returns a whole number from 0 to the smaller of what the model "
             "declares and what its deployment allows."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(_MAXIMUM, article("Image count <= limit_mm_per_prompt.image")),
         hint="Return model_config.get_max_per_prompt(self.modality), or less.",
@@ -72,7 +78,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(_MAXIMUM,),
+        sources=(_MAXIMUM, changes(FRONT)),
         hint="Count nothing in the plugin: the pipeline counts the items of each prompt.",
     ),
     Rule(
@@ -94,7 +100,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            article("def validate(self, data, limits): check size, format, count limits"),
+            sentence(article("def validate(self, data, limits): check size, format, count limits")),
             library(
                 "processor.py:MultiModalProcessor.validate", "deployments have limits of their own"
             ),
@@ -112,6 +118,7 @@ RULES = (
                 "interface.py:MultiModalPlugin.validate",
                 "data holds all items of this modality in the order of the request",
             ),
+            sentence(article("Image too large? Audio too long? Too many inputs?")),
         ),
         hint="Go through all of data, and return from within the loop never.",
     ),
@@ -121,7 +128,7 @@ RULES = (
         statement=(
             "Items, the list of them, and the limits are after validate what they were before."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             library("interface.py:MultiModalPlugin.validate", "refuses items, and returns nothing"),

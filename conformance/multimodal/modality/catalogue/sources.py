@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.rules import Source
+from conformance.rules import Source, ends
 
 
 def article(says: str) -> Source:
@@ -36,4 +36,19 @@ HASHED = library(
 HEADERS = library(
     "interface.py:MultiModalPlugin.parse_input",
     "reads headers; what a header promises is not yet made",
+)
+
+#: Where plugins harm others: items are made ready where vLLM makes them ready, and cached as there.
+FRONT = Source(
+    "vllm/renderers/base.py:BaseRenderer._process_multimodal",
+    "one front end makes the items of all requests ready, one after the other",
+)
+FRONT_END = ends(FRONT)
+SHARED = Source(
+    "vllm/v1/core/encoder_cache_manager.py:EncoderCacheManager",
+    "rows are shared by all requests whose items have the same hash",
+)
+MEDIA = Source(
+    "vllm/multimodal/media/connector.py:MediaConnector._load_file_url",
+    "a client reads no file but those that the operator allows",
 )

@@ -3,8 +3,15 @@
 
 from __future__ import annotations
 
-from conformance.multimodal.modality.catalogue.sources import ALONE, PARALLEL, article, library
-from conformance.rules import Level, Rule
+from conformance.multimodal.modality.catalogue.sources import (
+    ALONE,
+    FRONT,
+    FRONT_END,
+    PARALLEL,
+    article,
+    library,
+)
+from conformance.rules import Level, Rule, changes
 
 SECTION = "Many items"
 
@@ -22,7 +29,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(ALONE, _ONE),
+        sources=(ALONE, _ONE, changes(FRONT)),
         hint="Look for attributes that a call changes and nobody resets.",
         resembles=("vllm-project/vllm#51827",),
     ),
@@ -38,6 +45,7 @@ RULES = (
         sources=(
             ALONE,
             library("processor.py:MultiModalProcessor.process", "all items are parsed first"),
+            changes(FRONT),
         ),
         hint="Keep what was parsed in the item that parse_input returns, not in the plugin.",
     ),
@@ -47,7 +55,7 @@ RULES = (
         statement="Items that are served on several threads at a time each come out as alone.",
         level=Level.MUST,
         section=SECTION,
-        sources=(PARALLEL, _ONE),
+        sources=(PARALLEL, _ONE, changes(FRONT)),
         hint="Use local variables; a buffer that is shared needs a lock.",
     ),
     Rule(
@@ -56,7 +64,7 @@ RULES = (
         statement="Arrays that were handed over are not changed by later items.",
         level=Level.MUST,
         section=SECTION,
-        sources=(ALONE,),
+        sources=(ALONE, changes(FRONT)),
         hint="Return a new array for every item, or a copy of the buffer.",
     ),
     Rule(
@@ -67,7 +75,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(_ONE,),
+        sources=(_ONE, FRONT_END),
         hint="Open with a with statement, also where what follows may raise.",
     ),
     Rule(
@@ -76,7 +84,7 @@ RULES = (
         statement="After two thousand items, no two alike, the plugin does not grow any more.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_ONE,),
+        sources=(_ONE, FRONT_END),
         hint="Look for lists and dictionaries that calls add to; a cache may have 1,000 entries.",
     ),
     Rule(

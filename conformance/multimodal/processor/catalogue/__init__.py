@@ -17,4 +17,8 @@ from conformance.multimodal.processor.catalogue import (
 
 SECTIONS = (loading, placeholders, embeddings, processing, hashing, limits)
 
-RULES = (*(rule for section in SECTIONS for rule in section.RULES), loading.SURVIVES)
+RULES = (
+    *(rule for section in SECTIONS for rule in section.RULES),
+    loading.FITS,
+    loading.SURVIVES,
+)

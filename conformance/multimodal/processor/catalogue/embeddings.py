@@ -10,14 +10,15 @@ from conformance.multimodal.processor.catalogue.sources import (
     GATHER,
     MERGE,
     OFFLINE,
+    RAISES,
     vllm,
 )
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, changes, ends, sentence
 
 SECTION = "Embeddings"
 
 _CACHE = vllm(
-    "v1/worker/gpu_model_runner.py:_execute_mm_encoder",
+    "v1/worker/gpu_model_runner.py:GPUModelRunner._execute_mm_encoder",
     "items of several requests are encoded in one batch, and cached by their hash",
 )
 
@@ -33,9 +34,11 @@ RULES = (
         section=SECTION,
         evidence=OFFLINE,
         sources=(
-            vllm(
-                "v1/worker/utils.py:sanity_check_mm_encoder_outputs",
-                "a list/tuple of 2D tensors, or a single 3D tensor, one for each input item",
+            sentence(
+                vllm(
+                    "v1/worker/utils.py:sanity_check_mm_encoder_outputs",
+                    "a list/tuple of 2D tensors, or a single 3D tensor, one for each input item",
+                )
             ),
         ),
         hint="Split flattened rows by the sizes of the items; do not return None.",
@@ -46,7 +49,7 @@ RULES = (
         statement="The n-th result belongs to the n-th item of the batch.",
         level=Level.MUST,
         section=SECTION,
-        sources=(EMBED,),
+        sources=(sentence(EMBED),),
         hint="Whoever sorts or groups items by size has to put the results back.",
     ),
     Rule(
@@ -56,7 +59,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         evidence=ALL,
-        sources=(MERGE, COUNTS),
+        sources=(ends(MERGE), sentence(COUNTS)),
         hint=(
             "Compute the number of placeholders from the processed data, as the model does: the "
             "engine dies of this with 'Attempted to assign N multimodal tokens to M placeholders'."
@@ -76,7 +79,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         evidence=OFFLINE,
-        sources=(GATHER, COUNTS),
+        sources=(GATHER, sentence(COUNTS)),
         hint="vLLM cuts off what is too much, so the model does not see the end of the item.",
         resembles=("vllm-project/vllm#15144",),
     ),
@@ -87,7 +90,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         evidence=OFFLINE,
-        sources=(MERGE, COUNTS),
+        sources=(MERGE, sentence(COUNTS)),
         hint="vLLM copies one row to all placeholders: look for a pooled output.",
     ),
     Rule(
@@ -101,6 +104,7 @@ RULES = (
                 "config/model.py:ModelConfig.get_inputs_embeds_size",
                 "the size of the embeddings that rows are written over",
             ),
+            RAISES,
         ),
         hint="Look at the projector's output size, and at divisions by zero for small items.",
     ),
@@ -110,7 +114,7 @@ RULES = (
         statement="Encoding the same items again gives the same rows.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_CACHE,),
+        sources=(changes(_CACHE),),
         hint="Look for dropout, random numbers and state that encoding changes.",
     ),
     Rule(
@@ -120,7 +124,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         evidence=ALL,
-        sources=(_CACHE,),
+        sources=(changes(_CACHE),),
         hint="Look at padding without a mask, and at means over the batch.",
     ),
     Rule(
@@ -133,11 +137,13 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "model_executor/models/interfaces.py:SupportsMultiModal.embed_input_ids",
-                "Apply token embeddings to input_ids; scatter multimodal_embeddings according to "
-                "the mask is_multimodal",
-                "0.11",
+            sentence(
+                vllm(
+                    "model_executor/models/interfaces.py:SupportsMultiModal.embed_input_ids",
+                    "Apply token embeddings to input_ids; scatter multimodal_embeddings according "
+                    "to the mask is_multimodal",
+                    "0.11",
+                )
             ),
         ),
         hint="Inherit embed_input_ids, or merge by the mask that it is given.",

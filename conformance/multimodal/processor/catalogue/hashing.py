@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import processing, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, leaks
 
 SECTION = "Hashes"
 
@@ -24,7 +24,7 @@ RULES = (
         statement="Two items of which different things are made do not share a hash.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_HASH, _USED),
+        sources=(_HASH, leaks(_USED)),
         hint=(
             "Hash everything that is read: shape, dtype, mode and palette, sampling rate, "
             "metadata; or leave it to the base class."
@@ -45,7 +45,7 @@ RULES = (
         statement="mm_processor_kwargs that change what is made of an item change its hash.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_HASH,),
+        sources=(_HASH, leaks(_USED)),
         hint="A request with other options gets the cached item of the first one otherwise.",
         resembles=("vllm-project/vllm#49975",),
     ),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import ALL, article, processing, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, ends, sentence
 
 SECTION = "Limits and memory"
 
@@ -30,7 +30,10 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         evidence=ALL,
-        sources=(_VALIDATE, article("exceeding limits raises ValueError before processing")),
+        sources=(
+            sentence(_VALIDATE),
+            article("exceeding limits raises ValueError before processing"),
+        ),
         hint="Leave validate_num_items and parse_mm_data to the base class.",
     ),
     Rule(
@@ -39,14 +42,14 @@ RULES = (
         statement="More items than are allowed are refused before the HF processor is called.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_VALIDATE, article("capability asked before any expensive work")),
+        sources=(_VALIDATE, sentence(article("capability asked before any expensive work"))),
         hint="A client who sends four hundred images must not have them resized first.",
     ),
     Rule(
         id="MM-06",
         title="Other modalities are refused",
         statement="An item of a modality that is not declared is refused with a ValueError.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         evidence=ALL,
         sources=(
@@ -65,7 +68,7 @@ RULES = (
             "An item of an unusual size (one pixel, one sample, one frame, very long and thin) is "
             "processed, or refused with a ValueError."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(_ERRORS,),
         hint="Look for divisions by a size that is rounded down to zero, and for assertions.",
@@ -84,6 +87,12 @@ RULES = (
                 "processor.py:BaseMultiModalProcessor.get_dummy_mm_inputs",
                 "Create dummy data for profiling the memory usage of a model",
             ),
+            sentence(
+                processing(
+                    "dummy_inputs.py:BaseDummyInputsBuilder.get_dummy_text",
+                    "Build the text input corresponding to `mm_counts`",
+                )
+            ),
         ),
         hint="get_dummy_text needs a placeholder for each item, and get_dummy_mm_data each item.",
     ),
@@ -101,7 +110,7 @@ RULES = (
                 "multimodal/encoder_budget.py:MultiModalBudget",
                 "the encoder cache and the encoder's batch are as large as the largest item",
             ),
-            _MOST,
+            sentence(_MOST),
         ),
         hint="The largest item is often not the widest: try all shapes with as many pixels.",
     ),
@@ -124,9 +133,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            vllm(
-                "v1/worker/gpu_model_runner.py:profile_run",
-                "dummy items are encoded before the first request",
+            ends(
+                vllm(
+                    "v1/worker/gpu_model_runner.py:GPUModelRunner.profile_run",
+                    "dummy items are encoded before the first request",
+                )
             ),
         ),
         hint="The largest item may take another way through the model than ordinary ones.",

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.multimodal.processor.catalogue.sources import ALL, processing, vllm
-from conformance.rules import Level, Rule
+from conformance.multimodal.processor.catalogue.sources import ALL, SUPPORTED, processing, vllm
+from conformance.rules import Level, Rule, ends, sentence
 
 SECTION = "Loading"
 
@@ -20,10 +20,12 @@ RULES = (
         section=SECTION,
         evidence=ALL,
         sources=(
-            vllm(
-                "multimodal/registry.py:_ProcessorFactories.build_processor",
-                "info(ctx), dummy_inputs(info), processor(info, dummy_inputs_builder)",
-                "0.31",
+            sentence(
+                vllm(
+                    "multimodal/registry.py:_ProcessorFactories.build_processor",
+                    "info(ctx), dummy_inputs(info), processor(info, dummy_inputs_builder)",
+                    "0.31",
+                )
             ),
         ),
         hint="The constructor takes (info, dummy_inputs); up to 0.30 it took a cache as well.",
@@ -31,17 +33,25 @@ RULES = (
     ),
     Rule(
         id="MM-02",
-        title="vLLM can make the model",
+        title="vLLM can make, run and load the model",
         statement=(
             "The class says supports_multimodal, defines embed_multimodal, embed_input_ids and "
-            "get_placeholder_str, and vLLM makes a model of it."
+            "get_placeholder_str; vLLM makes a model of it, runs it on embeddings, and loads the "
+            "weights of its checkpoint."
         ),
         level=Level.MUST,
         section=SECTION,
         sources=(
+            sentence(
+                vllm(
+                    "model_executor/models/interfaces.py:SupportsMultiModal",
+                    "The interface required for all multi-modal models",
+                    "0.11",
+                )
+            ),
             vllm(
-                "model_executor/models/interfaces.py:SupportsMultiModal",
-                "The interface required for all multi-modal models",
+                "v1/worker/gpu_model_runner.py:GPUModelRunner._dummy_run",
+                "every engine runs its model on embeddings before it serves anything",
                 "0.11",
             ),
         ),
@@ -57,9 +67,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            processing(
-                "context.py:BaseProcessingInfo.get_supported_mm_limits",
-                "A value of None means unlimited number of items",
+            sentence(
+                processing(
+                    "context.py:BaseProcessingInfo.get_supported_mm_limits",
+                    "A value of None means unlimited number of items",
+                )
             ),
         ),
         hint="Return a dictionary such as {'image': None, 'audio': 1}.",
@@ -75,6 +87,7 @@ RULES = (
                 "processor.py:BaseMultiModalProcessor._validate_mm_updates",
                 "Expected there to be N prompt updates corresponding to N items",
             ),
+            sentence(SUPPORTED),
         ),
         hint=(
             "Every modality needs a parser, fields in _get_mm_fields_config, an update in "
@@ -92,10 +105,26 @@ SURVIVES = Rule(
     section=SECTION,
     evidence=ALL,
     sources=(
-        vllm(
-            "renderers/base.py:BaseRenderer._process_multimodal",
-            "processors run in the front end, one after the other, for all requests",
+        ends(
+            vllm(
+                "renderers/base.py:BaseRenderer._process_multimodal",
+                "processors run in the front end, one after the other, for all requests",
+            )
         ),
     ),
     hint="Look for loops without an end, and for sys.exit.",
+)
+
+FITS = Rule(
+    id="MM-19",
+    title="No item stalls or fills the server",
+    statement=(
+        "An item of some megabytes at the most, however thin, long or short it is, is processed "
+        "or refused within 2 GiB of memory and 10 s of processor time."
+    ),
+    level=Level.MUST,
+    section=SECTION,
+    sources=SURVIVES.sources,
+    hint="Bound both sides, and their ratio, before anything is scaled, padded or compared. "
+    "Options are the deployment's: without --trust-request-mm-kwargs vLLM refuses a client's.",
 )

@@ -7,11 +7,13 @@ from conformance.multimodal.processor.catalogue.sources import (
     ALL,
     COUNTS,
     OFFLINE,
+    RAISES,
     SERVER,
+    SUPPORTED,
     processing,
     vllm,
 )
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, changes, sentence
 
 SECTION = "Prompts and placeholders"
 
@@ -38,6 +40,7 @@ RULES = (
                 "processor.py:BaseMultiModalProcessor._validate_mm_placeholders",
                 "Expected there to be N prompt placeholders corresponding to N items",
             ),
+            sentence(SUPPORTED),
         ),
         hint="Items differ in size: check what is stacked, and _get_mm_fields_config.",
         resembles=("vllm-project/vllm#15338", "vllm-project/vllm#12031"),
@@ -51,7 +54,7 @@ RULES = (
         ),
         level=Level.MUST,
         section=SECTION,
-        sources=(_RANGE,),
+        sources=(sentence(_RANGE),),
         hint="Leave offsets to the base class; is_embed gets the whole content and masks it.",
     ),
     Rule(
@@ -64,9 +67,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            processing(
-                "processor.py:ResolvedPromptUpdate.item_idx",
-                "The index within modality of the item this update pertains to",
+            sentence(
+                processing(
+                    "processor.py:ResolvedPromptUpdate.item_idx",
+                    "The index within modality of the item this update pertains to",
+                )
             ),
         ),
         hint="The replacement is called with the index of the item: compute its size from that.",
@@ -78,9 +83,11 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            processing(
-                "processor.py:BaseMultiModalProcessor._merge_mm_kwargs",
-                "an item's prompt updates are kept with it and used again beside other items",
+            changes(
+                processing(
+                    "processor.py:BaseMultiModalProcessor._merge_mm_kwargs",
+                    "an item's prompt updates are kept with it and used again beside other items",
+                )
             ),
             COUNTS,
         ),
@@ -97,7 +104,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            _RANGE,
+            sentence(_RANGE),
             processing(
                 "processor.py:BaseMultiModalProcessor.apply",
                 "Find and update sequences in the token IDs with placeholder tokens",
@@ -120,6 +127,7 @@ RULES = (
                 "scatter them into input_ids according to the mask is_multimodal",
                 "0.11",
             ),
+            RAISES,
         ),
         hint="Users can type the placeholder: use is_multimodal, not input_ids == token.",
         resembles=("studio-dots-ai/dots.ocr#126",),
@@ -131,7 +139,7 @@ RULES = (
             "get_placeholder_str gives the text that stands for an item, or None where none is "
             "needed; tokenized with the text around it, it becomes the item's placeholders."
         ),
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         evidence=SERVER,
         sources=(

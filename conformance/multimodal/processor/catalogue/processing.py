@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import ALL, CACHED, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, changes
 
 SECTION = "Processing"
 
@@ -20,7 +20,7 @@ RULES = (
         statement="Another processor makes the same tokens, ranges and data of the same prompt.",
         level=Level.MUST,
         section=SECTION,
-        sources=(CACHED,),
+        sources=(changes(CACHED),),
         hint="Look for random crops, clocks, and state of the class.",
     ),
     Rule(
@@ -29,14 +29,14 @@ RULES = (
         statement="A processor makes of a prompt what it makes of it as its first one.",
         level=Level.MUST,
         section=SECTION,
-        sources=(_ONE,),
+        sources=(changes(_ONE),),
         hint="Look for attributes that processing changes, and caches with too small a key.",
     ),
     Rule(
         id="MM-31",
         title="What clients hand over is not changed",
         statement="The prompt, the items and mm_processor_kwargs are afterwards what they were.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         section=SECTION,
         sources=(
             vllm(
@@ -73,7 +73,7 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         evidence=ALL,
-        sources=(CACHED,),
+        sources=(changes(CACHED),),
         hint=(
             "_get_prompt_updates gets only the items that are missing from the cache: look them "
             "up in the replacement function, and by its index."

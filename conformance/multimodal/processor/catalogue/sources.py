@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Source
+from conformance.rules import Evidence, Source, ends
 
 ALL = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)
 OFFLINE = (Evidence.SIMULATOR, Evidence.OFFLINE)
@@ -33,7 +33,7 @@ MERGE = vllm(
     "0.20",
 )
 GATHER = vllm(
-    "v1/worker/gpu_model_runner.py:_gather_mm_embeddings",
+    "v1/worker/gpu_model_runner.py:GPUModelRunner._gather_mm_embeddings",
     "encoder_output[start:end] by the placeholder range: rows beyond it are dropped",
 )
 CACHED = processing(
@@ -45,4 +45,14 @@ EMBED = vllm(
     "The returned multimodal embeddings must be in the same order as the appearances of their "
     "corresponding multimodal data item in the input prompt",
     "0.11",
+)
+SUPPORTED = processing(
+    "context.py:BaseProcessingInfo.get_supported_mm_limits",
+    "Return the maximum supported number of items for each modality",
+)
+RAISES = ends(
+    vllm(
+        "v1/engine/core.py:EngineCoreProc.run_engine_core",
+        "what raises in the model runner, such as rows that do not fit, ends the engine",
+    )
 )

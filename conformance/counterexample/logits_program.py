@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 import textwrap
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from conformance.counterexample import (
     helpers,
-    hook_program,
-    io_program,
+    loading_scripts,
     runner_program,
     scripts,
     slot_scripts,
     verdicts,
 )
+from conformance.counterexample.assembly import assembled
+from conformance.counterexample.excerpts import excerpt
 from conformance.counterexample.source import (
     WIDTH,
     Group,
@@ -29,7 +32,6 @@ from conformance.counterexample.source import (
     laid_out,
     literal,
 )
-from conformance.generations import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,25 +47,22 @@ def program(case: Mapping[str, Any]) -> str:
 
     Args:
         case: a case document with calls, with events or with the words of a script; see
-            :mod:`conformance.logits_batch.transcript`, :mod:`conformance.logits_slot.journal`,
-            :mod:`conformance.logits_slot.scenes`,
-            :mod:`conformance.io_processor.demonstrations` and
-            :mod:`conformance.classifier_hook.demonstrations`.
+            :mod:`conformance.logits_batch.transcript`, :mod:`conformance.logits_slot.journal` and
+            :mod:`conformance.logits_slot.scenes`.
 
     """
     shown = case["counterexample"]
-    if "program" in shown:
-        of_hook = case["generation"] == "hook/rfc"
-        parts = hook_program.parts(case) if of_hook else io_program.parts(case)
-        return _assembled(case, (), *parts)
     if "events" in shown:
         body, functions = runner_program.body(shown), runner_program.functions(shown)
-        return _assembled(case, shown["events"], functions, body)
+        return _assembled(case, functions, body)
     calls, bare = shown["calls"], shown["bare"]
     is_script = shown["expect"]["is"] == "script"
+    if is_script and shown["rule"] in loading_scripts.SCRIPTS:
+        functions = _of_instances(case["generation"], shown)
+        return _assembled(case, functions, loading_scripts.script(case), loads=True)
     if is_script and shown["rule"] in slot_scripts.SCRIPTS:
         functions = runner_program.functions(shown, slot_scripts.steps(shown))
-        return _assembled(case, (), functions, slot_scripts.script(shown, bare=bare))
+        return _assembled(case, functions, slot_scripts.script(shown, bare=bare))
     if is_script:
         calls = helpers.EVERYTHING
         body = scripts.script(shown, bare=bare)
@@ -74,62 +73,53 @@ def program(case: Mapping[str, Any]) -> str:
         if any(entry["do"] == "new" for entry in calls):
             body = f"CONFIG = engine_config(max_num_seqs={helpers.MOST})\n\n{body}"
     functions = helpers.used(calls, bare=bare, seed=shown["seed"], logits=shown["logits"])
-    return _assembled(case, calls, functions, body)
+    loads = any(entry["do"] == "load" for entry in calls)
+    return _assembled(case, functions, body, loads=loads)
+
+
+def _of_instances(generation: str, shown: Mapping[str, Any]) -> list[str]:
+    """Return the functions that making instances takes."""
+    if generation == "logits/slot":
+        return runner_program.functions({**shown, "events": ()})
+    new: Call = {"do": "new"}
+    return helpers.used([new], bare=True, seed=shown["seed"], logits=shown["logits"])
 
 
 def _assembled(
-    case: Mapping[str, Any], calls: Sequence[Call], functions: Sequence[str], body: str
+    case: Mapping[str, Any], functions: Sequence[str], body: str, *, loads: bool = False
 ) -> str:
-    plugin = _plugin(case, calls)
-    needed = helpers.imports("\n".join([plugin, *functions, body]))
-    top = f"{needed}\n{plugin}\n"
-    return _heading(case) + "\n" + "\n\n".join([top, *functions, body])
+    if {"request", "stratum"} <= case["counterexample"].keys():
+        functions, body = _with_request(case["counterexample"], functions, body)
+    return assembled(case, functions, body, loads=loads)
 
 
-def _heading(case: Mapping[str, Any]) -> str:
-    rule = named(case["generation"]).rule(case["rule"])
-    trouble = case["counterexample"].get("trouble")
-    said = case.get("message") or (trouble["message"] if trouble else None)
-    paragraphs = [
-        ("Plugin", case["target"]),
-        ("Did", said),
-        ("Expected", rule.statement),
-        ("Check", rule.hint),
-    ]
-    lines = [f"{rule.id} {rule.title}.", ""]
-    for heading, text in paragraphs:
-        if text:
-            lines += textwrap.wrap(
-                " ".join(text.split()),
-                WIDTH,
-                initial_indent=f"{heading:<10}",
-                subsequent_indent=" " * 10,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-    needs = "the plugin" if case["generation"] == "hook/rfc" else "vLLM, torch and the plugin"
-    lines += [
-        "",
-        f"Needs {needs}. The exit status is 1 while the fault is there, and 0",
-        "when it is gone. Written by vllm-conformance.",
-    ]
-    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
-    return f'"""{text}\n"""\n'
+def _with_request(
+    shown: Mapping[str, Any], functions: Sequence[str], body: str
+) -> tuple[Sequence[str], str]:
+    """Return a program's parts with the request that a client sends, and what serves it."""
+    values = helpers.keywords(decoded(shown["request"]["keywords"]))
+    made = laid_out(call("dict", *keywords(values)), 0, "REQUEST = ")
+    return [*functions, _serve()], "\n".join([*made, "", _ADMISSION, body])
 
 
-def _plugin(case: Mapping[str, Any], calls: Sequence[Call]) -> str:
-    plugin = case["plugin"]
-    lines = []
-    if plugin["root"]:
-        lines += ["", f"sys.path.insert(0, {flat(literal(plugin['root']))})"]
-    if any(entry["do"] == "load" for entry in calls):
-        return "\n".join(lines)
-    outer, _, rest = plugin["qualname"].partition(".")
-    lines.append("")
-    lines.append(f"from {plugin['module']} import {outer}{'' if rest else ' as Plugin'}")
-    if rest:
-        lines += ["", f"Plugin = {plugin['qualname']}"]
-    return "\n".join(lines)
+@cache
+def _serve() -> str:
+    """Return the source of the function that serves a request in a real engine."""
+    source = Path(__file__).with_name("engine_player.py").read_text(encoding="utf-8")
+    return f"{excerpt(source, 'serve').code}\n\n"
+
+
+_ADMISSION = """\
+try:
+    Plugin.validate_params(SamplingParams(**REQUEST))
+except Exception as error:
+    print(f"OK: the request is refused: {type(error).__name__}: {error}")
+    sys.exit(0)
+
+# With --engine a real engine serves the request; without, these are the calls that it makes.
+if "--engine" in sys.argv:
+    serve(Plugin, REQUEST)
+"""
 
 
 @attrs.define

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of whatever a client may send, in a process that it may end, stall or fill.
+
+Each place of a valid request gets values of other types, sizes and structures, the smallest first,
+and becomes as long as a megabyte; Hypothesis draws others.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import hypothesis
+from hypothesis import HealthCheck, Phase
+from vllm.renderers.inputs.preprocess import prompt_to_seq
+
+from conformance import endurance, oddities
+from conformance.checking import checks
+from conformance.comparison import shortened
+from conformance.endurance import Growth, Guard, Sent, Stalled, Trouble
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import OutOfTime, PluginHung
+from conformance.io_processor import stock
+from conformance.io_processor.admission import unserved
+from conformance.io_processor.answers import Kind
+from conformance.io_processor.bench import Bench
+from conformance.io_processor.parameters import asks
+from conformance.io_processor.prompts import parsed
+from conformance.io_processor.traffic import PluginExited
+from conformance.io_processor.unknown import made_up
+from conformance.io_processor.watched import AFTER_OUTPUTS
+from conformance.settings import Budget
+
+if TYPE_CHECKING:
+    from conformance.io_processor.answers import Answer
+    from conformance.io_processor.trial import Trial
+
+DRAWN = {Budget.QUICK: 40, Budget.STANDARD: 100, Budget.DEEP: 600}
+
+#: Prompts of a long request that the engine of the simulator serves.
+PROMPTS = 64
+
+#: What a message shows of a request.
+SHOWN = 60
+
+
+@attrs.frozen
+class Asked:
+    """What the other process needs to send everything."""
+
+    generation: str
+    model: str
+    seed: int
+    most: int  #: requests that Hypothesis draws
+    valid: tuple[Any, ...]
+    invalid: tuple[Any, ...]
+    keys: tuple[str, ...] = ()  #: what the plugin looks for
+
+
+@attrs.frozen
+class Found:
+    """What became of everything that was sent."""
+
+    count: int
+    refused: int
+    failed: tuple[Any, Answer] | None = None  #: the smallest that ended with the server's error
+    guessed: str | None = None  #: trouble that proves nothing, since an output was made up
+    late: tuple[Any, Answer] | None = None  #: the smallest that was refused after the engine's work
+    broken_off: bool = False  #: whether nothing could be sent after that
+
+
+@checks("IO-38")
+def survives(trial: Trial) -> Finding:
+    """No body ends, stalls or fills the server."""
+    if why := unserved(trial):
+        return why
+    found = trial.once(sent)
+    if isinstance(found, Trouble):
+        case = {} if found.sent.name else {"data": found.sent.value}
+        return failed(f"{_called(found.sent)} {found.what}", found.sent.number, case=case)
+    if found.broken_off:
+        return made_up(found.guessed or "")
+    return passed(found.count, found.count)
+
+
+@checks("IO-09", after=("IO-38",))
+def answered(trial: Trial) -> Finding:
+    """Whatever JSON a client sends is answered or refused."""
+    if why := unserved(trial):
+        return why
+    found = trial.once(sent)
+    assert isinstance(found, Found)  # else this rule waits for another one
+    if found.failed is not None:
+        data, answer = found.failed
+        return failed(
+            f"the request {shortened(data, SHOWN)} {answer.describe()}",
+            found.count,
+            case={"data": data},
+        )
+    return made_up(found.guessed) if found.guessed else passed(found.count, found.refused)
+
+
+@checks("IO-10", after=("IO-38",))
+def early(trial: Trial) -> Finding:
+    """Invalid requests never get to the engine."""
+    if why := unserved(trial):
+        return why
+    for data in trial.bench.stock.invalid:
+        played = trial.bench.try_online(data)
+        if played.answers[0].kind is not Kind.REFUSED:
+            continue  # another rule is about that
+        if any(call.name.startswith("post_process") for call in played.calls):
+            return failed(
+                f"the engine worked for the invalid request {shortened(data)} before it "
+                + played.answers[0].describe(),
+                case={"data": data},
+            )
+    found = trial.once(sent)
+    assert not isinstance(found, Trouble)  # else this rule waits for another one
+    if found.late is not None:
+        data, answer = found.late
+        return failed(
+            f"the engine worked for the request {shortened(data)} before it {answer.describe()}",
+            found.count,
+            case={"data": data},
+        )
+    return passed(found.count, found.count)
+
+
+def sent(trial: Trial) -> Found | Trouble:
+    """Send everything, in a process in which nothing has been done with the plugin."""
+    bench = trial.bench
+    assert trial.untouched is not None
+    known = bench.stock
+    model = str(bench.around.config.model_config.model)
+    asked = Asked(
+        bench.generation,
+        model,
+        bench.seed,
+        DRAWN[trial.budget],
+        known.valid[: known.given],
+        known.invalid,
+        known.keys,
+    )
+    found: Found | Trouble = endurance.endured(
+        trial.untouched, f"{__name__}:send", asked, path=bench.path
+    )
+    return found
+
+
+def send(plugin: type[Any], errand: endurance.Errand) -> Found | Trouble | Stalled:
+    """Send everything; this is the other process."""
+    asked: Asked = errand.asked
+    bench = Bench.open(plugin, asked.generation, asked.model, asked.seed)
+    for data in asked.valid:
+        bench.try_online(data)  # whatever is made or compiled only once
+    asking = bench.make()
+    with suppress(Exception):
+        asks(asking, bench)()
+    with Guard.open(errand) as guard:
+        sending = _Sending(bench, guard, errand.first, guessing=asking.guessing)
+        try:
+            for name, data, form in stock.bodies(asked.valid, asked.invalid, asked.keys):
+                sending.ask(data, name, form)
+            sending.draw(stock.hostile(asked.valid), asked.most)
+        except _Stopped as stopped:
+            return stopped.why
+    sys.setrecursionlimit(100 * oddities.DEPTH)  # lists within lists are told, too
+    return sending.found()
+
+
+class _Stopped(Exception):
+    """Nothing can be sent to this process any more."""
+
+    def __init__(self, why: Found | Trouble | Stalled) -> None:
+        super().__init__()
+        self.why = why
+
+
+class _Failed(Exception):
+    """A request ended with the server's error."""
+
+
+@attrs.define
+class _Sending:
+    """Requests, one after the other, each to a plugin of its own."""
+
+    _bench: Bench
+    _guard: Guard
+    _first: int
+    guessing: bool  #: whether outputs are made up
+    refused: int = 0
+    guessed: str | None = None
+    _failed: list[tuple[Any, Answer]] = attrs.field(factory=list)
+    _late: list[tuple[Any, Answer]] = attrs.field(factory=list)
+    _growth: Growth = attrs.field(factory=Growth)
+
+    def found(self, *, broken_off: bool = False) -> Found:
+        """Return what became of what was sent so far."""
+        failed, late = _smallest(self._failed), _smallest(self._late)
+        return Found(self._guard.number, self.refused, failed, self.guessed, late, broken_off)
+
+    def draw(self, requests: Any, most: int) -> None:  # noqa: ANN401 - a strategy
+        """Send requests that Hypothesis draws, and look for the smallest that goes wrong.
+
+        Raises:
+            _Stopped: one ended, stalled or filled this process.
+
+        """
+
+        @hypothesis.seed(self._bench.seed)
+        @hypothesis.settings(
+            max_examples=most,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            deadline=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+            verbosity=hypothesis.Verbosity.quiet,
+        )
+        @hypothesis.given(requests)
+        def body(data: Any) -> None:  # noqa: ANN401 - JSON values
+            if self.ask(data) is Kind.FAILED:
+                raise _Failed
+
+        try:
+            body()
+        except (_Failed, hypothesis.errors.HypothesisException):
+            if not self._failed:
+                raise
+
+    def ask(self, data: Any, name: str = "", form: object = None) -> Kind | None:  # noqa: ANN401 - JSON values
+        """Send a request; return how it ended, where that is known.
+
+        Raises:
+            _Stopped: it ended, stalled or filled this process.
+
+        """
+        goes_on = self._growth.goes_on(form)
+        seconds = self._growth.limit
+        with self._guard.sending(data, name, seconds=seconds) as sent:
+            if data is None or sent.number < self._first or not goes_on:
+                return None  # vLLM itself refuses a request without data
+            try:
+                with self._growth.measured():
+                    answer = self._served(data) if form is None else self._begun(data)
+            except OutOfTime:
+                return None  # the host itself, or this machine
+            except PluginHung as error:
+                if self.guessing and error.call in AFTER_OUTPUTS:
+                    self.guessed = f"{_called(sent)}: {error}"
+                    raise _Stopped(self.found(broken_off=True)) from error
+                raise _Stopped(Stalled(_stalling(sent, error, seconds))) from error
+            except PluginExited as error:
+                raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
+        if answer is None or answer.slow:
+            return None
+        return self._note(sent, data, answer)
+
+    def _served(self, data: Any) -> Answer:  # noqa: ANN401 - JSON values
+        return self._bench.try_online(data).answers[0]
+
+    def _begun(self, data: Any) -> Answer | None:  # noqa: ANN401 - JSON values
+        """Serve a long request, to its end where that takes no time."""
+        plugin = self._bench.make()
+        started = time.monotonic()
+        try:
+            made = parsed(plugin, self._bench, data)
+            prompts = prompt_to_seq(plugin.pre_process(prompt=made, request_id="id-0"))
+        except OutOfTime:
+            raise
+        except SystemExit as error:
+            why = f"{plugin.raised(error)} raised SystemExit, which ends the server"
+            raise PluginExited(why) from error
+        except Exception as error:  # noqa: BLE001 - an answer like any other
+            return plugin.answer(error)
+        quick = len(prompts) <= PROMPTS and time.monotonic() - started < endurance.LONG
+        return self._served(data) if quick else None
+
+    def _note(self, sent: Sent, data: Any, answer: Answer) -> Kind | None:  # noqa: ANN401 - JSON values
+        self.refused += answer.kind is Kind.REFUSED
+        if answer.kind is Kind.REFUSED and answer.call in AFTER_OUTPUTS and not answer.guessed:
+            self._late.append((data, answer))
+        if answer.kind is not Kind.FAILED:
+            return answer.kind
+        if answer.guessed:
+            self.guessed = self.guessed or f"{_called(sent)} {answer.describe()}"
+            return None
+        if endurance.no_memory(answer.error) and answer.call:
+            what = f"fills the server: {answer.call} asks for more than {endurance.FILL >> 30} GiB"
+            raise _Stopped(Trouble(sent, f"{what} ({answer.error})"))
+        self._failed.append((data, answer))
+        return Kind.FAILED
+
+
+def _smallest(found: list[tuple[Any, Answer]]) -> tuple[Any, Answer] | None:
+    return min(found, key=lambda entry: len(shortened(entry[0], 10_000)), default=None)
+
+
+def _called(sent: Sent) -> str:
+    return sent.name or f"the request {shortened(sent.value, SHOWN)}"
+
+
+def _stalling(sent: Sent, error: PluginHung, seconds: float) -> Trouble:
+    return Trouble(sent, f"stalls the server: {error.call} takes more than {seconds:.0f} s")

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All checks of IO processors, and the trial that makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from conformance.checking import collected
+from conformance.io_processor import (
+    admission,
+    bodies,
+    calling,
+    demonstrations,
+    interruptions,
+    isolation,
+    loop,
+    memory,
+    outcomes,
+    parameters,
+    prompts,
+    threads,
+)
+from conformance.io_processor.trial import Questions, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.io_processor.bench import Bench
+    from conformance.settings import Budget
+    from conformance.untouched import Untouched
+
+CHECKS = collected(
+    admission,
+    bodies,
+    calling,
+    interruptions,
+    isolation,
+    loop,
+    memory,
+    outcomes,
+    parameters,
+    prompts,
+    threads,
+)
+
+QUESTIONS = Questions(
+    basic=(
+        ("IO-05", calling.uncallable),
+        ("IO-14", parameters.params_trouble),
+        ("IO-13", prompts.refused),
+        ("IO-22", outcomes.unserialisable),
+        ("IO-23", outcomes.unwrapped),
+        ("IO-31", threads.bound),
+    ),
+    answers=admission.answers,
+    no_longer=admission.no_longer,
+    outliving=isolation.outliving,
+    asks=parameters.asks,
+    show=demonstrations.shown,
+)
+
+
+def trial(
+    bench: Bench,
+    section: Mapping[str, Any],
+    origin: str | None,
+    budget: Budget,
+    untouched: Untouched | None = None,
+) -> Trial:
+    """Return the trial of a plugin in the simulator."""
+    return Trial(bench, section, origin, budget, untouched, questions=QUESTIONS, checks=CHECKS)

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding what requests carry: in the profile, or by watching what the plugin reads."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import deque
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+from hypothesis.strategies import SearchStrategy
+
+from conformance.interface import placeholders
+from conformance.io_processor.answers import Kind
+from conformance.io_processor.stock import Stock, changed, places, varied
+from conformance.io_processor.traffic import Do
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from conformance.io_processor.bench import Bench
+
+#: Data of a profile's strategy that are tried, and variations that are kept.
+DRAWN = 8
+
+KEPT = 8
+
+#: How often something is repeated to make many prompts, and how many are many: their numbers have
+#: two digits.
+REPEATED, MANY = 24, 13
+
+#: Requests in which the harness looks for what the plugin takes, and keys that it tries together.
+ATTEMPTS = 60
+
+MOST_KEYS = 3
+
+TEXT = "the quick brown fox jumps over the lazy dog and runs away from the hounds"
+
+_KEY = re.compile(r"['\"\[(<` ]([A-Za-z_]\w*)['\"\])>`, ]")
+
+
+def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Stock:
+    """Return what the plugin is tried with.
+
+    Args:
+        bench: the plugin; its stock is not there yet.
+        section: the ``[io-processor]`` section, empty without a profile.
+        origin: the profile.
+
+    Raises:
+        UsageError: the profile gives no valid data.
+
+    """
+    if section and not section.get("valid"):
+        raise UsageError(
+            f"profile {origin}: [io-processor] valid must hold at least one request's data."
+        )
+    keys: tuple[str, ...] = ()
+    if section:
+        given = _distinct(_drawn(section["valid"], bench.seed))
+        keys = read_of(bench, given)
+    else:
+        given, keys = discover(bench)
+    invalid = _distinct(_drawn(section.get("invalid", []), bench.seed))
+    valid, counts = _with_variations(bench, given)
+    return Stock(tuple(valid), tuple(invalid), origin, len(given), keys=keys, prompts=tuple(counts))
+
+
+def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
+    """Return the keys that are looked for in data, also where they are not there."""
+    keys: list[str] = []
+    for data in given:
+        if type(data) is dict:
+            bench.try_online(_Watching(data, keys))
+    return tuple(keys)
+
+
+def starter(keys: Iterable[str]) -> str:
+    """Return a profile to start from."""
+    data = placeholders(keys) or placeholders(["text"])
+    return f"[io-processor]\nvalid = [ {{ {data} }}, {{ {data} }} ]\ninvalid = [ {{}} ]\n"
+
+
+def _drawn(values: Any, seed: int) -> list[Any]:  # noqa: ANN401 - a list or a strategy
+    """Return values of a profile, those of a strategy drawn."""
+    if not isinstance(values, SearchStrategy):
+        return list(values)
+    drawn: list[Any] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=DRAWN,
+        database=None,
+        phases=(Phase.generate,),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(values)
+    def body(value: Any) -> None:  # noqa: ANN401 - the author's own
+        drawn.append(value)
+
+    body()
+    return drawn
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if not any(_same(value, other) for other in found):
+            found.append(value)
+    return found
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any value
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except Exception:  # noqa: BLE001 - arrays have no truth
+        return one is other
+
+
+def _with_variations(bench: Bench, given: list[Any]) -> tuple[list[Any], list[int]]:
+    """Return valid data with variations of them that the plugin takes, and their prompts.
+
+    Short ones make small counterexamples, long ones more prompts, the last one many if it can.
+    """
+    valid = list(given)
+    counts = [_prompts(bench, data)[0] for data in given]
+    for other in chain.from_iterable(map(varied, given)):
+        if len(valid) >= len(given) + KEPT:
+            break
+        if not any(_same(other, known) for known in valid):
+            count, answered = _prompts(bench, other)
+            if answered:
+                valid.append(other)
+                counts.append(count)
+    for other in chain.from_iterable(map(_repeated, given)):
+        count, answered = _prompts(bench, other)
+        if answered and count >= MANY:
+            return [*valid, other], [*counts, count]
+    return valid, counts
+
+
+def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
+    """Yield data like these, with what one string or list holds again and again."""
+    for place, value in places(data):
+        if isinstance(value, str) and value:
+            yield changed(data, place, " ".join([value] * REPEATED))
+        elif isinstance(value, list) and value:
+            yield changed(data, place, copy.deepcopy(value * REPEATED)[:REPEATED])
+
+
+def _prompts(bench: Bench, data: Any) -> tuple[int, bool]:  # noqa: ANN401 - JSON values
+    """Return how many prompts data become, and whether they are answered."""
+    played = bench.try_online(data)
+    waits = [step.waits for step in played.steps if step.do is Do.ARRIVE]
+    return waits[0] if waits else 0, played.answers[0].kind is Kind.ANSWERED
+
+
+def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...]]:
+    """Look for data that the plugin answers, by what it reads and what it complains about.
+
+    Returns:
+        Two data that it answers, or none; and the keys that it read.
+
+    """
+    keys: list[str] = []
+    # Nothing tells as much as what is looked for in an empty object.
+    candidates: deque[Any] = deque([{}, TEXT, [TEXT], [1, 2, 3]])
+    seen: list[Any] = []
+    for _ in range(ATTEMPTS):
+        if not candidates:
+            break
+        data = candidates.popleft()
+        if any(_same(data, other) for other in seen):
+            continue
+        seen.append(data)
+        watching = _Watching(data, keys) if isinstance(data, dict) else data
+        answer = bench.try_online(watching).answers[0]
+        if answer.kind is Kind.ANSWERED and data != {}:
+            return [data, *_another(bench, data)], tuple(keys)
+        known = data if isinstance(data, dict) else {}
+        # What was looked for comes before what the message may only mention.
+        candidates.extendleft(reversed(_filled(known, keys)))
+        candidates.extend(_filled(known, _KEY.findall(f"{answer.error} ")))
+    if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
+        return [{}], tuple(keys)
+    return [], tuple(keys)
+
+
+def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:
+    """Return data with another one of the keys, with values of likely types."""
+    return [
+        {**data, key: value}
+        for value in (TEXT, [TEXT, "and so on"], 4, [1, 2, 3], 0.5)
+        for key in keys
+        if key not in data and len(data) < MOST_KEYS
+    ]
+
+
+def _another(bench: Bench, data: Any) -> list[Any]:  # noqa: ANN401 - JSON values
+    """Return other data that the plugin answers, or none."""
+    for other in varied(data):
+        if bench.try_online(other).answers[0].kind is Kind.ANSWERED:
+            return [other]
+    return []
+
+
+class _Watching(dict[str, Any]):
+    """A dictionary that notes which keys are asked for."""
+
+    def __init__(self, data: Mapping[str, Any], keys: list[str]) -> None:
+        super().__init__(data)
+        self._keys = keys
+
+    def _note(self, key: object) -> None:
+        if isinstance(key, str) and key not in self._keys:
+            self._keys.append(key)
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - JSON values
+        self._note(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - JSON values
+        self._note(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._note(key)
+        return super().__contains__(key)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Watching:
+        return _Watching(copy.deepcopy(dict(self), memo), self._keys)

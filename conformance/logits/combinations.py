@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client may ask for besides the plugin, and requests that ask for it.
+
+A combined request has the parameters of an ``on`` set and one to three things more.
+It runs among others, which come and go, with vLLM's own sampler around the plugin.
+"""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import hypothesis
+import torch
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
+from vllm.sampling_params import SamplingParams
+
+from conformance.findings import Finding, failed, passed, unjudged, waiting
+from conformance.history import Request, Shape, Step, until
+from conformance.interruption import PluginHung, limited
+from conformance.logits.calls import PluginRaised, call
+from conformance.logits.configuration import MAX_MODEL_LEN
+from conformance.logits.findings import label, switched_on
+from conformance.logits.judgement import roots
+from conformance.logits.played import UNSAMPLED, Kind
+from conformance.logits.requests import sampling_params
+from conformance.logits.sweeps import Example
+from conformance.settings import Budget, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from conformance.history import Choice, History
+    from conformance.logits.played import Played, Trouble
+    from conformance.logits.requests import Stock
+    from conformance.logits.trial import Trial
+    from conformance.verdict import Reason
+
+#: Batches of drawn pairs and triples.
+DRAWN = {Budget.QUICK: 6, Budget.STANDARD: 8, Budget.DEEP: 60}
+
+#: Combined requests in one batch, children of ``n`` included: two others run beside them.
+MOST_TOGETHER = 4
+
+#: Steps in which a combined request gets tokens, at most.
+LIFE = 6
+
+#: Histories whose requests ask for more.  A row without a token is advice, and what comes after
+#: it may harm others all the same.
+COMBINED = Shape(
+    name="combined",
+    title="requests ask for more than the plugin, among others",
+    sampled=True,
+    tolerant=True,
+)
+TOKENLESS = Shape(
+    name="tokenless", title="requests ask for more than the plugin, among others", sampled=True
+)
+SHAPES = (COMBINED, TOKENLESS)
+
+
+@attrs.frozen
+class Asked:
+    """One thing that a client may ask for."""
+
+    keywords: Mapping[str, Any]  #: of ``SamplingParams``
+    why: str  #: what it may bring a plugin to
+    prompt: tuple[int, ...] | None = None
+
+    @property
+    def said(self) -> str:
+        """What is asked, as messages say it."""
+        if self.prompt is not None:
+            return f"a prompt of {len(self.prompt)} tokens"
+        return ", ".join(f"{key}={_short(value)}" for key, value in self.keywords.items())
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:24]}..., {len(value)} of them]"  # type: ignore[arg-type] # noqa: PLR2004
+
+
+def everything(bench: Stock) -> list[Asked]:
+    """Return all that may be asked for, of what this release of vLLM knows.
+
+    Priority is missing, since no processor is told of it, and so is truncation, after which a
+    prompt is one like any other.
+    """
+    first, second, third, *_ = bench.tokens
+    other = bench.vocabulary - 2
+    word = {"bad_words": ["word"]}
+    table = [
+        Asked({"max_tokens": 1}, "the first token is the last"),
+        Asked({"temperature": 0.0}, "greedy: no division by it"),
+        Asked({"temperature": 2.0}, "the highest"),
+        Asked({"temperature": 0.01}, "the lowest that is not greedy: logits grow a hundredfold"),
+        Asked({"top_k": 1}, "one token is left, later"),
+        Asked({"top_p": 1e-6}, "as few as that"),
+        Asked({"min_p": 1.0}, "as few as that, by another processor"),
+        Asked({"seed": 0}, "false where it is asked for truth"),
+        Asked({"seed": 5}, "equal for several requests"),
+        Asked({"n": 2, "seed": 5}, "two requests with seeds of their own"),
+        Asked({"n": 2}, "two requests with equal parameters and one prompt"),
+        Asked({"logprobs": 0}, "false where it is asked for truth"),
+        Asked({"logprobs": 5}, "no effect on logits"),
+        Asked({"logprobs": -1}, "all of the vocabulary, and negative as an index"),
+        Asked({"prompt_logprobs": 0}, "false where it is asked for truth"),
+        Asked({"prompt_logprobs": -1}, "all of the vocabulary"),
+        Asked({"logprob_token_ids": [first, other]}, "tokens that are no candidates"),
+        Asked({"min_tokens": 2}, "the end of the sequence is masked for some steps"),
+        Asked({"min_tokens": 4, "stop_token_ids": [first]}, "a token of the plugin is masked"),
+        Asked({"stop_token_ids": [other]}, "a longer set of stop tokens"),
+        Asked({"stop": ["END"]}, "a stop string, which no processor sees"),
+        Asked({"ignore_eos": True}, "no token ends the sequence"),
+        Asked({**word, "_bad_words_token_ids": [[first]]}, "a token of the plugin is masked"),
+        Asked({**word, "_bad_words_token_ids": [[second, first], [third]]}, "in two tokens"),
+        Asked({"allowed_token_ids": [first]}, "one token is left, and the plugin knows it"),
+        Asked({"allowed_token_ids": [other]}, "one token is left that the plugin may not know"),
+        Asked({"allowed_token_ids": [first, second, other]}, "a few are left"),
+        Asked(
+            {"allowed_token_ids": [t for t in range(bench.vocabulary) if t != first]},
+            "a token of the plugin is masked",
+        ),
+        Asked({"logit_bias": {first: 100.0}}, "one logit is far above all others"),
+        Asked({"logit_bias": {first: -100.0}}, "one logit is far below all others"),
+        Asked({"structured_outputs": {"choice": [str(first)]}}, "a grammar leaves one token"),
+        Asked({"structured_outputs": {"choice": [str(other)]}}, "as above, another token"),
+        Asked({"presence_penalty": 2.0}, "the highest"),
+        Asked({"presence_penalty": -2.0}, "the lowest"),
+        Asked({"frequency_penalty": 2.0}, "the highest"),
+        Asked({"frequency_penalty": -2.0}, "the lowest"),
+        Asked({"repetition_penalty": 2.0}, "logits are divided"),
+        Asked({"repetition_penalty": 0.01}, "logits grow a hundredfold"),
+        Asked({}, "nothing to look back at", (first,)),
+        Asked({}, "the same token all along", (first,) * 24),
+        Asked({}, "the prompt of its neighbour", (first, second)),
+        # What Model Runner V2 keeps for a prompt of embeddings; V1 tells of none: LB-25.
+        Asked({}, "token 0, as for a prompt of embeddings", (0, 0, 0)),
+        Asked({}, "as long as the model allows", _long(bench)),
+    ]
+    known = {*SamplingParams.__struct_fields__}
+    return [asked for asked in table if known.issuperset(asked.keywords)]
+
+
+def _long(bench: Stock) -> tuple[int, ...]:
+    count = len(bench.tokens)
+    return tuple(bench.tokens[index % count] for index in range(MAX_MODEL_LEN - 1))
+
+
+@attrs.frozen
+class Combination:
+    """What one client asks for: the plugin, and more."""
+
+    choice: Choice
+    asked: tuple[Asked, ...]
+
+    @property
+    def said(self) -> str:
+        """The request, as messages name it."""
+        return f"{label(self.choice)} with " + " and ".join(asked.said for asked in self.asked)
+
+    def keywords(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters; what the ``on`` set asks for itself stays as it is."""
+        merged: dict[str, Any] = {}
+        for asked in self.asked:
+            merged |= asked.keywords
+        return merged | dict(own)
+
+    @property
+    def prompt(self) -> tuple[int, ...] | None:
+        """The prompt, if it is a special one."""
+        return next((asked.prompt for asked in self.asked if asked.prompt is not None), None)
+
+    @property
+    def sensible(self) -> bool:
+        """Whether no two things are values of the same parameter."""
+        keys = [key for asked in self.asked for key in asked.keywords or ("prompt",)]
+        return len(keys) == len(set(keys))
+
+
+def put_behind_grammars(logits: torch.Tensor, asked: Sequence[Mapping[str, Any]]) -> None:
+    """Leave one token in the row of each request that has a grammar.
+
+    As ``apply_grammar_bitmask`` of ``vllm.v1.structured_output.utils`` and its equivalent in Model
+    Runner V2, before any processor.  The choice of such a request names its token by number.
+    """
+    for row, keywords in enumerate(asked):
+        grammar = keywords.get("structured_outputs")
+        choice = grammar.get("choice") if isinstance(grammar, dict) else None
+        if choice and choice[0].isdecimal():
+            kept = logits[row, int(choice[0])].clone().nan_to_num(neginf=0.0)
+            logits[row] = -torch.inf
+            logits[row, int(choice[0])] = kept
+
+
+@attrs.frozen
+class Scene:
+    """Combined requests, and whether others run beside them."""
+
+    combinations: tuple[Combination, ...]
+    crowd: bool = True
+    steps: int | None = None  #: where the history ends; by itself where all have left
+
+    @property
+    def said(self) -> str:
+        """The requests, as messages name them."""
+        return "; ".join(combination.said for combination in self.combinations)
+
+
+@attrs.frozen
+class Failure:
+    """A scene in which something went wrong."""
+
+    scene: Scene
+    trouble: Trouble
+    played: Played
+
+
+@attrs.frozen
+class Outcome:
+    """What came of the combined requests of a plugin."""
+
+    examples: int = 0
+    acted: int = 0
+    harm: Failure | None = None
+    left: Failure | None = None  #: without a token
+    #: Why nothing was played.
+    waiting: Reason | None = None
+
+
+@attrs.define
+class Stage:
+    """Where scenes of one plugin are played."""
+
+    bench: Stock  #: of its own
+    play: Callable[[Any, History, Shape], Played]
+    #: Parameters that were asked for already: those of each child, or None where refused.
+    _admitted: dict[str, list[dict[str, Any]] | None] = attrs.field(factory=dict)
+
+    def children(self, combination: Combination) -> list[dict[str, Any]]:
+        """Return the parameters of the requests that the engine makes of one; none if refused."""
+        if combination.said not in self._admitted:
+            self._admitted[combination.said] = self._admit(combination)
+        return self._admitted[combination.said] or []
+
+    def _admit(self, combination: Combination) -> list[dict[str, Any]] | None:
+        keywords = combination.keywords(self.bench.parameters[combination.choice])
+        try:
+            params = sampling_params(keywords, "")
+            with limited():
+                call("validate_params", self.bench.plugin.validate_params, params)
+        except (UsageError, PluginRaised, PluginHung):
+            return None  # with which exception is for the rules about admission
+        # As vLLM's ParentRequest: children share all but their seeds.
+        count, seed = int(keywords.pop("n", 1)), keywords.get("seed")
+        if seed is None or count == 1:
+            return [keywords] * count
+        return [{**keywords, "seed": seed + index} for index in range(count)]
+
+    def history(self, scene: Scene) -> tuple[dict[Choice, dict[str, Any]], History]:
+        """Return the parameter sets of combined requests, and what everyone does."""
+        sets, steps = self._history(scene)
+        return sets, steps if scene.steps is None else until(steps, scene.steps)
+
+    def _history(self, scene: Scene) -> tuple[dict[Choice, dict[str, Any]], History]:
+        bench = self.bench
+        sets: dict[Choice, dict[str, Any]] = {}
+        joining: list[Request] = []
+        leaving: dict[int, list[str]] = {}
+        # Plugins that look for repetitions find one at once.
+        plain = (bench.tokens[-1], *bench.tokens[:1] * 4)
+        longest = bench.words.longest
+        for combination in scene.combinations:
+            # Those that wait for something find it in prompts, or in outputs a little later.
+            said = bench.words.saying(len(joining)) if longest else ()
+            prompt = combination.prompt or (*plain, *bench.words.phrase(len(joining)))
+            for keywords in self.children(combination):
+                choice: Choice = ("with", len(sets))
+                name = ascii_uppercase[2 + len(sets)]
+                sets[choice] = keywords
+                joining.append(Request(name, prompt, choice, outputs=said))
+                room = MAX_MODEL_LEN - len(prompt)
+                life = min(LIFE + longest, keywords.get("max_tokens") or LIFE + longest, room)
+                leaving.setdefault(life, []).append(name)
+        if not scene.crowd:
+            # As many steps as the one that stays for the shortest time.
+            return sets, (Step(join=tuple(joining)), *(Step() for _ in range(1, min(leaving))))
+        on = switched_on(bench)
+        others = [choice for choice in bench.parameters if choice[0] == "off"] or on
+        steps = [
+            Step(join=(Request("A", plain, others[0]), Request("B", plain, on[0]))),
+            Step(join=tuple(joining)),
+            Step(finish=tuple(leaving.get(1, ()))),
+            Step(finish=("B", *leaving.get(2, ())), join=(Request("J", plain[:1], on[-1]),)),
+            *(Step(finish=tuple(leaving.get(life, ()))) for life in range(3, 4 + longest)),
+        ]
+        return sets, tuple(steps)
+
+    def run(self, scene: Scene, shape: Shape) -> Played | None:
+        """Play a scene; None where nothing of it was admitted."""
+        sets, history = self.history(scene)
+        self.bench.combine(sets)
+        return self.play(self.bench, history, shape) if sets else None
+
+    def fails(self, scene: Scene, *, harms: bool) -> Failure | None:
+        """Return how a scene goes wrong, if it does."""
+        played = self.run(scene, COMBINED if harms else TOKENLESS)
+        if played is None:
+            return None
+        wanted = [t for t in played.faults if harms or t.kind in UNSAMPLED]
+        return Failure(scene, wanted[0], played) if wanted else None
+
+
+def _scenes(bench: Stock, budget: Budget) -> Iterator[Scene]:
+    """Yield each thing with an ``on`` set, several in a batch; at ``deep`` with each set."""
+    on, table = switched_on(bench), everything(bench)
+    for turn in range(len(on) if budget is Budget.DEEP else 1):
+        singles = [
+            Combination(on[(index + turn) % len(on)], (asked,)) for index, asked in enumerate(table)
+        ]
+        for start in range(0, len(singles), MOST_TOGETHER):
+            yield Scene(tuple(singles[start : start + MOST_TOGETHER]))
+
+
+def _drawn(bench: Stock) -> st.SearchStrategy[Scene]:
+    """Draw scenes whose requests ask for two or three things."""
+    on, table = switched_on(bench), everything(bench)
+    combination = st.builds(
+        lambda choice, asked: Combination(on[choice], tuple(table[index] for index in asked)),
+        st.integers(0, len(on) - 1),
+        st.lists(st.integers(0, len(table) - 1), min_size=2, max_size=3, unique=True),
+    )
+    return st.builds(
+        lambda drawn: Scene(tuple(each for each in drawn if each.sensible)),
+        st.lists(combination, min_size=2, max_size=MOST_TOGETHER),
+    )
+
+
+def _fitting(stage: Stage, scene: Scene) -> Scene:
+    """Leave out what was refused, and requests for which there is no room."""
+    kept: list[Combination] = []
+    count = 0
+    for combination in scene.combinations:
+        children = len(stage.children(combination))
+        if children and count + children <= MOST_TOGETHER + 1:
+            kept.append(combination)
+            count += children
+    return attrs.evolve(scene, combinations=tuple(kept))
+
+
+def explore(bench: Stock, play: Callable[[Any, History, Shape], Played], budget: Budget) -> Outcome:
+    """Play combined requests until one harms others, or all have been played."""
+    stage = Stage(bench.beside({}), play)
+    examples = acted = 0
+    harm: Failure | None = None
+    left: Failure | None = None
+
+    def body(scene: Scene) -> None:
+        nonlocal examples, acted, harm, left
+        scene = _fitting(stage, scene)
+        if harm is not None or not scene.combinations:
+            return
+        played = stage.run(scene, COMBINED)
+        assert played is not None
+        examples += 1
+        acted += any(choice[0] == "with" for choice in played.acted)
+        if played.faults:
+            harm = Failure(scene, played.faults[0], played)
+        if played.tokenless and left is None:
+            left = Failure(scene, played.tokenless[0], played)
+
+    for scene in _scenes(bench, budget):
+        body(scene)
+
+    @hypothesis.seed(bench.seed)
+    @hypothesis.settings(
+        max_examples=DRAWN[budget],
+        database=None,
+        phases=(Phase.generate,),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(_drawn(bench))
+    def generated(scene: Scene) -> None:
+        body(scene)
+
+    if harm is None:
+        generated()
+    return Outcome(examples, acted, harm, left)
+
+
+def _smallest(stage: Stage, failure: Failure, *, harms: bool) -> Failure:
+    """Take away requests, what they ask for and the others, as long as it still goes wrong."""
+    if failure.trouble.kind is Kind.HUNG:
+        return failure  # once is enough to wait for
+    found = (stage.fails(smaller, harms=harms) for smaller in _smaller(failure.scene))
+    best = next(filter(None, found), None)
+    if best is None:
+        # It was found in a history that goes on after rows without a token.
+        best = stage.fails(failure.scene, harms=harms) or failure
+        ended = attrs.evolve(best.scene, steps=best.trouble.step + 1)
+        return stage.fails(ended, harms=harms) or best
+    return _smallest(stage, best, harms=harms)
+
+
+def _smaller(scene: Scene) -> Iterator[Scene]:
+    """Yield scenes with less in them, the smallest first."""
+    every = scene.combinations
+    if len(every) > 1:
+        for combination in every:
+            yield attrs.evolve(scene, combinations=(combination,))
+        for index in range(len(every)):
+            yield attrs.evolve(scene, combinations=every[:index] + every[index + 1 :])
+    for index, combination in enumerate(every):
+        for out in range(len(combination.asked) if len(combination.asked) > 1 else 0):
+            asked = combination.asked[:out] + combination.asked[out + 1 :]
+            less = attrs.evolve(combination, asked=asked)
+            yield attrs.evolve(scene, combinations=(*every[:index], less, *every[index + 1 :]))
+    if scene.crowd:
+        yield attrs.evolve(scene, crowd=False)
+
+
+def _outcome(trial: Trial) -> Outcome:
+    """Return what came of combined requests."""
+    if why := _waiting(trial):
+        return Outcome(waiting=why)
+    return explore(trial.bench, trial.contract.play, trial.budget)
+
+
+def _waiting(trial: Trial) -> Reason | None:
+    """Return what must be known first; one of many seeds plays only what a rule asks for."""
+    if not trial.parameters.on:
+        return trial.unknown_switch()
+    if trial.survey:
+        return None
+    broken = roots(trial)
+    return trial.waits(broken) if broken else None
+
+
+def judge(trial: Trial, harmful: str, *, harms: bool) -> Finding:
+    """Judge whether combined requests harm others, or are left without a token.
+
+    Args:
+        trial: the plugin.
+        harmful: the rule about harm.
+        harms: what is asked: the one, or the other.
+
+    """
+    outcome = trial.once(_outcome)
+    if outcome.waiting:
+        return unjudged(outcome.waiting)
+    failure = outcome.harm if harms else outcome.left
+    if failure is None and outcome.harm:
+        return waiting(harmful, outcome.harm.trouble.message)
+    if failure is None:
+        return passed(outcome.examples, outcome.acted)
+    stage = Stage(trial.bench.beside({}), trial.contract.play)
+    if not trial.survey:
+        failure = _smallest(stage, failure, harms=harms)
+    sets, history = stage.history(failure.scene)
+    combined = attrs.evolve(trial, bench=trial.bench.beside(sets))
+    example = Example(COMBINED if harms else TOKENLESS, history, failure.played, ())
+    case = combined.case(example, failure.trouble)
+    message = f"{failure.trouble.message} ({failure.scene.said})"
+    return failed(message, outcome.examples, outcome.acted, case=case)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a request reaches an engine: what vLLM itself refuses, and which status a client gets.
+
+All of it is vLLM's own code: the request models of its server, the encoder between its processes
+and the function that makes responses of errors. So each release says what it does.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from conformance.counterexample.source import expression
+from conformance.logits.conversation import TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vllm.sampling_params import SamplingParams
+
+    from conformance.logits.fuzzing.values import Keywords
+
+#: A status that the harness expects where this release has no function that says so.
+BAD_REQUEST, _SERVER_ERROR = 400, 500
+
+REST = "REST"
+SDK = "the OpenAI SDK"
+PYTHON = "LLM and AsyncLLM"
+
+#: A body of more characters is made by a command.
+_LONG = 400
+
+
+def carried(params: SamplingParams) -> SamplingParams | None:
+    """Return the parameters as an engine of another process gets them; None where it gets none."""
+    from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+    kind = type(params)
+    try:
+        return MsgpackDecoder(kind).decode(MsgpackEncoder().encode(params))
+    except Exception:  # noqa: BLE001 - whatever the encoder says, nothing has got through
+        return None
+
+
+def admitted_by_host(params: SamplingParams, config: Any) -> bool:  # noqa: ANN401 - VllmConfig
+    """Tell whether vLLM itself admits a request to a model; older releases check less."""
+    verify = getattr(params, "verify", None)
+    if verify is None:
+        return True
+    try:
+        verify(config.model_config, None, config.structured_outputs_config, None)
+    except Exception:  # noqa: BLE001 - refused, in whatever way
+        return False
+    return True
+
+
+def ways(keywords: Keywords, *, carried: bool) -> tuple[str, ...]:
+    """Return by which ways a request can reach an engine with a plugin, the most public first."""
+    found = []
+    if set(keywords) <= {"extra_args"} and _fits_rest(keywords.get("extra_args") or {}):
+        found.append(REST)
+        if _strict(keywords):
+            found.append(SDK)
+    return (*found, PYTHON) if carried else tuple(found)
+
+
+def public(keywords: Keywords) -> bool:
+    """Tell whether a request can reach an engine by HTTP."""
+    return REST in ways(keywords, carried=True)
+
+
+def _fits_rest(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether the completions route takes these arguments as they are."""
+    try:
+        taken = _completions()(arguments)
+    except Exception:  # noqa: BLE001 - pydantic refuses it
+        return False
+    # True becomes 1 on the way, and the plugin never sees it.
+    return repr(taken) == repr(dict(arguments))
+
+
+@cache
+def _completions() -> Callable[[Mapping[str, Any]], Any]:
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+    def take(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what vLLM makes of them
+        return CompletionRequest(model="m", prompt="x", vllm_xargs=dict(arguments)).vllm_xargs
+
+    return take
+
+
+def _strict(keywords: Keywords) -> bool:
+    """Tell whether the SDK can write the body: its JSON has no NaN and no half of a pair."""
+    try:
+        json.dumps(keywords, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def status(error: BaseException) -> int:
+    """Return the HTTP status that a client gets for what ``validate_params`` raised."""
+    respond = _responder()
+    if respond is None:
+        return BAD_REQUEST if isinstance(error, ValueError) else _SERVER_ERROR
+    return int(respond(error))
+
+
+@cache
+def _responder() -> Callable[[BaseException], int] | None:
+    """Return what this release's server makes of an exception, if it can be asked."""
+    try:
+        from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+        from vllm.exceptions import VLLMValidationError
+    except ImportError:
+        return None
+
+    def respond(error: BaseException) -> int:
+        # The engine's boundary makes one of the other, see validate_logits_processors_parameters.
+        known = VLLMValidationError(str(error)) if isinstance(error, ValueError) else error
+        return int(create_error_response(known).error.code)
+
+    return respond
+
+
+def curl(keywords: Keywords) -> str | None:
+    """Return the command with which a client sends a request, where HTTP can carry it."""
+    if not public(keywords):
+        return None
+    body = {
+        "model": "MODEL",
+        "prompt": "Hello",
+        "max_tokens": TOKENS,
+        "vllm_xargs": keywords.get("extra_args") or {},
+    }
+    address = "http://localhost:8000/v1/completions -H 'Content-Type: application/json'"
+    document = json.dumps(body)
+    if len(document) <= _LONG:
+        return f"curl {address} -d {shlex.quote(document)}"
+    shown = {key: value for key, value in body.items() if key != "vllm_xargs"}
+    made = f"import json; print(json.dumps({shown!r} | {{'vllm_xargs': "
+    made += f"{expression(body['vllm_xargs'])}}}))"
+    return f"python3 -c {shlex.quote(made)} | curl {address} -d @-"

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules about requests that any client may send: they do no harm, and refusals are named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from conformance.counterexample.source import encoded
+from conformance.findings import Finding, failed, passed, unjudged
+from conformance.logits.fuzzing import carriers
+from conformance.logits.fuzzing.serving import Outcome, Stage, histories
+from conformance.logits.fuzzing.values import readable
+from conformance.logits.judgement import roots
+from conformance.logits.played import Kind, Played, Trouble
+from conformance.logits.sweeps import Example
+from conformance.logits.trial import history_case
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conformance.logits.fuzzing.exploration import Explored
+    from conformance.logits.trial import Trial
+
+#: What each kind of harm means for others.
+_MEANS = {
+    Kind.ROW: "another request gets another answer",
+    Kind.OPT_OUT: "another request gets another answer",
+    Kind.HUNG: "every request waits for ever",
+}
+_ENDS = "the engine ends for every request"
+
+
+def harmless(trial: Trial) -> Finding:
+    """Whatever a client sends is refused or served, and others do not notice."""
+    explored = trial.explored
+    if (outcome := explored.harm) is not None:
+        return failed(_sentence(outcome), explored.tried, case=_case(trial, outcome))
+    if explored.usual:
+        strata = trial.contract.strata
+        first = roots(trial) or [strata.rule_of[strata.plain]]
+        return unjudged(trial.waits(first), explored.tried, explored.acted)
+    return _shown(trial, explored)
+
+
+def refuses_with_400(trial: Trial) -> Finding:
+    """What is refused is refused as the client's mistake."""
+    explored = trial.explored
+    if (outcome := explored.misrefused) is not None:
+        keywords = readable(outcome.keywords)
+        return failed(
+            f"a request with {keywords} gets status {outcome.status}, not 400: {outcome.said}"
+            + _at(outcome),
+            explored.tried,
+            explored.refused,
+            case=_of_admission(outcome, {"is": "refuses"}, hangs=False),
+        )
+    if not explored.refused:
+        return Finding(Verdict.NOT_APPLICABLE, explored.tried, message="it refuses no request")
+    return Finding(Verdict.PASS, explored.tried, explored.refused)
+
+
+def _shown(trial: Trial, explored: Explored) -> Finding:
+    """Return what is known where no request did harm."""
+    parameters = trial.parameters
+    if not parameters.keys and not any(parameters.on) and not parameters.fields:
+        if not parameters.on:
+            return Finding(Verdict.NOT_VERIFIED, explored.tried, message=trial.unknown_switch())
+        why = "the plugin reads nothing of what a client chooses"
+        return Finding(Verdict.NOT_APPLICABLE, explored.tried, message=why)
+    if not parameters.on and not explored.acted:
+        return Finding(Verdict.NOT_VERIFIED, explored.tried, message=trial.unknown_switch())
+    return passed(explored.tried, explored.refused + explored.acted)
+
+
+def _sentence(outcome: Outcome) -> str:
+    """Say what a request does."""
+    keywords = readable(outcome.keywords)
+    arrives = carriers.ways(outcome.keywords, carried=outcome.carried)
+    by = f" (by {', '.join(arrives)})" if arrives else ""
+    what = f"{outcome.said}{_at(outcome)}"
+    if outcome.stage is Stage.ADMISSION:
+        means = _MEANS.get(outcome.kind or Kind.RAISED, "the server ends for every client")
+        return f"a request with {keywords}{by}: {what}; {means}"
+    means = _MEANS.get(outcome.kind or Kind.RAISED, _ENDS)
+    return f"a request with {keywords}{by} is not refused, and then {what}; {means}"
+
+
+def _at(outcome: Outcome) -> str:
+    return f" (at {outcome.place})" if outcome.place else ""
+
+
+def _case(trial: Trial, outcome: Outcome) -> dict[str, Any]:
+    """Return the counterexample of a request that does harm."""
+    if outcome.stage is Stage.ADMISSION:
+        hangs = outcome.kind is Kind.HUNG
+        return _of_admission(outcome, {"is": "returns" if hangs else "raises-nothing"}, hangs=hangs)
+    from vllm.sampling_params import SamplingParams
+
+    bench = trial.bench.sending(SamplingParams(**outcome.keywords), outcome.keywords)
+    played, shape, history = outcome.played, outcome.shape, outcome.history
+    if played is None or shape is None or history is None:
+        # It ended its process, in whichever history: the simplest stands for it.
+        shape, history = histories(trial.contract.strata, bench)[0]
+        lost = Trouble(outcome.kind or Kind.RAISED, 0, outcome.said)
+        played = Played((lost,), frozenset())
+    example = Example(shape, history, played, ())
+    return history_case(bench, example, played.troubles[0]) | _facts(outcome)
+
+
+def _of_admission(outcome: Outcome, expect: dict[str, Any], *, hangs: bool) -> dict[str, Any]:
+    """Return the counterexample of a request that does not get past ``validate_params``."""
+    made = {"do": "params", "name": "params", "of": "", "keywords": encoded(outcome.keywords)}
+    asked = {"do": "validate", "params": "params"}
+    calls = {"calls": [made, asked], "expect": expect, "hangs": hangs}
+    return {**calls, **_facts(outcome)}
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    """Return what a person, and whoever sends the request to an engine, wants to know of it."""
+    return {
+        "request": {
+            "keywords": encoded(outcome.keywords),
+            "ways": list(carriers.ways(outcome.keywords, carried=outcome.carried)),
+            "curl": carriers.curl(outcome.keywords),
+            "place": outcome.place,
+        }
+    }

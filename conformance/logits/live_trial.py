@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trial of a logits processor in engines or on servers, of either generation."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.engine import model_runner
+from conformance.engine.server import ExternalServer
+from conformance.live_trial import LiveTrial
+from conformance.logits.findings import label
+from conformance.rules import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from conformance.history import Choice
+    from conformance.logits.fuzzing.exploration import Explored
+    from conformance.logits.parameters import Parameters
+    from conformance.logits.requests import Stock
+    from conformance.logits.roles import Roles
+
+
+@attrs.define(eq=False)
+class LogitsTrial(LiveTrial):
+    """The trial of one plugin on live evidence of either kind."""
+
+    roles: Roles
+    parameters: Parameters
+    bench: Stock
+    explore: Callable[[], Explored]
+    acted: set[Choice] = attrs.field(init=False, factory=set)  #: what had an effect
+    #: The parameter sets that cannot be asked here, those of ``invalid`` among them.
+    uncarried: tuple[tuple[str, int], ...] = attrs.field(init=False, default=())
+
+    def run(self) -> None:
+        """Note what the plugin has nothing of, ask, and judge what had an effect."""
+        self.ledger.failing_is_acting = False
+        if not self.parameters.off:
+            self.ledger.beside[self.roles.opt_out] = "the plugin has no opt-in"
+        if not self.parameters.invalid:
+            self.ledger.beside[self.roles.refuses] = "the profile names no invalid requests"
+        self.ask()
+        if not self.ledger.over:
+            self.judge_effect()
+
+    @abc.abstractmethod
+    def ask(self) -> None:
+        """Ask engines or servers, and note what they show."""
+
+    def explored(self) -> Explored:
+        """Find out what becomes of the requests that any client may send."""
+        explored = self.explore()
+        explored.settle(self.ledger, self.roles)
+        return explored
+
+    def judge_effect(self) -> None:
+        """Judge which parameter sets had an effect.
+
+        What is asked of an engine is little: not everything that has an effect has one there,
+        and what has none anywhere shows in the simulator.
+        """
+        evidence, rule = self.ledger.evidence, self.roles.acts
+        choices: list[Choice] = [("on", index) for index in range(len(self.parameters.on))]
+        idle = [each for each in choices if each not in {*self.acted, *self.uncarried}]
+        self.ledger.saw(rule, len(self.acted))
+        if idle or not self.acted:
+            what = ", ".join(map(label, idle)) or "no known parameter"
+            self.ledger.remarks[rule] = f"{what} had no effect here ({evidence})"
+        elif beyond := [each for each in self.uncarried if each in choices]:
+            self.ledger.remarks[rule] = cannot_be_sent(beyond)
+
+    def document(self) -> dict[str, Any]:
+        """Return what the plugin is tried with."""
+        return self.parameters.document()
+
+    def context(self) -> dict[str, Any]:
+        """Return what a certificate says about this trial."""
+        there = isinstance(self._server, ExternalServer)
+        return {
+            "profile": self.document(),
+            "device": "as the server's" if there else self.device,
+            "runner": None if there else model_runner.described(self.roles.runner, self.device),
+            "model": self.server.model_name if there else self.model_name,
+        }
+
+
+def cannot_be_sent(choices: Iterable[tuple[str, int]]) -> str:
+    """Return that these parameter sets are not asked about on servers."""
+    return f"{Evidence.SERVER}: {', '.join(map(label, choices))} cannot be sent over HTTP"

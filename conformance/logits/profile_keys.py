@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys that the profile of a logits processor may have, whatever its generation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conformance.interface import Field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIELDS: Mapping[str, Field] = {
+    "on": Field(
+        list,
+        "Requests that it acts on: keywords of SamplingParams; [{}] if it acts on all.",
+        "[{ extra_args = { KEYS } }]",
+    ),
+    "off": Field(
+        list, "Requests that it must leave exactly as they are; [] if it acts on all.", "[{}]"
+    ),
+    "invalid": Field(
+        list, "Requests that it must refuse at admission.", "[{ extra_args = { KEYS } }]"
+    ),
+    "tokens": Field(list, "Tokens that it waits for: ids, or texts of one token.", '["</think>"]'),
+    "prompts": Field(list, "Prompts that it waits for: token ids, or texts.", '["Think first."]'),
+    "outputs": Field(list, "Outputs that it waits for: token ids, or texts.", '["<think>hm"]'),
+    "tokenizer": Field(
+        str, "The folder of the model whose tokenizer and vocabulary it is for.", '"path/to/model"'
+    ),
+    "additional_config": Field(dict, "VllmConfig.additional_config of its deployment.", "{}"),
+    "environment": Field(dict, "Variables that are set before it is imported.", "{}"),
+}

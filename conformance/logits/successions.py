@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request after the other in the same row or slot, each told something else.
+
+What a request leaves there shows when its successor is told less, or has a shorter prompt, and
+lives on after what it was told has come to its end.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from conformance.history import History, Request, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from conformance.history import Choice
+    from conformance.logits.requests import Stock
+
+#: Parameter sets that follow each other, each with each.
+MOST_CHOICES = 4
+
+#: Tokens of the longer prompt.
+LONG_PROMPT = 7
+
+
+def successions(bench: Stock) -> Iterator[History]:
+    """Yield histories in which requests with different parameters follow each other twice."""
+    choices = _choices(bench.choices)
+    long = (bench.tokens * LONG_PROMPT)[:LONG_PROMPT]
+    for first, second in [*combinations(choices, 2)] or [(choice, choice) for choice in choices]:
+        yield (
+            Step(join=(Request("A", long, first),)),
+            Step(),
+            Step(finish=("A",), join=(Request("B", long[:1], second),)),
+            Step(repeat=bench.life),
+            Step(finish=("B",), join=(Request("C", long[:2], first),)),
+            Step(repeat=bench.life),
+        )
+
+
+def _choices(choices: Sequence[Choice]) -> list[Choice]:
+    """Return parameter sets that switch on: half of them the harness's own, if there are any."""
+    on, near = (
+        list(dict.fromkeys(choice for choice in choices if choice[0] == kind))
+        for kind in ("on", "near")
+    )
+    near = near[: MOST_CHOICES // 2]
+    return [*on[: MOST_CHOICES - len(near)], *near]

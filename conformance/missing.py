@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plugin needs of the machine and does not find there, told apart from its faults.
+
+Its author has it: a package, a library, a file, an environment variable.  Nothing is shown of such
+a plugin, neither good nor bad, and the person who certifies it can mend that.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import inspect
+import linecache
+import os
+import re
+import sys
+from itertools import takewhile
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+#: The host: what it does not have, the plugin must not ask for.
+_HOST = "vllm"
+
+#: A name as environment variables have them.
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b|\b[A-Z][A-Z0-9]{3,}\b")
+
+#: What the loader of the system says of a library; it has no type of its own.
+_LIBRARY = re.compile(r"^(?P<name>\S+): cannot open shared object file")
+
+
+def way_out(error: BaseException, module: str, source: str | None) -> str | None:
+    """Return what to do on this machine so that an error does not come, or None.
+
+    Args:
+        error: what a plugin raised while it was imported, or an instance of it made.
+        module: the plugin's module.
+        source: its file, if it has one.
+
+    """
+    for cause in _chain(error):
+        for tell in (_variable, _library, _package, _file):
+            if (sentence := tell(cause, module, source)) is not None:
+                return sentence
+    return None
+
+
+def device(error: BaseException, source: str | None) -> str | None:
+    """Return what a call takes that raised since it launched a kernel that nothing here runs.
+
+    Without Triton, or a device for it, vLLM's stand-in for ``triton.jit`` leaves kernels plain
+    functions, which nobody can launch; Triton itself finds no driver.
+
+    Args:
+        error: what a call of a plugin raised.
+        source: the plugin's file, if it has one.
+
+    """
+    for cause in _chain(error):
+        last = _last(cause)
+        if last is None:
+            continue
+        if isinstance(cause, TypeError) and "'function' object is not subscriptable" in str(cause):
+            own = any(at is last for at in _frames(cause, source))
+            names = last.tb_frame.f_code.co_names
+            found = own and any(_is_kernel(last.tb_frame.f_globals.get(name)) for name in names)
+        else:
+            module = str(last.tb_frame.f_globals.get("__name__"))
+            found = module.partition(".")[0] == "triton" and "active driver" in str(cause)
+        if found:
+            return "it launches a kernel of its own: that takes Triton and a device for it"
+    return None
+
+
+def _is_kernel(value: object) -> bool:
+    """Tell whether a function of a plugin is meant for Triton's compiler."""
+    if not isinstance(value, FunctionType):
+        return False
+    try:
+        lines = inspect.getsource(value).splitlines()
+    except (OSError, TypeError):
+        return False
+    head = takewhile(lambda line: not line.lstrip().startswith("def "), lines)
+    return any("triton" in line for line in head)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised from, or while they were handled."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        handled = None if following.__suppress_context__ else following.__context__
+        following = following.__cause__ or handled
+
+
+def _variable(error: BaseException, _: str, source: str | None) -> str | None:
+    """Tell a variable of the environment that is not set, and that the plugin asks for by name."""
+    if isinstance(error, KeyError) and error.args and _raised_by_environment(error):
+        return f"set the environment variable {error.args[0]}"
+    for word in _VARIABLE.findall(f"{error} {_line(error, source)}"):
+        if word not in os.environ and word in _read(source, error):
+            return f"set the environment variable {word}"
+    return None
+
+
+def _raised_by_environment(error: BaseException) -> bool:
+    last = _last(error)
+    return last is not None and last.tb_frame.f_locals.get("self") is os.environ
+
+
+def _last(error: BaseException) -> TracebackType | None:
+    """Return the innermost frame of an error."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last
+
+
+def _frames(error: BaseException, source: str | None) -> Iterator[TracebackType]:
+    """Yield the frames of an error that lie in the plugin's folder, the innermost last."""
+    at = error.__traceback__
+    while at is not None:
+        if source is not None and _of_plugin(at.tb_frame.f_code.co_filename, source):
+            yield at
+        at = at.tb_next
+
+
+def _of_plugin(file: str, source: str) -> bool:
+    """Tell whether a file lies in the folder, or the package, of the plugin's file."""
+    folder = Path(source).parent
+    while (folder.parent / "__init__.py").is_file():
+        folder = folder.parent
+    path = Path(file)
+    return path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts
+
+
+def _line(error: BaseException, source: str | None) -> str:
+    """Return the line of the plugin that raised."""
+    for at in reversed(list(_frames(error, source))):
+        return linecache.getline(at.tb_frame.f_code.co_filename, at.tb_lineno)
+    return ""
+
+
+def _read(source: str | None, error: BaseException) -> set[str]:
+    """Return the words that stand as texts by themselves in files of the plugin that use ``os``."""
+    files = {at.tb_frame.f_code.co_filename for at in _frames(error, source)}
+    words = set[str]()
+    for file in {*files, *([source] if source else ())}:
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+            tree = ast.parse(text)
+        except (OSError, ValueError, SyntaxError):
+            continue
+        if "environ" in text or "getenv" in text:
+            constants = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
+            words |= {value for value in constants if isinstance(value, str)}
+    return words
+
+
+def _library(error: BaseException, _: str, __: str | None) -> str | None:
+    """Tell a library that the system's loader does not find."""
+    found = _LIBRARY.match(str(error)) if isinstance(error, ImportError | OSError) else None
+    return f"install what has the library {found['name']}" if found else None
+
+
+def _package(error: BaseException, module: str, source: str | None) -> str | None:
+    """Tell a package, or a release of one, that is not installed."""
+    if not isinstance(error, ImportError):
+        return None
+    if error.name is None:
+        return _unnamed(error, module, source)
+    top = error.name.partition(".")[0]
+    if top in (module.partition(".")[0], _HOST):
+        return None  # its own, or what the installed host does not have
+    if not isinstance(error, ModuleNotFoundError) or top in sys.modules:
+        return f"install the release of {_distribution(top)} that it is for"
+    if top in sys.stdlib_module_names:
+        version = ".".join(map(str, sys.version_info[:2]))
+        return f"use a Python that has {top} ({version} has not)"
+    return f"install {top}, or put the folder that has it on PYTHONPATH"
+
+
+def _unnamed(error: ImportError, module: str, source: str | None) -> str | None:
+    """Tell what an import error wants that names no module."""
+    if "relative import" in str(error):
+        stem = Path(source).stem if source else module
+        return f"name it within its package, as PACKAGE.{stem}:CLASS"
+    return "install what it asks for" if _raised_by_plugin(error, source) else None
+
+
+def _raised_by_plugin(error: BaseException, source: str | None) -> bool:
+    """Tell whether a plugin itself raised an import error, and not the import system for it."""
+    return any(at is _last(error) for at in _frames(error, source))
+
+
+def _distribution(top: str) -> str:
+    """Name the distribution of a package with the release that is installed."""
+    for name in importlib.metadata.packages_distributions().get(top, ()):
+        return f"{name} (here is {importlib.metadata.version(name)})"
+    return top
+
+
+def _file(error: BaseException, _: str, source: str | None) -> str | None:
+    """Tell a file that is not there."""
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
+        return None
+    if source is not None and _of_plugin(error.filename, source):
+        return None  # what should have come with the plugin
+    return f"have {error.filename} there"

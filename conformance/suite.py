@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What workers ask of a family of plugins: is a class one of them, its trial, and its replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Literal
+
+    from conformance.loading import Observer
+    from conformance.rules import Evidence
+    from conformance.settings import Settings
+    from conformance.target import Plugin, Target
+
+
+class Trial(Protocol):
+    """One plugin on one kind of evidence, judged rule by rule."""
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule; asked once for each rule, in any order."""
+
+    def context(self) -> Mapping[str, Any]:
+        """Return what a certificate says about where and with what the rules were tried."""
+
+    def close(self) -> None:
+        """End what the trial has started: processes, engines, servers, temporary files."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Opening:
+    """What a trial is opened with."""
+
+    evidence: Evidence
+    cls: type[Any]
+    plugin: Plugin
+    section: Mapping[str, Any]  #: of the profile, for the interface; empty without a profile
+    origin: str | None  #: file or object that the profile was read from
+    model: str  #: folder of the tiny model
+    settings: Settings
+    folder: str  #: where logs go
+    #: The process that loads the plugin by itself, in the simulator.
+    observer: Observer | None = None
+    #: Is told in a sentence what is waited for, and how long that took.
+    progress: Callable[[str], None] = lambda _: None
+
+    @property
+    def qualname(self) -> str:
+        """The dotted name of the class, as an entry point's function returns it."""
+        return f"{self.plugin.module}.{self.plugin.qualname}"
+
+    def python_path(self) -> list[str]:
+        """Return the folders that the plugin is imported from."""
+        root = self.plugin.root or str(self.settings.directory)
+        return [root, *self.settings.python_path]
+
+
+@attrs.frozen
+class Unopened:
+    """A trial in which nothing can be tried.
+
+    One rule is broken and the others wait for it, or all of them have the same verdict.
+    """
+
+    message: str
+    evidence: Evidence
+    broken: str | None = None
+    verdict: Verdict = Verdict.NOT_VERIFIED  #: where no rule is broken
+
+    def check(self, rule: str) -> RuleResult:
+        """Say why a rule is not judged, or that it is the broken one."""
+        if self.broken is None:
+            return RuleResult(rule, self.verdict, self.evidence, message=self.message)
+        if rule == self.broken:
+            return RuleResult(rule, Verdict.FAIL, self.evidence, 1, 1, message=self.message)
+        return unjudged(rule, self.evidence, must_wait([self.broken]))
+
+    def context(self) -> Mapping[str, Any]:
+        """Return nothing: there is none."""
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: nothing was started."""
+
+
+def _as_it_is(target: Target) -> Target:
+    return target
+
+
+def _nothing() -> None:
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class Suite:
+    """A family's answers."""
+
+    base: str  #: what a plugin derives from, for messages
+    recognises: Callable[[type], bool]  #: whether a class is one of these
+    #: Whether the author plainly meant one of these, though it is none.
+    meant: Callable[[type], bool]
+    #: Opens a trial; raises ``UsageError`` where the profile is wrong.
+    open_trial: Callable[[Opening], Trial]
+    #: Plays a counterexample again, on a class with a model folder: returns the kinds of trouble
+    #: that there are now, and a message; ``["unreadable"]`` where it is none of this version's.
+    replay: Callable[[type, Mapping[str, Any], str], tuple[list[str], str]]
+    #: The model runner of engines that serve these, where not both do.
+    runner: Literal["v1", "v2"] | None = None
+    #: Finds the class that a target stands for, if it is not one already.
+    resolved: Callable[[Target], Target] = _as_it_is
+    #: Imports once what the processes of a simulator's trial all need.
+    prepare: Callable[[], None] = _nothing
+    #: Returns what makes instances as the engine does, for a folder of a model; None where
+    #: nothing but the class itself is needed.
+    maker: Callable[[str], Callable[[], Callable[[type], object]]] | None = None
+    #: Has what was kept of vLLM made anew: a plugin has replaced parts of it.
+    forget: Callable[[], None] = _nothing

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins whose model the harness does not have: it says which one they need, and blames nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import Specimen, certify
+
+from conformance.engine.pooling_models import tiny_embedding
+from conformance.rules import Evidence
+from conformance.settings import Budget
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from conformance.verdict import RuleResult
+    from conformance.worker import Zygote
+
+#: A correct plugin; each variation follows it, a class of its own.
+SOURCE = """\
+import torch
+from vllm.plugins.io_processors.interface import IOProcessor
+from vllm.pooling_params import PoolingParams
+
+
+class Embeds(IOProcessor):
+    def parse_data(self, data):
+        text = data.get("text") if isinstance(data, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError("data must be an object with a text")
+        return text
+
+    def merge_pooling_params(self, params=None):
+        params = PoolingParams() if params is None else params
+        params.task = "embed"
+        return params
+
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        return prompt
+
+    def post_process(self, model_output, request_id=None, **kwargs):
+        return model_output[0].outputs.data.tolist()
+
+
+class Variation(Embeds):
+"""
+
+PICTURE = '{"prompt": "what is it", "multi_modal_data": {"image": [[0, 1], [1, 0]]}}'
+
+#: What ``pre_process`` returns, and what a model must be for that.
+PROMPTS = {
+    PICTURE: "a multi-modal model",
+    f"[prompt, {PICTURE}]": "a multi-modal model",
+    '{"encoder_prompt": prompt, "decoder_prompt": None}': "an encoder-decoder model",
+    "[101, 2054, 102]": "a vocabulary of 2,055 tokens",
+    '{"prompt_token_ids": [7] * 600}': "a model that takes 600 tokens",
+    "prompt * 99": "a model that takes ",
+    '""': "a model whose tokenizer makes tokens of an empty text",
+}
+UNSAID = "        return params or PoolingParams()\n"
+FORGETFUL = "        return params or PoolingParams(task='embed')\n"
+
+
+def _certified(
+    zygote: Zygote,
+    folder: Path,
+    body: str,
+    rules: Collection[str],
+    *,
+    model: str = "tiny-embedding",
+    evidence: Evidence = Evidence.SIMULATOR,
+) -> dict[str, RuleResult]:
+    path = folder / "variation.py"
+    path.write_text(SOURCE + body, encoding="utf-8")
+    profile = {"model": model, "valid": [{"text": "a fox runs"}, {"text": "two hounds sleep"}]}
+    specimen = Specimen(f"{path}:Variation", None, profile, generation="io/data")
+    return certify(zygote, specimen, folder, rules=rules, evidence=(evidence,), budget=Budget.QUICK)
+
+
+def _prompts(returned: str) -> str:
+    hook = "    def pre_process(self, prompt, request_id=None, **kwargs):\n"
+    return f"{hook}        return {returned}\n"
+
+
+def _params(body: str) -> str:
+    return f"    def merge_pooling_params(self, params=None):\n{body}"
+
+
+@pytest.mark.parametrize(("returned", "need"), PROMPTS.items(), ids=lambda text: text[:20])
+def test_prompts_that_need_another_model_are_no_fault(
+    zygote: Zygote, tmp_path: Path, returned: str, need: str
+) -> None:
+    """The rule says which model takes them and where it is named, and all others wait for it."""
+    results = _certified(zygote, tmp_path, _prompts(returned), {"IO-07", "IO-13", "IO-27"})
+
+    assert {result.verdict for result in results.values()} == {Verdict.NOT_VERIFIED}
+    said = results["IO-13"].message or ""
+    assert need in said
+    assert "tiny-embedding" in said
+    assert "[io-processor] model" in said
+    assert results["IO-27"].waits_for == ("IO-13",)
+
+
+@pytest.mark.parametrize("returned", ["[101, 2054, 102]", "[7] * 600"])
+def test_a_model_that_the_profile_names_by_its_folder_is_the_plugins_own(
+    zygote: Zygote, tmp_path: Path, returned: str
+) -> None:
+    """What vLLM refuses with that model is the plugin's fault."""
+    model = str(tmp_path / "mine")
+    (tmp_path / "mine").symlink_to(tiny_embedding())
+    found = _certified(zygote, tmp_path, _prompts(returned), {"IO-13"}, model=model)["IO-13"]
+
+    assert found.verdict is Verdict.FAIL
+    assert "vLLM does not take" in (found.message or "")
+
+
+@pytest.mark.engine
+def test_a_task_that_nobody_set_is_named(zygote: Zygote, tmp_path: Path) -> None:
+    """The model has no pooler for what vLLM makes of it; which line is missing is said."""
+    found = _certified(zygote, tmp_path, _params(UNSAID), {"IO-07"}, evidence=Evidence.OFFLINE)[
+        "IO-07"
+    ]
+
+    assert found.verdict is Verdict.NOT_VERIFIED
+    for said in ("merge_pooling_params leaves params.task", "'plugin'", "set params.task"):
+        assert said in (found.message or "")
+
+
+@pytest.mark.engine
+def test_a_task_that_is_dropped_offline_is_named(zygote: Zygote, tmp_path: Path) -> None:
+    """An engine refuses the task that vLLM makes of none; what dropped the other one is said."""
+    found = _certified(zygote, tmp_path, _params(FORGETFUL), {"IO-07"}, evidence=Evidence.OFFLINE)[
+        "IO-07"
+    ]
+
+    assert found.verdict is Verdict.FAIL
+    assert "given PoolingParams() as offline, leaves params.task" in (found.message or "")

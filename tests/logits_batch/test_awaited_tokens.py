@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins that wait for tokens: what nobody can find, a profile names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from support import UNUSUAL, Specimen, certify, gallery
+
+from conformance.engine.models import tiny_llama
+from conformance.rules import Evidence
+from conformance.settings import UsageError
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.verdict import RuleResult
+    from conformance.worker import Zygote
+
+GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+#: Waits for token 347, which no attribute, constant or comparison tells.
+HIDDEN = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class Hidden(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        strength = (sampling_params.extra_args or {}).get("calm", 1.0)
+        if type(strength) not in (int, float) or not 0 < strength <= 100:
+            raise ValueError("calm must be a number above 0, up to 100")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.requests = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.requests, batch_update, self.request_of)
+
+    @staticmethod
+    def request_of(params, prompt_ids, output_ids):
+        strength = (params.extra_args or {}).get("calm")
+        return None if strength is None else (strength, output_ids)
+
+    def apply(self, logits):
+        for row, (strength, output_ids) in self.requests.items():
+            if any(token * 7919 % 500 == 393 for token in output_ids):
+                logits[row] /= 1 + strength
+        return logits
+"""
+ON = {"on": [{"extra_args": {"calm": 2.0}}], "off": [{}]}
+
+#: Does nothing without a variable, and bans the token that the deployment's configuration names.
+DEPLOYED = """\
+import os
+
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+FLAVOUR = os.environ["FLAVOUR"]
+
+
+class Deployed(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.token = vllm_config.additional_config["banned"][FLAVOUR]
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        pass
+
+    def apply(self, logits):
+        logits[:, self.token] = -float("inf")
+        return logits
+"""
+
+
+def _broken(results: dict[str, RuleResult]) -> dict[str, str | None]:
+    return {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+
+
+def _hidden(folder: Path, **more: Any) -> Specimen:  # noqa: ANN401 - of the profile
+    (folder / "hidden.py").write_text(HIDDEN, encoding="utf-8")
+    return Specimen(f"{folder / 'hidden.py'}:Hidden", None, ON | more)
+
+
+def test_what_was_said_to_a_plugin_that_never_acted_is_told(zygote: Zygote, tmp_path: Path) -> None:
+    """Never having acted is no failure of a plugin that looks at tokens."""
+    acts = certify(zygote, _hidden(tmp_path), tmp_path, rules={"LB-05"})["LB-05"]
+
+    assert acts.verdict is Verdict.NOT_VERIFIED
+    assert acts.message
+    assert acts.message.endswith(
+        "; the plugin looks at tokens, and was shown 7, 11, 13: name what it waits for as tokens, "
+        "outputs or prompts of the profile"
+    )
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"tokens": [347]}, {"outputs": [[9, 347]]}],
+    ids=["tokens", "outputs"],
+)
+def test_a_profile_names_what_it_waits_for(
+    zygote: Zygote, tmp_path: Path, named: dict[str, Any]
+) -> None:
+    """With the token in its profile the plugin is judged by every rule."""
+    assert not _broken(certify(zygote, _hidden(tmp_path, **named), tmp_path))
+
+
+def test_what_a_profile_names_has_to_work(zygote: Zygote, tmp_path: Path) -> None:
+    """A plugin that does nothing with what its author says it waits for is broken."""
+    wrong = _hidden(tmp_path, tokens=[348])
+
+    assert certify(zygote, wrong, tmp_path, rules={"LB-05"})["LB-05"].verdict is Verdict.FAIL
+
+
+def test_a_token_of_another_model_is_refused(zygote: Zygote, tmp_path: Path) -> None:
+    """One sentence says what is wrong, and what to name."""
+    with pytest.raises(UsageError) as refused:
+        certify(zygote, _hidden(tmp_path, tokens=[151_668]), tmp_path, rules={"LB-05"})
+
+    assert str(refused.value) == (
+        "profile: tokens[0]: the model has 500 tokens, and no token 151668; name the folder of "
+        'the model that the plugin is for: tokenizer = "path/to/model".'
+    )
+
+
+def _thinking_model(folder: Path) -> Path:
+    """Write the tokenizer of a model that has tokens of its own for thinking."""
+    shutil.copytree(tiny_llama(), folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    like = document["added_tokens"][0] | {"special": False}
+    document["added_tokens"] += [
+        like | {"id": 600 + number, "content": text}
+        for number, text in enumerate(("<think>", "</think>"))
+    ]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    config = folder / "config.json"
+    sizes = json.loads(config.read_text(encoding="utf-8")) | {"vocab_size": 640}
+    config.write_text(json.dumps(sizes), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.engine
+def test_a_profile_names_the_tokenizer_of_a_real_model(zygote: Zygote, tmp_path: Path) -> None:
+    """The simulator and engines have its vocabulary, and the plugin finds its tokens in it."""
+    _thinking_model(tmp_path / "model")
+    specimen = next(each for each in gallery(UNUSUAL) if each.name == "bans_token_while_thinking")
+    named = {"tokenizer": "model", "outputs": ["<think>hm</think>"]}
+    specimen = attrs.evolve(specimen, profile={**specimen.profile, **named})
+
+    simulated = certify(zygote, specimen, tmp_path)
+    offline = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert not _broken(simulated)
+    # What the tiny model says is not what the plugin waits for.
+    assert Verdict.FAIL not in {result.verdict for result in offline.values()}
+
+
+@pytest.mark.engine
+def test_a_profile_names_the_deployment(zygote: Zygote, tmp_path: Path) -> None:
+    """Variables are set before the import; engines have the additional configuration."""
+    (tmp_path / "deployed.py").write_text(DEPLOYED, encoding="utf-8")
+    profile = {
+        "on": [{}],
+        "off": [],
+        "environment": {"FLAVOUR": "sour"},
+        "additional_config": {"banned": {"sour": 67}},
+    }
+    specimen = Specimen(f"{tmp_path / 'deployed.py'}:Deployed", None, profile)
+
+    simulated = certify(zygote, specimen, tmp_path)
+    offline = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert not _broken(simulated)
+    assert offline["LB-05"].verdict is Verdict.PASS
+    assert Verdict.FAIL not in {result.verdict for result in offline.values()}

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What any client may send: killers without a profile, the values, and how they reach an engine."""
+
+from __future__ import annotations
+
+import functools
+import math
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from programs import execute_apart, write
+from support import DEFECTIVE, DEFECTIVE_SLOT, Specimen, certify, gallery
+from vllm.sampling_params import SamplingParams
+
+from conformance.counterexample.source import expression
+from conformance.logits.fuzzing import carriers
+from conformance.logits.fuzzing.values import (
+    DEEP,
+    HUGE,
+    edges,
+    nested,
+    positions,
+    removed,
+    replaced,
+    requests,
+)
+from conformance.settings import Budget
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.worker import Zygote
+
+VOCABULARY = 500
+RULES = {"LB-38", "LB-42", "LS-35", "LS-39"}
+KILLERS = [
+    specimen
+    for folder in (DEFECTIVE, DEFECTIVE_SLOT)
+    for specimen in gallery(folder)
+    if specimen.rule in RULES
+]
+
+#: Killers whose programs do not ask an engine, or wait for ever as it does: two end or hold up the
+#: server at admission, and one never returns from its step.
+WITHOUT_ENGINE = {"backtracks_at_admission", "exits_on_bad_input", "repeats_as_often_as_told"}
+
+LISTS = {"extra_args": {"ban": [67, [5, 7]], "style": {"mode": "calm"}}}
+
+
+@pytest.mark.parametrize("specimen", KILLERS, ids=lambda specimen: specimen.name)
+def test_no_profile_is_needed(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """A plugin that a client can kill fails by the same rule, though nobody says what it reads."""
+    bare = attrs.evolve(specimen, profile={})
+    results = certify(zygote, bare, tmp_path, budget=Budget.STANDARD, rules={str(specimen.rule)})
+    result = results[str(specimen.rule)]
+
+    assert result.verdict is Verdict.FAIL, result.message
+
+
+#: A table can come from a program alone, and its text from any client.
+TABLE_OR_TEXT = """
+import json
+
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class TakesTableOrText(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.bonuses = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.bonuses, batch_update, self.bonus_of)
+
+    @staticmethod
+    def bonus_of(params, prompt_ids, output_ids):
+        style = (params.extra_args or {}).get("style")
+        if not style:
+            return None
+        return float((json.loads(style) if isinstance(style, str) else style)["bonus"])
+
+    def apply(self, logits):
+        for row, bonus in self.bonuses.items():
+            logits[row, 5] += bonus
+        return logits
+"""
+
+
+def test_a_request_by_http_is_told_first(zygote: Zygote, tmp_path: Path) -> None:
+    """Where programs and clients can do harm, the failure is what a client sends."""
+    path = tmp_path / "takes_table_or_text.py"
+    path.write_text(TABLE_OR_TEXT, encoding="utf-8")
+    specimen = Specimen(
+        f"{path}:TakesTableOrText",
+        "LB-38",
+        {"on": [{"extra_args": {"style": {"bonus": 2.0}}}], "off": [{}]},
+    )
+    result = certify(zygote, specimen, tmp_path, rules={"LB-38"})["LB-38"]
+
+    assert result.verdict is Verdict.FAIL
+    assert result.message
+    assert f"(by {carriers.REST}" in result.message
+
+
+def test_there_are_many_killers() -> None:
+    """At least half of them have no profile, or one that names no request to refuse."""
+    assert len(KILLERS) >= 36
+    told = [specimen for specimen in KILLERS if "invalid" in specimen.profile]
+    assert 2 * len(told) <= len(KILLERS)
+
+
+def _engine_ends(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
+    rule = str(specimen.rule)
+    result = certify(zygote, specimen, folder, rules={rule})[rule]
+    path = write(specimen, result, folder)
+    done = execute_apart(path, arguments=("--engine",))
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAILS: " in done.stdout
+    assert "expected: " in done.stdout
+
+
+@pytest.mark.engine
+def test_a_real_engine_ends(zygote: Zygote, tmp_path: Path) -> None:
+    """The program of a failure sends the request to an engine, which raises."""
+    name = "takes_vocabulary_size_for_token"
+    (specimen,) = (each for each in KILLERS if each.name == name and each.rule == "LB-38")
+
+    _engine_ends(zygote, specimen, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "specimen",
+    [each for each in KILLERS if each.rule == "LB-38" and each.name not in WITHOUT_ENGINE],
+    ids=lambda specimen: specimen.name,
+)
+def test_every_real_engine_ends(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """So does the program of each killer."""
+    _engine_ends(zygote, specimen, tmp_path)
+
+
+@pytest.mark.parametrize("like", ["int", "float", "str", "list", "dict", "NoneType"])
+def test_every_value_comes_once(like: str) -> None:
+    """Values like the one that works come first, and no value is left out or comes twice."""
+    drawn = [expression(value) for value in edges(VOCABULARY, like)]
+
+    assert len(drawn) == len(set(drawn))
+    assert set(drawn) == {expression(value) for value in edges(VOCABULARY)}
+
+
+def test_values_reach_every_position() -> None:
+    """Each place of a request gets each kind of value within the first requests."""
+    reached: dict[tuple[Any, ...], set[str]] = {}
+    for keywords, path in islice(requests([LISTS], ("ban", "style", "new"), VOCABULARY), 600):
+        value: Any = keywords
+        for step in path:
+            value = value[step] if value is not None and step in _steps(value) else None
+        reached.setdefault(path, set()).add(type(value).__name__)
+
+    assert {*positions(LISTS), ("extra_args", "new")} <= set(reached)
+    kinds = {"NoneType", "int", "bool", "float", "str", "list", "dict"}
+    assert {path: kinds - found for path, found in reached.items() if len(path) > 1} == {
+        path: set() for path in reached if len(path) > 1
+    }
+
+
+def _steps(value: object) -> range | set[Any]:
+    if isinstance(value, list):
+        return range(len(value))
+    return set(value) if isinstance(value, dict) else set()
+
+
+def test_a_place_may_be_missing() -> None:
+    """A value is put where there was none, and a key is taken away; what is there stays."""
+    assert replaced({}, ("extra_args", "a"), 1) == {"extra_args": {"a": 1}}
+    inner = replaced(LISTS, ("extra_args", "ban", 1, 0), None)
+    assert inner["extra_args"]["ban"] == [67, [None, 7]]
+    assert removed(LISTS, ("extra_args", "style", "mode"))["extra_args"]["style"] == {}
+    assert LISTS["extra_args"]["ban"] == [67, [5, 7]]
+
+
+def test_values_are_written_as_python() -> None:
+    """What a person reads is the value: long and deep ones are products."""
+    for value in edges(VOCABULARY):
+        written = expression(value)
+        again = eval(written, {"functools": functools})  # noqa: S307 - our own
+
+        assert repr(again) == repr(value), written
+    assert len(expression([1] * HUGE)) < 20
+    assert len(expression(nested(DEEP))) < 80
+
+
+@pytest.mark.parametrize(
+    ("value", "ways"),
+    [
+        (VOCABULARY, ("REST", "the OpenAI SDK", "LLM and AsyncLLM")),
+        ([1, 2.5, "x"], ("REST", "the OpenAI SDK", "LLM and AsyncLLM")),
+        ("é中😀", ("REST", "the OpenAI SDK", "LLM and AsyncLLM")),
+        (math.nan, ("REST", "LLM and AsyncLLM")),
+        (True, ("LLM and AsyncLLM",)),
+        (None, ("LLM and AsyncLLM",)),
+        ([None], ("LLM and AsyncLLM",)),
+        ({"mode": "calm"}, ("LLM and AsyncLLM",)),
+        (nested(DEEP), ("LLM and AsyncLLM",)),
+        ("\ud800", ()),
+        (nested(5_000), ()),
+    ],
+    ids=lambda value: expression(value)[:20] if not isinstance(value, tuple) else "",
+)
+def test_ways_to_an_engine(value: object, ways: tuple[str, ...]) -> None:
+    """REST and the SDK carry strings, numbers and lists of them; the encoder nearly everything."""
+    keywords = {"extra_args": {"key": value}}
+    arrived = carriers.carried(SamplingParams(**keywords)) is not None
+
+    found = carriers.ways(keywords, carried=arrived)
+    assert (found if arrived else ()) == ways
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("boost must be a token id"), 400),
+        (TypeError("'<' not supported"), 400),
+        (OverflowError("cannot convert float infinity to integer"), 400),
+        (KeyError("mode"), 500),
+        (AttributeError("lower"), 500),
+        (IndexError("list index out of range"), 500),
+        (ZeroDivisionError("integer modulo by zero"), 500),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_status_of_a_refusal(error: Exception, status: int) -> None:
+    """The installed release answers some exceptions of validate_params with 400, and most not."""
+    assert carriers.status(error) == status
+
+
+def test_what_a_client_would_type() -> None:
+    """The command holds the request as JSON; a long one is made by Python; some have none."""
+    short = carriers.curl({"extra_args": {"boost": VOCABULARY}})
+    long = carriers.curl({"extra_args": {"boost": "x" * HUGE}})
+
+    assert short is not None
+    assert '"vllm_xargs": {"boost": 500}' in short
+    assert long is not None
+    assert f'"x" * {HUGE}' in long
+    assert carriers.curl({"extra_args": {"boost": None}}) is None

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter sets near those of a profile differ in what these agree in, and are ones that work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.logits.calls import PluginRaised
+from conformance.logits.neighbours import MOST, neighbours
+
+
+def _derived(*arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the arguments that are derived where a plugin takes everything."""
+    on = [{"extra_args": each} for each in arguments]
+    return [keywords["extra_args"] for keywords in neighbours(on, lambda _: True)]
+
+
+def test_only_what_is_the_same_everywhere_is_changed() -> None:
+    """Numbers that a profile varies already are left alone."""
+    assert _derived({"n": 2, "window": 10}, {"n": 3, "window": 10}) == [{"n": 2, "window": 11}]
+    assert _derived({"n": 2}, {"n": 3}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [(2, 3), (0.5, 0.25), ([5, 7], [5]), ([5], [5, 5]), (True, None), ("a", None), ([], None)],
+)
+def test_numbers_and_lists_are_changed(value: object, other: object) -> None:
+    """Another number, a shorter list, or a longer one where there is nothing to leave out."""
+    assert next(iter(_derived({"it": value})), {"it": None}) == {"it": other}
+
+
+def test_what_a_plugin_refuses_is_not_tried() -> None:
+    """The next number is taken instead; nothing, where none works."""
+
+    def acts(keywords: dict[str, Any]) -> bool:
+        if keywords["extra_args"]["n"] > 2:
+            raise PluginRaised("validate_params", ValueError("too much"))
+        return True
+
+    assert neighbours([{"extra_args": {"n": 2}}], acts) == ({"extra_args": {"n": 1}},)
+    assert neighbours([{"extra_args": {"n": 2}}], lambda _: False) == ()
+
+
+def test_there_are_few() -> None:
+    """More would take the place of the profile's own."""
+    assert len(_derived(dict.fromkeys("abcdef", 5))) == MOST
