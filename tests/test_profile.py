@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ON = "on = [{ extra_args = { target_token = 67 } }]"
-SECTIONS = "[logits-processor], [io-processor], [classifier-hook], [multimodal]"
+SECTIONS = "[logits-processor], [io-processor], [classifier-hook], [multimodal], [parser]"
 
 
 @pytest.fixture
@@ -52,6 +52,25 @@ def test_the_project_holds_the_profile(plugin: Path) -> None:
     assert found is not None
     assert found.origin == "pyproject.toml"
     assert found.section("logits-processor")["on"]
+
+
+def test_a_class_has_its_own_sections(plugin: Path) -> None:
+    """They take the place of those for all classes; a class that is not there is refused."""
+    plugin.write_text("class One: ...\nclass Two: ...\n")
+    beside = plugin.with_name("plugin.conformance.toml")
+    write(beside, f"[logits-processor]\n{ON}\n[classes.Two.logits-processor]\non = [{{}}]\n")
+    found = profile.find(str(plugin))
+    write(beside, "[classes.Tow.logits-processor]\non = [{}]\n")
+    with pytest.raises(UsageError) as caught:
+        profile.find(str(plugin))
+
+    assert found is not None
+    assert found.of_class("One").section("logits-processor")["on"][0]["extra_args"]
+    assert found.of_class("Two").section("logits-processor") == {"on": [{}]}
+    assert str(caught.value) == (
+        "profile plugin.conformance.toml: [classes.Tow] is for a class that plugin.py does not "
+        "have. Did you mean 'Two'?"
+    )
 
 
 @pytest.mark.parametrize("text", ["[project]\nname = 'x'\n", "this is not TOML"])
@@ -100,7 +119,7 @@ def test_a_profile_may_be_a_python_object(tmp_path: Path, monkeypatch: pytest.Mo
         ),
         (
             "[logits-processor]\ninvald = []",
-            "profile p.toml: [logits-processor] has no key 'invald'; it takes on, off, invalid.",
+            "profile p.toml: [logits-processor] has no key 'invald'; it takes on, off, invalid,",
         ),
         (
             "[logits-processor]\non = 67",
@@ -110,6 +129,12 @@ def test_a_profile_may_be_a_python_object(tmp_path: Path, monkeypatch: pytest.Mo
             "[multimodal]\nmodel = []",
             "profile p.toml: [multimodal] model must be a string, not [].",
         ),
+        (
+            "[classes.Plugin.logits-processor]\nof = []",
+            "profile p.toml [classes.Plugin]: [logits-processor] has no key 'of'; it takes on,",
+        ),
+        ("classes.Plugin = 1", "profile p.toml [classes.Plugin] must be a table, not 1."),
+        ("[klasses.Plugin.logits-processor]", " Did you mean 'classes'?"),
         ("logits-processor = 1", "profile p.toml: logits-processor must be a table, not 1."),
     ],
 )
@@ -127,6 +152,7 @@ def test_a_broken_profile_is_told_in_one_sentence(tmp_path: Path, text: str, sen
     ("spec", "sentence"),
     [
         ("plugin.conformance.tml", "is no module:object either. Did you mean 'plugin.conformance"),
+        (".", "--plugin-profile '.' is a folder: name a TOML file in it."),
         ("no_such_module_here:thing", "there is no module 'no_such_module_here' on sys.path."),
         ("conformance.profile:fnd", "conformance.profile has no 'fnd'. Did you mean 'find'?"),
     ],

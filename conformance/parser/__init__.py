@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``parser/tool`` and ``parser/reasoning``: what a model says, as a client gets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conformance.interface import CHECK_CASE, Field, Generation
+from conformance.parser.catalogue import reasoning, tool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.interface import ClassSource
+
+FIELDS: Mapping[str, Field] = {
+    "samples": Field(
+        list,
+        "Answers of the model, and what each says: content, calls, reasoning.",
+        '[{ text = "...", content = "...", calls = [{ name = "...", arguments = {} }] }]',
+    ),
+    "tools": Field(list, "Tools of requests, as a client sends them.", '[{ name = "..." }]'),
+    "special_tokens": Field(list, "Texts that are one token each.", '["<tool_call>"]'),
+    "format": Field(str, "A known format, in which answers are drawn.", '"hermes"'),
+}
+
+
+def _of_tools(source: ClassSource) -> bool:
+    return "ToolParser" in source.bases or "extract_tool_calls_streaming" in source.defines
+
+
+def _of_reasoning(source: ClassSource) -> bool:
+    return "ReasoningParser" in source.bases or "extract_reasoning_streaming" in source.defines
+
+
+generations = (
+    Generation(
+        interface="parser",
+        name="parser/tool",
+        title="Tool parser (--tool-parser-plugin)",
+        loading_rule="TP-01",
+        survival_rule="TP-02",
+        rules=tool.RULES,
+        fields=FIELDS,
+        suite="conformance.parser.tool_suite",
+        cases={"check": CHECK_CASE},
+        likely=_of_tools,
+        sign=r"\bToolParserManager\b|\bToolParser\b",
+        preload=("conformance.parser.bench",),
+        order=7,
+    ),
+    Generation(
+        interface="parser",
+        name="parser/reasoning",
+        title="Reasoning parser (--reasoning-parser-plugin)",
+        loading_rule="RP-01",
+        survival_rule="RP-02",
+        rules=reasoning.RULES,
+        fields=FIELDS,
+        suite="conformance.parser.reasoning_suite",
+        cases={"check": CHECK_CASE},
+        likely=_of_reasoning,
+        sign=r"\bReasoningParserManager\b|\bReasoningParser\b",
+        preload=("conformance.parser.bench",),
+        order=8,
+    ),
+)

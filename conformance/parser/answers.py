@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what an answer says: whole, streamed token by token, and cut anywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conformance.checking import checks
+from conformance.findings import passed
+from conformance.parser import samples
+from conformance.parser.bench import TOOL
+from conformance.parser.messages import quoted, shortened
+from conformance.parser.search import Judged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conformance.findings import Finding
+    from conformance.parser.bench import Bench
+    from conformance.parser.messages import Message
+    from conformance.parser.samples import Sample
+    from conformance.parser.tokens import Answer
+    from conformance.parser.trial import Trial
+
+
+def acted(trial: Trial, message: Message) -> bool:
+    """Tell whether a parser found in an answer what it is there for."""
+    return bool(message.calls if trial.role == TOOL else message.reasoning)
+
+
+@checks("TP-01")
+@checks("RP-01")
+def made(trial: Trial) -> Finding:
+    """Make an instance as this release does."""
+    trial.made()
+    return passed(1, 1)
+
+
+@checks("TP-03", after=("TP-12",))
+@checks("RP-03")
+def whole(trial: Trial) -> Finding:
+    """Compare what is made of whole answers with what they say."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        found = bench.whole(answer)
+        told = f"of {quoted(sample.text)} the parser made {found}"
+        if sample.says is not None and not found.same(sample.says):
+            return Judged(acted=True, wrong=f"{told}; expected {sample.says}")
+        return Judged(acted(trial, found), told if found.raised else None)
+
+    return trial.search(judge)
+
+
+@checks("TP-04", after=("TP-09", "TP-03", "TP-08", "TP-07"))
+@checks("RP-04", after=("RP-09", "RP-03"))
+def streamed(trial: Trial) -> Finding:
+    """Compare answers that are streamed token by token with the same answers whole."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        expected, found = bench.whole(answer), bench.by_token(answer).said
+        wrong = None
+        if not found.same(expected):
+            wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
+        return Judged(acted(trial, expected), wrong)
+
+    return trial.search(judge)
+
+
+@checks("TP-05", after=("TP-04",))
+@checks("RP-05", after=("RP-04",))
+def cut(trial: Trial) -> Finding:
+    """Compare answers that are cut anywhere with the same tokens one by one."""
+
+    def judge(example: tuple[Sample, Sequence[int]]) -> Judged:
+        sample, cuts = example
+        bench, answer = trial.for_sample(sample)
+        expected = bench.by_token(answer).said
+        wrong = None
+        if not bench.stream(answer, cuts).said.same(expected):
+            wrong = _smallest(bench, answer, cuts, expected)
+        return Judged(acted(trial, expected), wrong)
+
+    return trial.search_with(samples.cuts(), judge, [(), *(range(k, 1000, k) for k in (2, 8))])
+
+
+def _smallest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Message) -> str:
+    """Return the smallest cut that makes a difference, in a sentence with its deltas."""
+    fewest = _fewest(bench, answer, cuts, expected)
+    parts = " | ".join(repr(text) for text, _ in answer.deltas(fewest))
+    count = len(list(answer.deltas(fewest)))
+    deltas = "1 delta" if count == 1 else f"{count} deltas"
+    found = bench.stream(answer, fewest).said
+    return f"in {deltas}, {shortened(parts)}: {found}; token by token: {expected}"
+
+
+def _fewest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Message) -> Sequence[int]:
+    def differs(tried: Sequence[int]) -> bool:
+        return not bench.stream(answer, tried).said.same(expected)
+
+    for tried in [(), *((place,) for place in range(1, len(answer)))]:
+        if differs(tried):
+            return tried
+    kept = [place for place in cuts if 0 < place < len(answer)]
+    for place in list(kept):
+        fewer = [other for other in kept if other != place]
+        if differs(fewer):
+            kept = fewer
+    return kept
+
+
+@checks("TP-06", after=("TP-09",))
+def text(trial: Trial) -> Finding:
+    """Compare the content of answers without a call with their text."""
+    drawing = trial.drawing
+    bench = trial.bench
+    call = any(bench.whole(bench.answer(sample.text)).calls for sample in trial.first())
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        if sample.says is None or sample.says.calls:
+            return Judged(acted=False)
+        for how, found in (
+            ("whole", bench.whole(answer)),
+            ("token by token", bench.by_token(answer).said),
+            ("in 1 delta", bench.stream(answer, ()).said),
+        ):
+            if not found.same(sample.says):
+                told = f"{quoted(sample.text)} {how}: {found}; expected all of it as content"
+                return Judged(call, told)
+        return Judged(call)
+
+    if drawing is None:
+        return trial.search(judge)
+    return trial.search(judge, drawing.plain())

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parser class as vLLM uses it: composed, made for a request, and given answers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.parser import tokens
+from conformance.parser.messages import Call, Message
+from conformance.raised import said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    from conformance.parser.tokens import Answer
+
+#: The name under which a class is registered that its file does not register.
+NAME = "vllm_conformance"
+
+TOOL, REASONING = "tool", "reasoning"
+
+
+class PluginExited(Exception):
+    """A call raised ``SystemExit``."""
+
+
+class NotMade(Exception):
+    """Making an instance raised; the message says what."""
+
+
+@attrs.frozen
+class Stream:
+    """What a parser streamed: the message as a client puts it together, and how it came."""
+
+    said: Message
+    #: What a client would stumble over: a sentence for each.
+    stumbles: tuple[str, ...]
+    indices: tuple[int, ...]  #: of the calls, in the order in which they began
+    pieces: tuple[Message, ...]  #: what each delta added
+
+
+def composed(cls: type[Any], role: str) -> type[Any]:
+    """Return vLLM's parser with this class in it, as ``--tool-call-parser NAME`` makes it.
+
+    Raises:
+        ImportError: this release has no such parser.
+
+    """
+    from vllm.parser.parser_manager import ParserManager
+
+    manager = _manager(role)
+    name = _name_of(cls, manager)
+    if name is None:
+        name = NAME
+        manager.register_module(name=name, force=True, module=cls)
+    parser: type[Any] | None
+    if role == TOOL:
+        parser = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
+    else:
+        parser = ParserManager.get_parser(reasoning_parser_name=name)
+    assert parser is not None
+    return parser
+
+
+def _manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
+    if role == TOOL:
+        from vllm.tool_parsers import ToolParserManager
+
+        return ToolParserManager
+    from vllm.reasoning import ReasoningParserManager
+
+    return ReasoningParserManager
+
+
+def _name_of(cls: type[Any], manager: Any) -> str | None:  # noqa: ANN401 - as above
+    """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
+    if not cls.__module__.startswith("vllm."):
+        return None
+    wanted = cls.__module__, cls.__name__
+    found = [name for name, place in manager.lazy_parsers.items() if tuple(place) == wanted]
+    return found[0] if found else None
+
+
+@attrs.define(eq=False, kw_only=True)
+class Bench:
+    """One class with a tokenizer, tools and the end of a prompt."""
+
+    cls: type[Any]
+    role: str
+    tools: tuple[dict[str, Any], ...]
+    special: tuple[str, ...]
+    prompt: str = "user: x"
+    _parser: type[Any] | None = None
+
+    @property
+    def tokenizer(self) -> Any:  # noqa: ANN401 - a transformers tokenizer
+        """The tokenizer of the model that the parser is for."""
+        return tokens.tokenizer(self.special)
+
+    def request(
+        self, *, stream: bool, choice: str = "auto", tools: bool = True
+    ) -> ChatCompletionRequest:
+        """Return a request as a client sends it."""
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+        wanted: dict[str, Any] = {}
+        if self.role == TOOL and tools:
+            wanted = {"tools": [dict(tool) for tool in self.tools], "tool_choice": choice}
+        return ChatCompletionRequest(
+            model="m", messages=[{"role": "user", "content": "x"}], stream=stream, **wanted
+        )
+
+    def make(self, request: Any) -> Any:  # noqa: ANN401 - vLLM's parser
+        """Make the parser of a request, as a server does; the plugin is a part of it.
+
+        Raises:
+            NotMade: the plugin raised.
+
+        """
+        if self._parser is None:
+            self._parser = composed(self.cls, self.role)
+        parser: Callable[..., Any] = self._parser
+        try:
+            with limited(CONSTRUCTOR_LIMIT), in_call("making an instance"):
+                return parser(
+                    self.tokenizer,
+                    request.tools,
+                    chat_template_kwargs={},
+                    model_config=None,
+                )
+        except SystemExit as error:
+            raise PluginExited(f"making an instance raised SystemExit({error.code})") from None
+        except Exception as error:
+            raise NotMade(said(error)) from error
+
+    def instance(self) -> None:
+        """Make what this release makes of the class: for a request, and in the engine.
+
+        Raises:
+            NotMade: the plugin raised.
+
+        """
+        self.make(self.request(stream=True))
+        if self.role == REASONING:
+            self.engine()
+
+    def engine(self) -> Any:  # noqa: ANN401 - a plugin
+        """Make a reasoning parser as the engine does, which asks it where its grammar begins."""
+        cls: Callable[..., Any] = self.cls
+        make = partial(cls, tokenizer=self.tokenizer, chat_template_kwargs={})
+        found = guarded("making an instance", make)
+        if isinstance(found, Exception):
+            raise NotMade(said(found))
+        return found
+
+    def answer(self, text: str) -> Answer:
+        """Return the tokens of an answer."""
+        return tokens.answer(self.tokenizer, text)
+
+    def prompt_ids(self) -> list[int]:
+        """Return the tokens of the prompt."""
+        found: list[int] = self.tokenizer.encode(self.prompt, add_special_tokens=False)
+        return found
+
+    def whole(self, answer: Answer, choice: str = "auto") -> Message:
+        """Return what the parser makes of a whole answer."""
+        method = "extract_tool_calls" if self.role == TOOL else "extract_reasoning"
+
+        def parse() -> Message:
+            request = self.request(stream=False, choice=choice)
+            parser = self.make(request)
+            request = parser.adjust_request(request)
+            reasoning, content, calls = parser.parse(
+                answer.text,
+                request,
+                enable_auto_tools=self.role == TOOL,
+                model_output_token_ids=list(answer.ids),
+            )
+            made = tuple(Call(str(call.name), str(call.arguments)) for call in calls or ())
+            return Message(reasoning or "", content or "", made)
+
+        found = guarded(method, parse)
+        return found if isinstance(found, Message) else Message(raised=said(found))
+
+    def stream(self, answer: Answer, cuts: Sequence[int], choice: str = "auto") -> Stream:
+        """Return what the parser streams of an answer in parts, cut before these tokens."""
+        streaming = Streaming(self, answer, cuts, choice)
+        while streaming.step():
+            pass
+        return streaming.end()
+
+    def by_token(self, answer: Answer) -> Stream:
+        """Return what the parser streams of an answer token by token."""
+        return self.stream(answer, range(1, len(answer)))
+
+
+def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
+    """Call into a plugin for a limited time; return what is returned, or the exception.
+
+    Raises:
+        NotMade: an instance could not be made.
+        PluginExited: the plugin raised ``SystemExit``.
+        PluginHung: it did not return.
+
+    """
+    try:
+        with limited(), in_call(what):
+            return function()
+    except SystemExit as error:
+        raise PluginExited(f"{what} raised SystemExit({error.code})") from None
+    except (NotMade, PluginExited):
+        raise
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+        return error
+
+
+class Streaming:
+    """One answer on its way: several may be under way at a time."""
+
+    def __init__(self, bench: Bench, answer: Answer, cuts: Sequence[int], choice: str) -> None:
+        self._what = (
+            "extract_tool_calls_streaming" if bench.role == TOOL else "extract_reasoning_streaming"
+        )
+        self._parts = list(answer.deltas(cuts))
+        self._position = 0
+        self._client = _Client()
+        self._raised: str | None = None
+        self._request: Any = bench.request(stream=True, choice=choice)
+        self._parser = bench.make(self._request)
+        self._prompt = bench.prompt_ids()
+        adjusted = guarded("adjust_request", partial(self._parser.adjust_request, self._request))
+        if isinstance(adjusted, Exception):
+            self._raised = said(adjusted)
+        else:
+            self._request = adjusted
+
+    def step(self) -> bool:
+        """Give the parser one more part; return False when there is none, or it has raised."""
+        if self._raised is not None or self._position == len(self._parts):
+            return False
+        text, ids = self._parts[self._position]
+        self._position += 1
+        delta = guarded(
+            self._what,
+            partial(
+                self._parser.parse_delta,
+                delta_text=text,
+                delta_token_ids=ids,
+                request=self._request,
+                prompt_token_ids=list(self._prompt),
+                finished=self._position == len(self._parts),
+            ),
+        )
+        if isinstance(delta, Exception):
+            self._raised = said(delta)
+        else:
+            self._client.receive(delta)
+        return True
+
+    def end(self) -> Stream:
+        """Return what the client has got."""
+        return self._client.stream(self._raised)
+
+
+class _Client:
+    """A client that puts a message together out of deltas, as the OpenAI SDK does."""
+
+    def __init__(self) -> None:
+        self._reasoning = ""
+        self._content = ""
+        self._calls: dict[int, tuple[str, str]] = {}
+        self._ids: dict[int, str] = {}
+        self._stumbles: list[str] = []
+        self._pieces: list[Message] = []
+
+    def receive(self, delta: Any) -> None:  # noqa: ANN401 - vLLM's DeltaMessage, or None
+        """Take a delta."""
+        if delta is None:
+            self._pieces.append(Message())
+            return
+        reasoning, content = delta.reasoning or "", delta.content or ""
+        self._reasoning += reasoning
+        self._content += content
+        calls = tuple(self._call(call) for call in delta.tool_calls or ())
+        self._pieces.append(Message(reasoning, content, calls))
+
+    def _call(self, delta: Any) -> Call:  # noqa: ANN401 - vLLM's DeltaToolCall
+        index = delta.index
+        name = (delta.function and delta.function.name) or ""
+        arguments = (delta.function and delta.function.arguments) or ""
+        known, so_far = self._calls.get(index, ("", ""))
+        if index not in self._calls:
+            if index != len(self._calls):
+                self._stumbles.append(f"call {len(self._calls)} has the index {index}")
+            if not name:
+                self._stumbles.append(f"call {index} begins without its name")
+            if not delta.id:
+                self._stumbles.append(f"call {index} begins without an id")
+            elif delta.id in self._ids.values():
+                self._stumbles.append(f"call {index} has the id of another one")
+            self._ids[index] = delta.id or ""
+        else:
+            if name and known:
+                self._stumbles.append(f"the name of call {index} comes twice")
+            if delta.id and delta.id != self._ids[index]:
+                self._stumbles.append(f"call {index} gets a second id")
+        self._calls[index] = (known + name, so_far + arguments)
+        return Call(name, arguments)
+
+    def stream(self, raised: str | None) -> Stream:
+        """Return what was put together."""
+        order = sorted(self._calls)
+        calls = tuple(Call(*self._calls[index]) for index in order)
+        return Stream(
+            Message(self._reasoning, self._content, calls, raised),
+            tuple(self._stumbles),
+            tuple(self._calls),
+            tuple(self._pieces),
+        )

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of reasoning parsers."""
+
+from __future__ import annotations
+
+from conformance.parser.catalogue.common import MADE, others, streaming, survives
+from conformance.rules import Level, Rule, Source, sentence
+
+
+def _base(symbol: str, says: str) -> Source:
+    return Source(f"vllm/reasoning/abs_reasoning_parsers.py:ReasoningParser.{symbol}", says)
+
+
+RULES = (
+    Rule(
+        id="RP-01",
+        title="The parser can be made for a request",
+        statement=(
+            "The target imports, derives from ReasoningParser, and is made with a tokenizer, "
+            "which the engine gives by its name, and with keywords of whatever name."
+        ),
+        level=Level.MUST,
+        section="Loading",
+        sources=(
+            sentence(_base("__init__", "def __init__(self, tokenizer, *args, **kwargs)")),
+            MADE,
+            Source(
+                "vllm/v1/structured_output/__init__.py:StructuredOutputManager._get_reasoner",
+                "reasoner_cls(tokenizer=..., **kwargs)",
+            ),
+        ),
+        hint="Take **kwargs and hand them on: super().__init__(tokenizer, *args, **kwargs).",
+    ),
+    survives("RP-02"),
+    Rule(
+        id="RP-03",
+        title="A whole answer is parted into reasoning and content",
+        statement=(
+            "extract_reasoning returns the reasoning and the content of the answer, without the "
+            "markers between them."
+        ),
+        level=Level.MUST,
+        section="Answers",
+        sources=(
+            sentence(
+                _base(
+                    "extract_reasoning", "A tuple containing the reasoning content and the content"
+                )
+            ),
+        ),
+        hint="Partition at the first end marker; what follows is content, whatever it holds.",
+    ),
+    *streaming("RP", "extract_reasoning", "reasoning and content", _base),
+    Rule(
+        id="RP-06",
+        title="Both say that reasoning ends at the same token",
+        statement=(
+            "is_reasoning_end_streaming is first true for the delta with the token from which on "
+            "is_reasoning_end is true, and neither raises."
+        ),
+        level=Level.MUST,
+        section="The end of reasoning",
+        sources=(
+            sentence(
+                _base(
+                    "is_reasoning_end_streaming",
+                    "True if the reasoning content ends in the `delta_ids` on a decode step",
+                )
+            ),
+        ),
+        hint="The twin sees the last tokens alone: a marker of several may have begun before.",
+    ),
+    Rule(
+        id="RP-07",
+        title="Content begins where the grammar begins",
+        statement=(
+            "The client's content begins no earlier than is_reasoning_end says, and no reasoning "
+            "comes after it."
+        ),
+        level=Level.MUST,
+        section="The end of reasoning",
+        sources=(
+            sentence(
+                Source(
+                    "vllm/reasoning/AGENTS.md",
+                    "The structured-output gate and the frontend's extraction must agree on where "
+                    "reasoning ends",
+                )
+            ),
+            _base("is_reasoning_end", "used in structured engines to check if reasoning ends"),
+        ),
+        hint="Give both methods the same answer, and look for the marker that only one knows.",
+        resembles=("vllm-project/vllm#39138",),
+    ),
+    Rule(
+        id="RP-08",
+        title="The tokens of the content are those behind the reasoning",
+        statement="extract_content_ids returns the tokens of the content of the answer, in order.",
+        level=Level.MUST,
+        section="The end of reasoning",
+        sources=(
+            sentence(_base("extract_content_ids", "Extract content token ids from the input_ids")),
+        ),
+        hint="Cut behind the first end marker, not behind the last.",
+    ),
+    *others("RP"),
+)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of tool parsers."""
+
+from __future__ import annotations
+
+from conformance.parser.catalogue.common import MADE, others, streaming, survives
+from conformance.rules import Level, Rule, Source, sentence
+
+
+def _base(symbol: str, says: str) -> Source:
+    return Source(f"vllm/tool_parsers/abstract_tool_parser.py:ToolParser.{symbol}", says)
+
+
+RULES = (
+    Rule(
+        id="TP-01",
+        title="The parser can be made for a request",
+        statement=(
+            "The target imports, derives from ToolParser, and is made with (tokenizer, tools), "
+            "tools being a list or None."
+        ),
+        level=Level.MUST,
+        section="Loading",
+        sources=(sentence(_base("__init__", "def __init__(self, tokenizer, tools=None)")), MADE),
+        hint="Take tools as well, and hand both on: super().__init__(tokenizer, tools).",
+        resembles=("vllm-project/vllm#38837", "vllm-project/vllm#42065"),
+    ),
+    survives("TP-02"),
+    Rule(
+        id="TP-03",
+        title="A whole answer gives the calls that are in it",
+        statement=(
+            "extract_tool_calls returns each call of the answer with its name and its arguments, "
+            "whatever strings these hold, and the text before them as content."
+        ),
+        level=Level.MUST,
+        section="Answers",
+        sources=(
+            sentence(
+                _base(
+                    "extract_tool_calls",
+                    "extracting tool calls from a complete model-generated string",
+                )
+            ),
+        ),
+        hint="Let a JSON decoder find the end of an object, not a regular expression.",
+    ),
+    *streaming("TP", "extract_tool_calls", "content and calls", _base),
+    Rule(
+        id="TP-06",
+        title="Text without a call is content, all of it",
+        statement=(
+            "An answer without a call gives its text as content, once and in order, whole and "
+            "streamed, also where it begins like a marker."
+        ),
+        level=Level.SHOULD,
+        section="Answers",
+        sources=(_base("extract_tool_calls", "content is returned beside the calls"),),
+        hint="Text that was held back as the beginning of a marker is sent when it is none.",
+    ),
+    Rule(
+        id="TP-07",
+        title="Arguments that were sent are never taken back",
+        statement="The pieces of the arguments of a complete call, joined, are JSON.",
+        level=Level.MUST,
+        section="Streaming",
+        sources=(
+            sentence(
+                _base(
+                    "get_remaining_unstreamed_args",
+                    "what was streamed is the beginning of what was parsed",
+                )
+            ),
+        ),
+        hint="Send only what cannot change any more: no quote or bracket that closes too early.",
+    ),
+    Rule(
+        id="TP-08",
+        title="A call begins once, with its name, id and index",
+        statement=(
+            "The first delta of a call has its name and an id that no other call has; indices "
+            "count from 0; neither name nor id comes again."
+        ),
+        level=Level.MUST,
+        section="Streaming",
+        sources=(
+            sentence(
+                Source(
+                    "vllm/entrypoints/generate/base/protocol.py:DeltaToolCall",
+                    "index: int says which call a delta is of; id and name are its beginning",
+                )
+            ),
+        ),
+        hint="Look where current_tool_id grows, and whether a name can be sent twice.",
+    ),
+    *others("TP"),
+    Rule(
+        id="TP-12",
+        title="A request without use for tools stays as it is",
+        statement=(
+            "adjust_request returns the request; without tools, and with tool_choice none, no "
+            "grammar is asked for; tool_choice stays what the client sent."
+        ),
+        level=Level.MUST,
+        section="Requests",
+        sources=(
+            sentence(_base("adjust_request", "If there are no tools, return the request as is")),
+        ),
+        hint="End with `return request`, and look at request.tools and request.tool_choice first.",
+    ),
+)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of where reasoning ends: what the grammar goes by, and what the client reads."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from conformance.checking import checks
+from conformance.parser.bench import guarded
+from conformance.parser.messages import quoted
+from conformance.parser.search import Judged
+from conformance.raised import said
+
+if TYPE_CHECKING:
+    from conformance.findings import Finding
+    from conformance.parser.bench import Bench
+    from conformance.parser.samples import Sample
+    from conformance.parser.tokens import Answer
+    from conformance.parser.trial import Trial
+
+#: Tokens that a step of speculative decoding may bring at once.
+STEP = 4
+
+
+@checks("RP-06", after=("RP-09",))
+def twin(trial: Trial) -> Finding:
+    """Compare the step at which the grammar is told with what the whole answer says."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        end = _end(bench, answer)
+        if isinstance(end, str):
+            return Judged(acted=True, wrong=f"{quoted(sample.text)}: {end}")
+        for step in (1, STEP):
+            told = _told(bench, answer, step)
+            expected = None if end is None else -(-end // step) * step
+            if told != expected and not isinstance(told, str):
+                told = (
+                    f"in steps of {step}, is_reasoning_end_streaming is first true "
+                    f"{_place(told)} and is_reasoning_end {_place(end)}"
+                )
+            if isinstance(told, str):
+                return Judged(acted=True, wrong=f"{quoted(sample.text)}: {told}")
+        return Judged(end is not None)
+
+    return trial.search(judge)
+
+
+@checks("RP-07", after=("RP-06", "RP-04"))
+def gate(trial: Trial) -> Finding:
+    """Compare where reasoning ends with where the client's content begins."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        end = _end(bench, answer)
+        pieces = bench.by_token(answer).pieces
+        content = next((n for n, piece in enumerate(pieces, 1) if piece.content.strip()), None)
+        last = max((n for n, piece in enumerate(pieces, 1) if piece.reasoning.strip()), default=0)
+        wrong = None
+        if content is not None and (end is None or (isinstance(end, int) and content < end)):
+            wrong = f"content begins {_place(content)}, and is_reasoning_end is true {_place(end)}"
+        elif isinstance(end, int) and last > end:
+            wrong = f"reasoning comes {_place(last)}, and is_reasoning_end is true {_place(end)}"
+        if wrong:
+            return Judged(acted=True, wrong=f"{quoted(sample.text)}: {wrong}")
+        return Judged(content is not None and last > 0)
+
+    return trial.search(judge)
+
+
+@checks("RP-08", after=("RP-06", "RP-03"))
+def content_ids(trial: Trial) -> Finding:
+    """Compare the tokens that are said to be content with the content of the whole answer."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        expected = bench.whole(answer)
+        found = guarded(
+            "extract_content_ids", partial(bench.engine().extract_content_ids, list(answer.ids))
+        )
+        wrong = None
+        if isinstance(found, Exception):
+            wrong = f"extract_content_ids raised {said(found)}"
+        elif not isinstance(found, list | tuple):
+            wrong = f"extract_content_ids returned {type(found).__name__}"
+        else:
+            text = bench.tokenizer.decode(found, skip_special_tokens=True)
+            if text.strip() != expected.content.strip():
+                wrong = (
+                    f"extract_content_ids returned the tokens of {quoted(text)}; whole: {expected}"
+                )
+        if wrong:
+            return Judged(acted=True, wrong=f"{quoted(sample.text)}: {wrong}")
+        return Judged(bool(expected.content))
+
+    return trial.search(judge)
+
+
+def _place(token: Any) -> str:  # noqa: ANN401 - a number, or None
+    return "never" if token is None else f"at token {token}"
+
+
+def _end(bench: Bench, answer: Answer) -> int | str | None:
+    """Return after how many tokens reasoning has ended, None for never, or what was raised."""
+    parser, prompt = bench.engine(), bench.prompt_ids()
+    for count in range(1, len(answer) + 1):
+        ids = [*prompt, *answer.ids[:count]]
+        found = guarded("is_reasoning_end", partial(parser.is_reasoning_end, ids))
+        if isinstance(found, Exception):
+            return f"is_reasoning_end raised {said(found)}"
+        if found:
+            return count
+    return None
+
+
+def _told(bench: Bench, answer: Answer, step: int) -> int | str | None:
+    """Return after how many tokens the twin says so, in steps of some tokens."""
+    parser, prompt = bench.engine(), bench.prompt_ids()
+    for start in range(0, len(answer), step):
+        delta = list(answer.ids[start : start + step])
+        ids = [*prompt, *answer.ids[: start + step]]
+        found = guarded(
+            "is_reasoning_end_streaming",
+            partial(parser.is_reasoning_end_streaming, ids, delta),
+        )
+        if isinstance(found, Exception):
+            return f"is_reasoning_end_streaming raised {said(found)}"
+        if found:
+            return start + step
+    return None

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what goes wrong: answers that end early or make no sense, and other requests."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from conformance.checking import checks
+from conformance.parser.answers import acted
+from conformance.parser.bench import Streaming
+from conformance.parser.messages import quoted
+from conformance.parser.samples import HARD
+from conformance.parser.search import Judged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from conformance.findings import Finding
+    from conformance.parser.bench import Bench, Stream
+    from conformance.parser.samples import Sample
+    from conformance.parser.tokens import Answer
+    from conformance.parser.trial import Trial
+
+#: Truncated answers of each that is drawn; of those that are known, all are tried.
+ENDS = 3
+
+
+@checks("TP-09")
+@checks("RP-09")
+def alone(trial: Trial) -> Finding:
+    """Compare what an answer gives after others, and among them, with what it gives alone."""
+
+    def judge(example: tuple[Sample, Sample]) -> Judged:
+        (bench, answer), (other_bench, other) = map(trial.for_sample, example)
+        expected = bench.by_token(answer)
+        found = bench.by_token(answer)
+        if not _alike(found, expected):
+            return Judged(acted=True, wrong=_told("a second time", found, expected, answer))
+        _abandoned(other_bench, other)
+        found = bench.by_token(answer)
+        if not _alike(found, expected):
+            how = f"after {quoted(other.text)} was broken off"
+            return Judged(acted=True, wrong=_told(how, found, expected, answer))
+        found = _interleaved(bench, answer, other_bench, other)
+        if not _alike(found, expected):
+            how = f"beside {quoted(other.text)}"
+            return Judged(acted=True, wrong=_told(how, found, expected, answer))
+        return Judged(acted(trial, expected.said))
+
+    return trial.search_with(trial.answers(), judge, trial.first()[:2])
+
+
+def _alike(one: Stream, other: Stream) -> bool:
+    return one.said.same(other.said) and one.indices == other.indices
+
+
+def _told(how: str, found: Stream, expected: Stream, answer: Answer) -> str:
+    indices = "" if found.indices == expected.indices else f" with the indices {found.indices}"
+    text = quoted(answer.text)
+    return f"{text} {how}: {found.said}{indices}; before: {expected.said}"
+
+
+def _abandoned(bench: Bench, answer: Answer) -> None:
+    """Stream two thirds of an answer, and no end."""
+    streaming = Streaming(bench, answer, range(1, len(answer)), "auto")
+    for _ in range(len(answer) * 2 // 3):
+        streaming.step()
+
+
+def _interleaved(bench: Bench, answer: Answer, other_bench: Bench, other: Answer) -> Stream:
+    """Stream an answer and another one at the same time, token by token."""
+    one = Streaming(bench, answer, range(1, len(answer)), "auto")
+    two = Streaming(other_bench, other, range(1, len(other)), "auto")
+    more = True
+    while more:
+        more = two.step()
+        more = one.step() or more
+    return one.end()
+
+
+@checks("TP-10", after=("TP-03", "TP-04"))
+@checks("RP-10", after=("RP-03", "RP-04"))
+def truncated(trial: Trial) -> Finding:
+    """End answers after any of their tokens."""
+
+    def judge(example: tuple[Sample, tuple[int, ...]]) -> Judged:
+        sample, ends = example
+        bench, answer = trial.for_sample(sample)
+        places = (end % len(answer) for end in ends) if ends else range(1, len(answer))
+        for place in places:
+            first = answer.first(max(1, place))
+            if wrong := _raises(bench, first):
+                return Judged(acted=True, wrong=wrong)
+        return Judged(acted(trial, bench.whole(answer)))
+
+    ends = st.tuples(*[st.integers(1, 200)] * ENDS)
+    return trial.search_with(ends, judge, [()])
+
+
+@checks("TP-11", after=("TP-10",))
+@checks("RP-11", after=("RP-10",))
+def malformed(trial: Trial) -> Finding:
+    """Give answers of which parts are missing, doubled, or come from elsewhere."""
+    drawing = trial.drawing
+    markers = drawing.format.markers if drawing else trial.bench.special
+    whole = (*markers, *(sample.text for sample in trial.first()))
+    pieces = (*HARD, *whole)
+    change = st.tuples(st.integers(0, 200), st.integers(0, 20), st.sampled_from(("", *pieces)))
+
+    def judge(example: tuple[Sample, list[tuple[int, int, str]]]) -> Judged:
+        sample, changes = example
+        bench, intact = trial.for_sample(sample)
+        text = sample.text
+        for place, length, piece in changes:
+            start = place % (len(text) + 1)
+            text = text[:start] + piece + text[start + length :]
+        if wrong := _raises(bench, bench.answer(text)):
+            return Judged(acted=True, wrong=wrong)
+        return Judged(acted(trial, bench.whole(intact)))
+
+    twice = [[(0, 0, piece)] for piece in whole]
+    return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
+
+
+def _raises(bench: Bench, answer: Answer) -> str | None:
+    """Say that the parser raises at an answer, or return None."""
+    ways: Iterable[tuple[str, Stream | None]] = itertools.chain(
+        [("whole", None)],
+        (
+            (how, bench.stream(answer, cuts))
+            for how, cuts in (("in 1 delta", ()), ("token by token", range(1, len(answer))))
+        ),
+    )
+    for how, stream in ways:
+        message = bench.whole(answer) if stream is None else stream.said
+        if message.raised is not None:
+            return f"{quoted(answer.text)} {how}: {message}"
+    return None

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What workers ask of both generations: is a class a parser, open its trial, replay its case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from conformance.settings import Budget, UsageError
+from conformance.suite import Suite, Unopened
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.suite import Opening
+    from conformance.suite import Trial as Opened
+
+
+def suite(role: str, base: str, module: str, telling: str) -> Suite:
+    """Return the suite of one kind of parser.
+
+    Args:
+        role: what the parser is for.
+        base: name of the class that parsers derive from.
+        module: where that class is.
+        telling: the method that tells what the author meant.
+
+    """
+
+    def recognises(cls: type) -> bool:
+        return any(each.__name__ == base and each.__module__ == module for each in cls.__mro__[1:])
+
+    def meant(cls: type) -> bool:
+        return recognises(cls) or telling in vars(cls)
+
+    def opened(opening: Opening) -> Opened:
+        try:
+            import vllm.parser.parser_manager  # noqa: F401 - whether there is one
+        except ImportError:
+            why = "this vLLM has no ParserManager to compose parsers with: install a newer one"
+            return Unopened(why, opening.evidence)
+        from conformance.parser.checks import trial
+
+        settings = opening.settings
+        return trial(
+            opening.cls,
+            role,
+            opening.section,
+            origin=opening.origin,
+            budget=settings.budget,
+            seed=settings.seed,
+        )
+
+    def replay(cls: type, case: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
+        from conformance.parser.checks import trial
+
+        try:
+            made = trial(
+                cls,
+                role,
+                case["section"],
+                origin="the case",
+                budget=Budget.STANDARD,
+                seed=int(case["seed"]),
+            )
+            result = made.check(case["rule"])
+        except (LookupError, TypeError, ValueError, UsageError) as error:
+            return ["unreadable"], f"{type(error).__name__}: {error}"
+        if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
+            return [], ""
+        kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
+        return [kind], result.message or ""
+
+    return Suite(
+        base=f"{module}.{base}",
+        recognises=recognises,
+        meant=meant,
+        open_trial=opened,
+        replay=replay,
+    )

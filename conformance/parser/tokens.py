@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tokenizer made on the spot, and the tokens of answers as vLLM streams them."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+END = "<|end|>"
+
+#: What merges are learnt from: words and JSON, so that tokens cross the borders of both.
+_TEXT = (
+    'the weather in Paris is fine, I will look {"name": "get_weather", "arguments": {"city": '
+    '"Paris", "unit": "c", "days": 3}} and get_time(city="Rome") think first, then say it. '
+    "</parameter> <function=get_weather> <tool_call> [TOOL_CALLS] é 漢字 "
+)
+
+
+@cache
+def tokenizer(special: tuple[str, ...]) -> Any:  # noqa: ANN401 - a transformers tokenizer
+    """Return a byte-level BPE tokenizer in which each of *special* is one token.
+
+    They are not special in the tokenizer's sense: their text is never skipped.
+    """
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=alphabet, show_progress=False, max_token_length=6
+    )
+    made.train_from_iterator([_TEXT] * 3, trainer)
+    made.add_tokens([AddedToken(text, special=False, normalized=False) for text in special])
+    made.add_special_tokens([AddedToken(END, special=True, normalized=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+
+
+@attrs.frozen
+class Answer:
+    """The tokens of an answer, and the text that each adds to what the client has."""
+
+    ids: tuple[int, ...]
+    texts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The text of the whole answer."""
+        return "".join(self.texts)
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.ids)
+
+    def first(self, count: int) -> Answer:
+        """Return what is left of the answer when it ends after so many tokens."""
+        return Answer(self.ids[:count], self.texts[:count])
+
+    def deltas(self, cuts: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
+        """Return text and tokens of each part of the answer; it is cut before these tokens."""
+        borders = [0, *sorted({cut for cut in cuts if 0 < cut < len(self.ids)}), len(self.ids)]
+        for start, stop in pairwise(borders):
+            yield "".join(self.texts[start:stop]), list(self.ids[start:stop])
+
+
+def answer(made: Any, text: str) -> Answer:  # noqa: ANN401 - a transformers tokenizer
+    """Return the tokens of a text as the engine streams them, with one at the end that adds none.
+
+    A token that ends within a character adds nothing; the one that completes it adds it.
+    """
+    stream = decoders.DecodeStream(skip_special_tokens=False)
+    ids = made.encode(text, add_special_tokens=False)
+    texts = [stream.step(made._tokenizer, each) or "" for each in ids]  # noqa: SLF001 - as vLLM
+    return Answer((*ids, made.eos_token_id), (*texts, ""))
