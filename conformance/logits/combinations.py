@@ -226,7 +226,7 @@ class Outcome:
     acted: int = 0
     harm: Failure | None = None
     left: Failure | None = None  #: without a token
-    #: Why nothing was played.
+    #: What must be known first: why nothing was played, or what else may have gone wrong.
     waiting: Reason | None = None
 
 
@@ -425,19 +425,16 @@ def _smaller(scene: Scene) -> Iterator[Scene]:
 
 def _outcome(trial: Trial) -> Outcome:
     """Return what came of combined requests."""
-    if why := _waiting(trial):
-        return Outcome(waiting=why)
-    return explore(trial.bench, trial.contract.play, trial.budget)
-
-
-def _waiting(trial: Trial) -> Reason | None:
-    """Return what must be known first; one of many seeds plays only what a rule asks for."""
     if not trial.parameters.on:
-        return trial.unknown_switch()
-    if trial.survey:
-        return None
-    broken = roots(trial)
-    return trial.waits(broken) if broken else None
+        return Outcome(waiting=trial.unknown_switch())
+    # One of many seeds plays only what a rule asks for.
+    broken = () if trial.survey else roots(trial)
+    waits = trial.waits(broken) if broken else None
+    if waits and trial.blocking():
+        return Outcome(waiting=waits)
+    found = explore(trial.bench, trial.contract.play, trial.budget)
+    # What goes wrong without anything more may be what went wrong; what goes well still does.
+    return attrs.evolve(found, waiting=waits) if found.harm or found.left else found
 
 
 def judge(trial: Trial, harmful: str, *, harms: bool) -> Finding:
@@ -450,9 +447,9 @@ def judge(trial: Trial, harmful: str, *, harms: bool) -> Finding:
 
     """
     outcome = trial.once(_outcome)
-    if outcome.waiting:
-        return unjudged(outcome.waiting)
     failure = outcome.harm if harms else outcome.left
+    if outcome.waiting and (failure or outcome.harm or not outcome.examples):
+        return unjudged(outcome.waiting)
     if failure is None and outcome.harm:
         return waiting(harmful, outcome.harm.trouble.message)
     if failure is None:

@@ -53,6 +53,8 @@ class Stock:
     parameters: Mapping[Choice, Mapping[str, Any]]  #: ``SamplingParams`` keywords of each choice
     seed: int
     waits: Found = NOTHING  #: tokens that the plugin may be waiting for
+    #: Whether histories go on after rows without a token, which harm their own request alone.
+    tolerant: bool = attrs.field(init=False, default=False)
     vocabulary: int = attrs.field(init=False)
     words: Words = attrs.field(init=False)  #: what prompts and outputs are made of
     table: torch.Tensor = attrs.field(init=False)
@@ -147,6 +149,12 @@ class Stock:
             # Copies of a megabyte would take most of the time, and copies of deep lists fail.
             stock._containers[SENT, greedy].clear()  # noqa: SLF001 - as above
         return stock
+
+    def going_on(self) -> Self:
+        """Return this stock for histories that go on after rows without a token."""
+        other = copy.copy(self)
+        other.tolerant = True
+        return other
 
     def beside(self, sets: Mapping[Choice, Mapping[str, Any]]) -> Self:
         """Return this stock with combined parameter sets; tokens and logits stay as they are."""

@@ -19,7 +19,7 @@ from conformance.logits import sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.parameters import LIKELY, Parameters, starter
-from conformance.logits.played import Kind
+from conformance.logits.played import UNSAMPLED, Kind
 from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ class Contract:
     show: Callable[[Trial, str, Finding, dict[str, Any] | None], Any]
 
     @property
+    def unsampled(self) -> frozenset[str]:
+        """The rules about rows that no token can be sampled from."""
+        return frozenset(self.strata.rule_of_kind[kind] for kind in UNSAMPLED)
+
+    @property
     def judged(self) -> frozenset[str]:
         """The rules that histories decide; the plain ones are about opting out as well."""
         strata = self.strata
@@ -117,6 +122,8 @@ class Trial(Asked):
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
     _explored: Explored | None = attrs.field(init=False, default=None)
+    #: The trial that goes on after rows without a token, where that is what others wait for.
+    _tolerant: Trial | None = attrs.field(init=False, default=None)
     #: The history in which a call hung, if it was one.
     _hanging: dict[str, Any] | None = attrs.field(init=False, default=None)
 
@@ -145,9 +152,18 @@ class Trial(Asked):
         """Judge one rule."""
         started = time.perf_counter()
         finding, case = self._find(rule)
+        if finding.waits_for and self.contract.unsampled.issuperset(finding.waits_for):
+            # It is advice that a token is left; what must hold is judged all the same.
+            return self._going_on().check(rule)
         if finding.verdict is Verdict.FAIL and not self.survey:
             case = self.contract.show(self, rule, finding, case)
         return simulated(rule, finding, time.perf_counter() - started, case)
+
+    def _going_on(self) -> Trial:
+        """Return the trial whose histories go on after rows without a token."""
+        if self._tolerant is None:
+            self._tolerant = attrs.evolve(self, bench=self.bench.going_on())
+        return self._tolerant
 
     def _find(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         """Judge one rule; what a check could not get over belongs to the rule that is about it."""
@@ -209,7 +225,8 @@ class Trial(Asked):
         """Return what a certificate says about this trial."""
         served = self._played and self._obstacle is None
         more = self.contract.tells(self) if served else {}
-        refusals = list(self._explored.refusals) if self._explored is not None else []
+        asked = self._tolerant or self
+        refusals = list(asked._explored.refusals) if asked._explored is not None else []
         return {"profile": self.parameters.document() | {"refused": refusals}, **more}
 
     def examples(self) -> list[Example]:

@@ -66,6 +66,7 @@ def of_history(recorder: Recorder, case: Mapping[str, Any]) -> Shown | None:
     """Play a history again, until its trouble is there."""
     shape = strata.STRATA.named(case["stratum"])
     steps = history.from_json(case["history"])
+    recorder.bench.tolerant = case["trouble"]["kind"] not in UNSAMPLED
     for _ in range(TIMES):
         start = len(recorder.calls)
         played = play(recorder.bench, steps, shape)

@@ -16,6 +16,7 @@ from conformance.logits.configuration import vllm_config
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.fuzzing.serving import refused
 from conformance.logits.live import open_live
+from conformance.logits.played import UNSAMPLED
 from conformance.logits.trial import Trial as Simulation
 from conformance.logits.waiting import Found
 from conformance.logits_batch import demonstrations, parameters, strata
@@ -116,6 +117,7 @@ def _replay(
         parameters_of = choices(counterexample["parameters"])
         waits = Found.of(counterexample.get("waits", {}))
         bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
+        bench.tolerant = counterexample["trouble"]["kind"] not in UNSAMPLED
         shape = strata.STRATA.named(counterexample["stratum"])
         steps = history.from_json(counterexample["history"])
     except (LookupError, TypeError, ValueError, UsageError) as error:

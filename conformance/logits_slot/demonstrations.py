@@ -23,7 +23,7 @@ from conformance.counterexample.slot_scripts import FILES_ONLY
 from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
-from conformance.logits.played import Kind
+from conformance.logits.played import UNSAMPLED, Kind
 from conformance.logits.waiting import Found
 from conformance.logits_slot import scenes
 from conformance.logits_slot.bench import Bench
@@ -120,6 +120,7 @@ def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
     bench = Bench(
         plugin, errand.model, parameters_of, case["seed"], Found.of(case.get("waits", {}))
     )
+    bench.tolerant = case["trouble"]["kind"] not in UNSAMPLED
     journal = Journal(bench)
     if errand.hangs:
         hurry()

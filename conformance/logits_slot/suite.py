@@ -17,6 +17,7 @@ from conformance.logits import errands
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
+from conformance.logits.played import UNSAMPLED
 from conformance.logits.requests import Stock
 from conformance.logits.waiting import Found
 from conformance.rules import Evidence
@@ -166,6 +167,7 @@ def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[l
         parameters_of = choices(counterexample["parameters"])
         waits = Found.of(counterexample.get("waits", {}))
         bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
+        bench.tolerant = counterexample["trouble"]["kind"] not in UNSAMPLED
         shape = STRATA.named(counterexample["stratum"])
         steps = history.from_json(counterexample["history"])
     except (LookupError, TypeError, ValueError, UsageError) as error:
