@@ -47,6 +47,9 @@ MOST_TOGETHER = 4
 #: Steps in which a combined request gets tokens, at most.
 LIFE = 6
 
+#: Requests that run beside combined ones: two that are there before, and one that comes later.
+OTHERS = ("A", "B", "J")
+
 #: Histories whose requests ask for more.  A row without a token is advice, and what comes after
 #: it may harm others all the same.
 COMBINED = Shape(
@@ -289,11 +292,12 @@ class Stage:
             return sets, (Step(join=tuple(joining)), *(Step() for _ in range(1, min(leaving))))
         on = switched_on(bench)
         others = [choice for choice in bench.parameters if choice[0] == "off"] or on
+        first, second, late = OTHERS
         steps = [
-            Step(join=(Request("A", plain, others[0]), Request("B", plain, on[0]))),
+            Step(join=(Request(first, plain, others[0]), Request(second, plain, on[0]))),
             Step(join=tuple(joining)),
             Step(finish=tuple(leaving.get(1, ()))),
-            Step(finish=("B", *leaving.get(2, ())), join=(Request("J", plain[:1], on[-1]),)),
+            Step(finish=(second, *leaving.get(2, ())), join=(Request(late, plain[:1], on[-1]),)),
             *(Step(finish=tuple(leaving.get(life, ()))) for life in range(3, 4 + longest)),
         ]
         return sets, tuple(steps)
@@ -368,8 +372,9 @@ def explore(bench: Stock, play: Callable[[Any, History, Shape], Played], budget:
         acted += any(choice[0] == "with" for choice in played.acted)
         if played.faults:
             harm = Failure(scene, played.faults[0], played)
-        if played.tokenless and left is None:
-            left = Failure(scene, played.tokenless[0], played)
+        combined = [t for t in played.tokenless if t.request not in OTHERS]
+        if combined and left is None:
+            left = Failure(scene, combined[0], played)
 
     for scene in _scenes(bench, budget):
         body(scene)

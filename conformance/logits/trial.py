@@ -225,9 +225,13 @@ class Trial(Asked):
         """Return what a certificate says about this trial."""
         served = self._played and self._obstacle is None
         more = self.contract.tells(self) if served else {}
-        asked = self._tolerant or self
-        refusals = list(asked._explored.refusals) if asked._explored is not None else []
-        return {"profile": self.parameters.document() | {"refused": refusals}, **more}
+        return {"profile": self.parameters.document() | {"refused": self.refusals()}, **more}
+
+    def refusals(self) -> list[Any]:
+        """Return the short requests that were refused; none where nobody has asked."""
+        if self._tolerant is not None:
+            return self._tolerant.refusals()
+        return list(self._explored.refusals) if self._explored is not None else []
 
     def examples(self) -> list[Example]:
         """All examples of the strata that isolate one thing."""

@@ -30,7 +30,15 @@ from conformance.interruption import CONSTRUCTOR_LIMIT, tell_progress
 from conformance.logits.calls import PluginRaised
 from conformance.logits.configuration import vllm_config
 from conformance.logits.fuzzing import carriers
-from conformance.logits.fuzzing.serving import End, Outcome, Serving, Stage, histories, kind_of
+from conformance.logits.fuzzing.serving import (
+    HARMFUL,
+    End,
+    Outcome,
+    Serving,
+    Stage,
+    histories,
+    kind_of,
+)
 from conformance.logits.fuzzing.values import (
     Keywords,
     Position,
@@ -119,7 +127,7 @@ class Explored:
     nearest: tuple[Outcome, ...] = ()
     #: Short requests that were refused, of different kinds: a profile may name them.
     refusals: tuple[Keywords, ...] = ()
-    #: Whether requests that work already meet the same kinds of trouble.
+    #: Trouble that requests which work meet as well, in every history that could tell.
     usual: frozenset[Kind] = frozenset()
 
     def settle(self, ledger: Ledger, roles: Roles) -> None:
@@ -297,7 +305,7 @@ class _Explorer:
 
     def _learn_what_is_usual(self, bases: list[Keywords]) -> None:
         """Find out what trouble there is with requests that work: other rules are about it."""
-        usual: set[Kind] = set()
+        usual: dict[int, frozenset[Kind]] = {}
         for keywords in bases[:2] or [{}]:
             self._tell(keywords)
             found = self.serving.outcome(keywords, thorough=False)
@@ -308,9 +316,12 @@ class _Explorer:
 
             params = SamplingParams(**keywords)
             sending = bench.sending(params, keywords)
-            for shape, history in histories(self.serving.strata, sending):
-                usual |= set(map(kind_of, self.serving.play(sending, history, shape).troubles))
-        self.serving = attrs.evolve(self.serving, usual=frozenset(usual))
+            for number, (shape, history) in enumerate(histories(self.serving.strata, sending)):
+                troubles = self.serving.play(sending, history, shape).troubles
+                found_now = HARMFUL.intersection(map(kind_of, troubles))
+                if found_now:
+                    usual[number] = usual.get(number, frozenset()) | found_now
+        self.serving = attrs.evolve(self.serving, usual=usual)
 
     def _try(self, keywords: Keywords, *, thorough: bool) -> Outcome | None:
         """Serve a request; None where the same one was tried before."""
@@ -420,7 +431,7 @@ class _Explorer:
             misrefused=min(misrefused, key=lambda one: size(one.keywords), default=None),
             nearest=tuple(_spread(served, NEAREST) + _spread(refused, NEAREST)),
             refusals=_different([one for one in refused if one.end is End.REFUSED]),
-            usual=self.serving.usual,
+            usual=self.serving.untold,
         )
 
 

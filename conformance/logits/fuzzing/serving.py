@@ -16,7 +16,7 @@ from conformance.logits.fuzzing import carriers
 from conformance.logits.played import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from conformance.history import Choice, History, Shape
     from conformance.logits.fuzzing.values import Keywords
@@ -32,6 +32,9 @@ HANGS = 10.0
 
 #: Steps of a request that is alone, after its first.
 LONG = 7
+
+#: The history in which a request is alone, and the one that may tell where others do not.
+ALONE, SPARE = 0, 3
 
 #: Trouble that ends the engine, or that another request feels.
 HARMFUL = frozenset(
@@ -89,10 +92,17 @@ class Serving:
     strata: Strata
     play: Play
     path: str | None  #: the file of the plugin's class
-    #: Trouble that there is also with requests that are as they should be: other rules see it.
-    usual: frozenset[Kind] = frozenset()
+    #: Trouble of each history, by its number, that there is also with requests that are as they
+    #: should be: other rules see it.
+    usual: Mapping[int, frozenset[Kind]] = attrs.field(factory=dict)
     #: Called when a request that was admitted comes to the engine.
     entering: Callable[[], None] = lambda: None
+
+    @property
+    def untold(self) -> frozenset[Kind]:
+        """Trouble of which no history tells whether a request is the reason for it."""
+        nowhere: frozenset[Kind] = frozenset()
+        return self.usual.get(ALONE, nowhere) | self.usual.get(SPARE, nowhere)
 
     def admission(self, keywords: Keywords) -> Outcome | SamplingParams:
         """Return what becomes of a request that is not admitted, or what reaches the engine."""
@@ -115,11 +125,15 @@ class Serving:
         self.entering()
         bench = self.bench.sending(arrived, keywords)
         acted = False
-        for shape, history in histories(self.strata, bench)[: None if thorough else 1]:
+        numbered = enumerate(histories(self.strata, bench))
+        spare = any(number not in (ALONE, SPARE) for number in self.usual)
+        for number, (shape, history) in numbered:
+            if number != ALONE and (not thorough or (number == SPARE and not spare)):
+                continue
             played = self.play(bench, history, shape)
             acted = acted or SENT in played.acted
             for trouble in played.troubles:
-                if (kind := kind_of(trouble)) in HARMFUL - self.usual:
+                if (kind := kind_of(trouble)) in HARMFUL - self.usual.get(number, frozenset()):
                     return Outcome(
                         End.HARMFUL,
                         keywords,
@@ -200,8 +214,9 @@ def refused(plugin: type[Any], keywords: Keywords) -> bool:
 def histories(strata: Strata, bench: Stock) -> list[tuple[Shape, History]]:
     """Return histories with a request of a client, the simplest first.
 
-    It is alone; it joins others, is preempted, moves and finishes; and there are two of it,
-    in chunks and in an order that changes.
+    It is alone; it joins others, is preempted, moves and finishes; there are two of it,
+    in chunks and in an order that changes; and, where those two tell nothing, it joins others
+    and moves, and that is all.
     """
     prompt = tuple(bench.tokens[:2])
     off, on = _neighbours(bench)
@@ -239,6 +254,17 @@ def histories(strata: Strata, bench: Stock) -> list[tuple[Shape, History]]:
                 Step(finish=("D",)),
                 Step(join=(Request("E", prompt, off),)),
                 Step(repeat=2),
+            ),
+        ),
+        (
+            strata.plain,
+            (
+                Step(join=(Request("A", prompt, off), sent, Request("C", prompt, on))),
+                Step(repeat=2),
+                Step(finish=("A",)),
+                Step(repeat=2),
+                Step(finish=("B",), join=(Request("D", prompt, off),)),
+                Step(),
             ),
         ),
     ]
