@@ -6,17 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support import (
-    DEFECTIVE,
-    DEFECTIVE_HOOK,
-    DEFECTIVE_IO,
-    DEFECTIVE_MODALITY,
-    DEFECTIVE_PARSER,
-    DEFECTIVE_PROCESSOR,
-    DEFECTIVE_SLOT,
-    certify,
-    gallery,
-)
+from support import DEFECTIVE, DEFECTIVE_SLOT, certify, gallery
 
 from conformance.generations import named
 from conformance.rules import Evidence, Level
@@ -29,31 +19,29 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-GALLERIES = (
-    DEFECTIVE,
-    DEFECTIVE_SLOT,
-    *DEFECTIVE_IO,
-    DEFECTIVE_HOOK,
-    DEFECTIVE_MODALITY,
-    DEFECTIVE_PROCESSOR,
-    *DEFECTIVE_PARSER,
-)
+
+#: Rules whose failure leaves nothing to judge others by: rows that are drawn at random differ
+#: anyway, and rows are only swapped beside prefills that are not finished.
+HIDING = {"LB-23": None, "LS-15": None, "LB-18": {"LB-08"}}
 
 
 def _levels(specimen: Specimen) -> dict[str, Level]:
     return {rule.id: rule.level for rule in named(specimen.generation).rules}
 
 
-ADVICE = [
-    specimen
-    for folder in GALLERIES
-    for specimen in gallery(folder)
-    if specimen.evidence is Evidence.SIMULATOR
-    and _levels(specimen).get(specimen.rule or "") is Level.SHOULD
-]
+def _advice() -> list[Specimen]:
+    """Return one plugin for each rule that is advice."""
+    chosen: dict[str, Specimen] = {}
+    for folder in (DEFECTIVE, DEFECTIVE_SLOT):
+        for specimen in gallery(folder):
+            rule = str(specimen.rule)
+            advice = _levels(specimen).get(rule) is Level.SHOULD
+            if advice and specimen.evidence is Evidence.SIMULATOR:
+                chosen.setdefault(rule, specimen)
+    return [each for rule, each in chosen.items() if HIDING.get(rule, ()) is not None]
 
 
-@pytest.mark.parametrize("specimen", ADVICE, ids=lambda each: f"{each.rule}-{each.name}")
+@pytest.mark.parametrize("specimen", _advice(), ids=lambda each: f"{each.rule}-{each.name}")
 def test_what_must_hold_is_judged_all_the_same(
     zygote: Zygote, specimen: Specimen, tmp_path: Path
 ) -> None:
@@ -68,6 +56,7 @@ def test_what_must_hold_is_judged_all_the_same(
         and levels[rule] is Level.MUST
         and result.waits_for
         and all(levels[each] is Level.SHOULD for each in result.waits_for)
+        and rule not in (HIDING.get(str(specimen.rule)) or ())
     }
 
     assert specimen.rule in failing

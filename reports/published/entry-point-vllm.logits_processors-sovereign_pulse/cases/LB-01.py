@@ -9,7 +9,8 @@ Did       SovereignPulseLogitsProcessor is no vLLM plugin: it is not a subclass 
           blocking, timeout_ms and score) or a model class that
           MULTIMODAL_REGISTRY.register_processor decorates (vllm.multimodal.MULTIMODAL_REGISTRY) or
           reference_plugins.modality.MultiModalPlugin (no base class, but parse_input, validate and
-          get_max_per_prompt)
+          get_max_per_prompt) or vllm.tool_parsers.abstract_tool_parser.ToolParser or
+          vllm.reasoning.abs_reasoning_parsers.ReasoningParser
 Expected  The target imports, is a concrete subclass of
           vllm.v1.sample.logits_processor.LogitsProcessor, and vLLM's loader finds it by its
           fully-qualified name; an engine and a server start with it.

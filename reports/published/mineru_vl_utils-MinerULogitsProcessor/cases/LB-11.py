@@ -62,6 +62,10 @@ def rows(*numbers: int) -> torch.Tensor:
     table[:, [3, 7, 11, 13]] += 4.0
     # Every eighth row has ties at the top.
     table[3::8, [3, 7, 11, 13]] = table[3::8].amax(dim=-1, keepdim=True)
+    # Every eighth row is masked, as structured output does.
+    kept = torch.randint(0, 500, (16,), generator=generator).tolist()
+    masked = [token for token in range(500) if token not in {*kept, 3, 7, 11, 13}]
+    table[5::8, masked] = -torch.inf
     return table[list(numbers)]
 
 
@@ -70,12 +74,12 @@ CONFIG = engine_config(max_num_seqs=8)
 # The batch, as vLLM's InputBatch told the plugin about it.
 batch = Plugin(CONFIG, torch.device("cpu"), False)
 
-# Step 0: A joins (on[0], 2 tokens), B joins (off[0], 2 tokens); rows: A in 0, B in 1.
+# Step 0: A joins (on[0], 1 tokens), B joins (on[0], 1 tokens); rows: A in 0, B in 1.
 params_a = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
-prompt_a = [3, 7]
+prompt_a = [3]
 outputs_a = []
-params_b = SamplingParams()
-prompt_b = [3, 7]
+params_b = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
+prompt_b = [3]
 outputs_b = []
 with torch.inference_mode():
     batch.update_state(
@@ -86,27 +90,27 @@ with torch.inference_mode():
             moved=[],
         ),
     )
-    batch.apply(rows(33, 33))
-    outputs_a.append(11)
-    outputs_b.append(11)
-
-    # Step 1: advance; rows: A in 0, B in 1.
-    batch.update_state(None)
-    batch.apply(rows(67, 67))
-    outputs_a.append(13)
-    outputs_b.append(13)
-
-    # Step 2: advance; rows: A in 0, B in 1.
-    batch.update_state(None)
-    batch.apply(rows(10, 10))
+    batch.apply(rows(3, 3))
     outputs_a.append(3)
     outputs_b.append(3)
 
-    # Step 3: advance; rows: A in 0, B in 1.
+    # Step 1: advance; rows: A in 0, B in 1.
     batch.update_state(None)
-    batch.apply(rows(20, 20))
+    batch.apply(rows(13, 13))
+    outputs_a.append(3)
+    outputs_b.append(3)
+
+    # Step 2: advance; rows: A in 0, B in 1.
+    batch.update_state(None)
+    batch.apply(rows(23, 23))
     outputs_a.append(7)
     outputs_b.append(7)
+
+    # Step 3: advance; rows: A in 0, B in 1.
+    batch.update_state(None)
+    batch.apply(rows(45, 45))
+    outputs_a.append(3)
+    outputs_b.append(3)
 
     # Step 4: A is preempted; rows: B in 0.
     batch.update_state(
@@ -114,25 +118,19 @@ with torch.inference_mode():
             batch_size=1, removed=[], added=[], moved=[(1, 0, MoveDirectionality.UNIDIRECTIONAL)]
         ),
     )
-    batch.apply(rows(42))
-    outputs_b.append(11)
+    batch.apply(rows(55))
+    outputs_b.append(250)
 
     # Step 5: advance; rows: B in 0, A in 1.
     batch.update_state(
         BatchUpdate(batch_size=2, removed=[], added=[(1, params_a, prompt_a, outputs_a)], moved=[])
     )
-    batch.apply(rows(76, 42))
-    outputs_a.append(11)
-    outputs_b.append(13)
-
-    # Step 6: advance; rows: B in 0, A in 1.
-    batch.update_state(None)
-    result = batch.apply(rows(19, 76))
+    result = batch.apply(rows(30, 55))
 
 # The same request alone, in an instance of its own.
 alone = Plugin(CONFIG, torch.device("cpu"), False)
 params_alone = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
-prompt_alone = [3, 7]
+prompt_alone = [3]
 outputs_alone = []
 with torch.inference_mode():
     alone.update_state(
@@ -143,27 +141,23 @@ with torch.inference_mode():
             moved=[],
         ),
     )
-    alone.apply(rows(33))
-    outputs_alone.append(11)
-
-    alone.update_state(None)
-    alone.apply(rows(67))
-    outputs_alone.append(13)
-
-    alone.update_state(None)
-    alone.apply(rows(10))
+    alone.apply(rows(3))
     outputs_alone.append(3)
 
     alone.update_state(None)
-    alone.apply(rows(20))
+    alone.apply(rows(13))
+    outputs_alone.append(3)
+
+    alone.update_state(None)
+    alone.apply(rows(23))
     outputs_alone.append(7)
 
     alone.update_state(None)
-    alone.apply(rows(42))
-    outputs_alone.append(11)
+    alone.apply(rows(45))
+    outputs_alone.append(3)
 
     alone.update_state(None)
-    expected = alone.apply(rows(76))
+    expected = alone.apply(rows(55))
 
 got, expected = result[1], expected[0]
 close = torch.isclose(got, expected, rtol=1e-4, atol=1e-4, equal_nan=True)

@@ -1,8 +1,8 @@
 """LB-35 Where nobody opts in, a large batch costs what a small one does.
 
 Plugin    mineru_vl_utils:MinerULogitsProcessor
-Did       a step in which no request opts in executes 3230 instructions of Python with 128 requests,
-          and 710 with 8
+Did       a step in which no request opts in executes 3236 instructions of Python with 128 requests,
+          and 716 with 8
 Expected  A step in which no request mentions the plugin executes about as many instructions of
           Python with 128 requests as with 8.
 Check     Go through the requests that opted in, not through the rows of the batch: every step of
@@ -113,6 +113,27 @@ def started(keywords: list[dict], count: int, vocabulary: int, history: int = 0)
 
 def instructions(keywords: list[dict], count: int, vocabulary: int) -> int:
     """Return how many instructions of Python a step executes in which nobody comes or goes."""
+    with torch.inference_mode():
+        again = started(keywords, count, vocabulary)
+        return monitored(again) if sys.version_info >= (3, 12) else traced(again)
+
+
+def monitored(again) -> int:
+    """Return how many instructions a call executes; sys.settrace misses some from 3.12 on."""
+    executed, monitoring = [], sys.monitoring
+    monitoring.use_tool_id(3, "instructions")
+    monitoring.register_callback(3, monitoring.events.INSTRUCTION, lambda *at: executed.append(at))
+    monitoring.set_events(3, monitoring.events.INSTRUCTION)
+    try:
+        again()
+    finally:
+        monitoring.set_events(3, monitoring.events.NO_EVENTS)
+        monitoring.free_tool_id(3)
+    return len(executed)
+
+
+def traced(again) -> int:
+    """Return how many instructions a call executes."""
     executed = 0
 
     def trace(frame, event, _):
@@ -121,13 +142,11 @@ def instructions(keywords: list[dict], count: int, vocabulary: int) -> int:
         executed += event == "opcode"
         return trace
 
-    with torch.inference_mode():
-        again = started(keywords, count, vocabulary)
-        sys.settrace(trace)
-        try:
-            again()
-        finally:
-            sys.settrace(None)
+    sys.settrace(trace)
+    try:
+        again()
+    finally:
+        sys.settrace(None)
     return executed
 
 
