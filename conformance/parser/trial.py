@@ -199,7 +199,7 @@ class Trial(Simulation):
             budget=self.budget,
             seed=self.seed,
             case=lambda sample: {"text": sample.text},
-            nothing=self._way_out("any answer that is known"),
+            nothing=self.way_out("any answer that is known"),
         )
 
     def search_with(
@@ -216,7 +216,7 @@ class Trial(Simulation):
             budget=self.budget,
             seed=self.seed,
             case=lambda example: {"text": example[0].text},
-            nothing=self._way_out("any answer that is known"),
+            nothing=self.way_out("any answer that is known"),
         )
 
     def _plain_bench(self) -> Bench:
@@ -241,9 +241,9 @@ class Trial(Simulation):
             # Rather one that holds more: several calls, values of any type, text before calls.
             self._fit = max(found, key=_worth)
             return
-        self._why = self._way_out(f"any of {len(tried)} known formats", raised)
+        self._why = self.way_out(f"any of {len(tried)} known formats", raised)
 
-    def _way_out(self, where: str, raised: str | None = None) -> str:
+    def way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
         example = (
             '{ text = "...", calls = [{ name = "f", arguments = { x = "y" } }] }'

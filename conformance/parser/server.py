@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``server``: the parser in a live ``vllm serve``, as OpenAI's clients see it.
+
+A tiny model says the answers that the simulator would give the parser, so what each means is known.
+Where a client gets something else, the same is done without a server: if that is right, another
+request has left something behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import attrs
+import openai
+
+from conformance.engine.saying import PROCESSOR
+from conformance.engine.server import Server
+from conformance.live_trial import LiveTrial
+from conformance.parser import clients
+from conformance.parser.bench import NAME, TOOL, name_of
+from conformance.parser.live import Finding, Found, Play
+from conformance.parser.messages import quoted
+from conformance.parser.trial import Given
+from conformance.untouched import Ended, Untouched
+from conformance.verdict import must_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.parser.bench import Stream
+    from conformance.parser.clients import Answer, Question
+
+#: Tokens of a delta, beside one; requests at the same time; clients that disconnect.
+INTERVAL, CROWD, LEAVING = 8, 16, 4
+
+#: Answers that are asked for through ``/v1/responses`` and cut off, and in how many parts.
+RESPONSES, PARTS = 3, 5
+
+#: Where the module with the manager of a role's parsers is, and the manager.
+_MANAGERS = {
+    TOOL: ("vllm.tool_parsers", "ToolParserManager"),
+    "reasoning": ("vllm.reasoning", "ReasoningParserManager"),
+}
+
+
+class _Over(Exception):
+    """Nothing more can be asked; why is in the ledger."""
+
+
+@attrs.define(eq=False)
+class Trial(LiveTrial):
+    """The trial of one parser in a live server, which starts when the trial is opened."""
+
+    host: ClassVar[str] = "chat and responses"
+
+    role: str
+    found: Found = attrs.field(init=False)
+    _untouched: Untouched = attrs.field(init=False)
+    _sdk: openai.AsyncOpenAI = attrs.field(init=False)
+    #: What each answer gave, token by token, when nobody else was served.
+    _alone: list[tuple[Question, Answer]] = attrs.field(init=False, factory=list)
+    #: Whether there was a request that may have left something behind.
+    _before: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Find out what the model is to say, and start the server.
+
+        Raises:
+            UsageError: the profile is wrong.
+
+        """
+        opening, settings = self.opening, self.opening.settings
+        Given.read(opening.section, opening.origin, self.role)
+        self._untouched = Untouched.fork(opening.cls)
+        self.ends.callback(self._untouched.close)
+        if settings.server_url:
+            self.found = Found()
+            self.ledger.stop(
+                "a server that runs already says what its own model says: without --server-url "
+                "the harness starts one that says what it is told"
+            )
+            return
+        self.found = self._untouched.run(
+            Finding(
+                role=self.role,
+                section=opening.section,
+                origin=opening.origin,
+                budget=settings.budget,
+                seed=settings.seed,
+            )
+        )
+        if self.found.broken is not None:
+            self.ledger.stop(must_wait([self._rule(2)], self.found.broken))
+        elif self.found.model is None:
+            self.ledger.stop(self.found.way_out)
+        else:
+            self.serve(self._start(self.found.model))
+
+    def _rule(self, number: int) -> str:
+        return f"{'TP' if self.role == TOOL else 'RP'}-{number:02}"
+
+    def _start(self, model: str) -> Server:
+        opening, folder = self.opening, Path(self.opening.folder)
+        kind = "tool-call-parser" if self.role == TOOL else "reasoning-parser"
+        name = name_of(opening.cls, self.role)
+        arguments = [f"--{kind}={name or NAME}", "--max-model-len=512", f"--max-num-seqs={CROWD}"]
+        if name is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            plugin = folder / "parser_plugin.py"
+            plugin.write_text(self._registering(), encoding="utf-8")
+            option = "tool-parser-plugin" if self.role == TOOL else "reasoning-parser-plugin"
+            arguments.append(f"--{option}={plugin.absolute()}")
+        if self.role == TOOL:
+            arguments.append("--enable-auto-tool-choice")
+        return Server.start(
+            model,
+            log=folder / "server.log",
+            logits_processors=[PROCESSOR],
+            python_path=[*opening.python_path(), Path(__file__).parents[2]],
+            device=self.device,
+            arguments=arguments,
+            imported=True,
+            runner="v1",
+        )
+
+    def _registering(self) -> str:
+        """Return the source of a file that registers the class."""
+        plugin, (module, manager) = self.opening.plugin, _MANAGERS[self.role]
+        return (
+            f"from {module} import {manager}\n\n"
+            f"from {plugin.module} import {plugin.qualname.partition('.')[0]}\n\n"
+            f'{manager}.register_module("{NAME}", force=True, module={plugin.qualname})\n'
+        )
+
+    def document(self) -> Mapping[str, Any] | None:
+        """Return what the parser is tried with."""
+        return self.found.context or None
+
+    def run(self) -> None:
+        """Ask for every answer in every way, alone and among others."""
+        loads = self._rule(1)
+        if not self.healthy(loads=loads, how=f"as the {self.role} parser of vllm serve"):
+            return
+        if self.found.unmade is not None:  # with what a server does not give it at its start
+            self.ledger.stop(must_wait([loads], self.found.unmade))
+            return
+        self.ledger.saw(loads)
+        asyncio.run(self._run())
+        if not self.ledger.over and (death := self.death()):
+            self.ledger.fail(self._rule(2), death)
+        if self.ledger.blocked is None:
+            self.ledger.saw(self._rule(2))
+
+    async def _run(self) -> None:
+        numbers = (3, 4, 5, 9, 10, 11, *((7, 8, 12) if self.role == TOOL else ()))
+        self.ledger.remarks |= {self._rule(number): self.found.way_out for number in numbers}
+        async with openai.AsyncOpenAI(
+            base_url=f"{self.server.url}/v1", api_key="none", max_retries=0, timeout=clients.LIMIT
+        ) as self._sdk:
+            with suppress(_Over):
+                for judge in (self._free, self._answers, self._responses, self._crowd, self._faults):
+                    await judge()
+
+    async def _ask(self, *questions: Question) -> list[Answer]:
+        """Ask everything at the same time.
+
+        Raises:
+            _Over: the server died, or has stalled.
+
+        """
+        name = self.server.model_name
+        answers = await asyncio.gather(*(clients.ask(self._sdk, name, each) for each in questions))
+        for question, answer in zip(questions, answers, strict=True):
+            what = f"{quoted(question.sample.text)}, {question.how}"
+            if answer.silent and self.server.healthy():
+                self.ledger.stop(f"this machine is too slow: {what}, took {clients.LIMIT:.0f} s")
+                raise _Over
+            death = self.death() if answer.said.raised is not None else None
+            if answer.silent or death:
+                stalled = f"the server has answered nobody for {clients.LIMIT:.0f} s"
+                self._fail(2, f"{what}: {death or stalled}")
+        return list(answers)
+
+    def _fail(self, number: int, message: str) -> NoReturn:
+        self.ledger.fail(self._rule(number), message)
+        raise _Over
+
+    def _saw(self, answer: Answer, *numbers: int) -> None:
+        """Note that rules held, where the parser found what it is there for."""
+        if answer.said.calls if self.role == TOOL else answer.said.reasoning:
+            for number in numbers:
+                self.ledger.saw(self._rule(number))
+
+    def _wrong(self, number: int, question: Question, answer: Answer, what: str) -> NoReturn:
+        """Fail a rule; where the same is right without others, that about other requests.
+
+        *what* is what should have come, or what is wrong with what did.
+        """
+        told = f"{quoted(question.sample.text)}, {question.how}: {answer.said}; {what}"
+        alone = self._without_server(question, answer)
+        if self._before and alone is not None and not alone.alike(answer.stream):
+            self._fail(9, f"{told}; by itself, in a process of its own: {alone.said}")
+        self._fail(number, told)
+
+    def _without_server(self, question: Question, answer: Answer) -> Stream | None:
+        """Return what the parser gives of the same without a server; None if none can be made."""
+        errand = Play(
+            role=self.role, special=self.found.special, question=question, answer=answer
+        )
+        try:
+            found: Stream | None = self._untouched.run(errand)
+        except Ended:
+            return None
+        return found
+
+    async def _free(self) -> None:
+        """A request without use for tools gets what the model says."""
+        if self.role != TOOL:
+            return
+        for question in self.found.questions[:1]:
+            for changes in ({"choice": "none"}, {"tools": ()}):
+                for stream in (False, True):
+                    asked = attrs.evolve(question, stream=stream, **changes)
+                    (answer,) = await self._ask(asked)
+                    if answer.said.raised is not None or answer.said.calls:
+                        kind = "without tools" if "tools" in changes else "with tool_choice none"
+                        self._fail(12, f"a request {kind}, {asked.how}, got {answer.said}")
+            self.ledger.saw(self._rule(12), 4)
+
+    async def _answers(self) -> None:
+        """Every answer gives the same whole, streamed, and in larger deltas."""
+        for question in self.found.questions:
+            asked = attrs.evolve(question, stream=False)
+            (whole,) = await self._ask(asked)
+            expected = question.sample.says or whole.said
+            if not whole.said.same(expected) or whole.said.raised is not None:
+                self._wrong(3, asked, whole, f"expected {expected}")
+            self._saw(whole, 3)
+            (streamed,) = await self._ask(question)
+            self._before = True
+            self._complete(question, streamed)
+            if not streamed.said.same(whole.said):
+                rule = 5 if max(streamed.sizes, default=1) > 1 else 4
+                self._wrong(rule, question, streamed, f"not streamed: {whole.said}")
+            self._saw(streamed, 4, 7, 8)
+            asked = attrs.evolve(question, interval=INTERVAL)
+            (wide,) = await self._ask(asked)
+            self._complete(asked, wide)
+            if not wide.said.same(streamed.said):
+                self._wrong(5, asked, wide, f"token by token: {streamed.said}")
+            if max(wide.sizes, default=1) > 1:
+                self._saw(wide, 5)
+            self._alone.append((question, streamed))
+
+    def _complete(self, question: Question, answer: Answer) -> None:
+        """Look whether a client can put calls together."""
+        if answer.stream.stumbles:
+            self._wrong(8, question, answer, answer.stream.stumbles[0])
+        for call in answer.said.calls:
+            if call.arguments and isinstance(call.value, str):
+                self._wrong(7, question, answer, "the arguments are no JSON")
+
+    async def _responses(self) -> None:
+        """The same comes through the other endpoint, whose requests and tools are others."""
+        for question, expected in self._alone[:RESPONSES]:
+            for stream, rule in ((False, 3), (True, 4)):
+                asked = attrs.evolve(question, responses=True, stream=stream)
+                (answer,) = await self._ask(asked)
+                if answer.said.same(expected.said):
+                    self._saw(answer, rule)
+                    continue
+                alone = self._without_server(asked, answer)
+                if alone is None or not alone.said.same(expected.said):  # else it is vLLM's fault
+                    told = f"{quoted(asked.sample.text)}, {asked.how}: {answer.said}"
+                    self._fail(1 if alone is None else rule, f"{told}; chat: {expected.said}")
+
+    async def _crowd(self) -> None:
+        """Everybody gets the same among many, and after clients that disconnected."""
+        asked = [
+            (attrs.evolve(question, interval=interval, stream=stream), expected)
+            for stream, interval in ((True, 1), (False, 1), (True, INTERVAL))
+            for question, expected in self._alone
+        ][:CROWD]
+        await self._beside(asked)
+        leaving = [
+            attrs.evolve(question, leaves=len(question.ids) // 2)
+            for question, _ in self._alone[:LEAVING]
+        ]
+        await self._ask(*leaving)
+        await self._beside(asked[:LEAVING])
+
+    async def _beside(self, asked: list[tuple[Question, Answer]]) -> None:
+        answers = await self._ask(*(question for question, _ in asked))
+        for (question, expected), answer in zip(asked, answers, strict=True):
+            if not answer.said.same(expected.said) or answer.stream.stumbles:
+                self._wrong(5, question, answer, f"alone: {expected.said}")
+            self._saw(answer, 9)
+
+    async def _faults(self) -> None:
+        """Answers that are cut off, and such as make no sense, are answered all the same."""
+        cut = [
+            attrs.evolve(question, ends=max(1, len(question.ids) * part // PARTS))
+            for question, _ in self._alone[:RESPONSES]
+            for part in range(1, PARTS)
+        ]
+        for number, questions in ((10, cut), (11, self.found.malformed)):
+            every = [attrs.evolve(each, stream=way) for each in questions for way in (False, True)]
+            for question, answer in zip(every, await self._ask(*every), strict=True):
+                if answer.said.raised is not None:
+                    text, ends = quoted(question.sample.text), question.ends
+                    after = f", ended after {ends} tokens" if ends else ""
+                    told = f"{text}{after}, {question.how}: {answer.said}"
+                    self.ledger.advise(self._rule(number), told)
+                self.ledger.saw(self._rule(number))
