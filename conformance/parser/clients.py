@@ -46,7 +46,8 @@ class Question:
         """How it is asked, in a few words."""
         streamed = f"in deltas of {self.interval} tokens" if self.interval > 1 else "streamed"
         found = streamed if self.stream else "not streamed"
-        return f"through /v1/responses, {found}" if self.responses else found
+        cut = f"ended after {self.ends} tokens, " if self.ends else ""
+        return f"through /v1/responses, {found}" if self.responses else cut + found
 
     def body(self, model: str) -> dict[str, Any]:
         """Return the body of the request."""
@@ -76,6 +77,11 @@ class Answer:
     def said(self) -> Message:
         """The message."""
         return self.stream.said
+
+    @property
+    def joined(self) -> bool:
+        """Whether there was a delta of several tokens."""
+        return max(self.sizes, default=1) > 1
 
     @property
     def cuts(self) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from conformance.interruption import PluginHung
 from conformance.parser.bench import Bench, NotMade, PluginExited, Stream
 from conformance.parser.checks import trial
 from conformance.parser.clients import Question
+from conformance.parser.formats import KNOWN
 from conformance.parser.search import draw
 from conformance.parser.trial import Undecided
 
@@ -70,8 +71,9 @@ def found(cls: type[Any], errand: Finding) -> Found:
     try:
         bench = judged.made()
     except NotMade as error:
-        named = judged.given.format.special if judged.given.format else ()
-        special = (*named, *map(str, errand.section.get("special_tokens", ())))
+        # What it needs is not known; so the server says what else is wrong.
+        every = [token for each in KNOWN[errand.role] for token in each.special]
+        special = tuple(dict.fromkeys((*judged.plain_bench().special, *every)))
         return Found(model=_model(special, judged), special=special, unmade=str(error))
     except Undecided as error:
         return Found(way_out=str(error))
@@ -89,7 +91,9 @@ def found(cls: type[Any], errand: Finding) -> Found:
     if judged.drawing is not None:
         draw(judged.drawing.samples(), keep, DRAWN, errand.seed)
     markers = judged.drawing.format.markers if judged.drawing else bench.special
-    wrong = [attrs.evolve(known[0], text=marker + known[0].text) for marker in markers]
+    wrong = [
+        attrs.evolve(known[0], text=piece + known[0].text) for piece in (*markers, known[0].text)
+    ]
     return Found(
         model=_model(bench.special, judged),
         special=bench.special,

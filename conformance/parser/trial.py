@@ -148,7 +148,7 @@ class Trial(Simulation):
         if self._fit is not None:
             return self._fit.bench
         if self.given.samples:
-            return self._plain_bench()
+            return self.plain_bench()
         raise Undecided(self._why or "")
 
     @property
@@ -219,7 +219,7 @@ class Trial(Simulation):
             nothing=self.way_out("any answer that is known"),
         )
 
-    def _plain_bench(self) -> Bench:
+    def plain_bench(self) -> Bench:
         return Bench(
             cls=self.cls,
             role=self.role,
@@ -236,7 +236,7 @@ class Trial(Simulation):
         if named is None and self.given.samples:
             return  # the profile tells what answers look like
         tried = (named,) if named else formats.KNOWN[self.role]
-        found, raised = fitting.fits(self._plain_bench(), tried, named=named is not None)
+        found, raised = fitting.fits(self.plain_bench(), tried, named=named is not None)
         if found:
             # Rather one that holds more: several calls, values of any type, text before calls.
             self._fit = max(found, key=_worth)
@@ -271,7 +271,7 @@ class Trial(Simulation):
         if self._fit is not None:
             self._fit.bench.instance()
             return self._fit.bench
-        bench = self._plain_bench()
+        bench = self.plain_bench()
         if bench.special or self.given.samples:
             bench.instance()
             return bench
