@@ -230,7 +230,7 @@ class Trial(LiveTrial):
 
     async def _free(self) -> None:
         """A request without use for tools gets what the model says."""
-        if self.role != TOOL:
+        if self.role != TOOL or self._rule(12) in self.ledger.beside:
             return
         for question in self.found.questions[:1]:
             for changes in ({"choice": "none"}, {"tools": ()}):
