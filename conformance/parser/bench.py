@@ -295,7 +295,7 @@ class Client:
         if delta is None:
             self._pieces.append(Message())
             return
-        reasoning, content = getattr(delta, "reasoning", None) or "", delta.content or ""
+        reasoning, content = delta.reasoning or "", delta.content or ""
         self._reasoning += reasoning
         self._content += content
         calls = tuple(self._call(call) for call in delta.tool_calls or ())

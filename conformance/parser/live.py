@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance.engine.asking import Question
 from conformance.engine.saying import saying
 from conformance.interruption import PluginHung
-from conformance.parser.bench import Bench, NotMade, PluginExited, Stream
+from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Stream
 from conformance.parser.checks import trial
-from conformance.parser.clients import Question
 from conformance.parser.formats import KNOWN
 from conformance.parser.search import draw
 from conformance.parser.trial import Undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from conformance.parser.clients import Answer
+    from conformance.parser.messages import Message
     from conformance.parser.samples import Sample
     from conformance.parser.trial import Trial
     from conformance.settings import Budget
@@ -33,32 +33,34 @@ DRAWN, LONGEST = 4, 400
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
-    """An errand: find out what a model would say to the plugin, and make that model."""
+class Errand:
+    """What is to be done: :func:`found` or :func:`played`."""
 
+    what: str
     role: str
     section: Mapping[str, Any]
     origin: str | None
     budget: Budget
     seed: int
-    what: str = "conformance.parser.live:found"
+    special: tuple[str, ...] = ()  #: for one that plays: texts that are one token each
+    question: Question | None = None
+    sizes: tuple[int, ...] = ()  #: tokens of each delta; one by one, where there are none
 
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """What was found."""
+    """What a model would say to the plugin, and the model that does."""
 
+    why: str = ""  #: there is no more to say; or nothing was found in any answer
+    broken: int | None = None  #: number of the rule that is broken instead
     model: str | None = None  #: its folder
     special: tuple[str, ...] = ()
-    questions: tuple[Question, ...] = ()  #: one for each answer
+    answers: tuple[tuple[Question, Message | None], ...] = ()  #: and what each says, if known
     malformed: tuple[Question, ...] = ()
-    context: Mapping[str, Any] = attrs.field(factory=dict)
-    way_out: str = ""  #: what a profile would have to say where nothing is found in any answer
-    unmade: str | None = None  #: making an instance raised
-    broken: str | None = None  #: it hung, or ended its process
+    context: Mapping[str, Any] | None = None
 
 
-def found(cls: type[Any], errand: Finding) -> Found:
+def found(cls: type[Any], errand: Errand) -> Found:
     """Find out what a model would say to a class."""
     judged = trial(
         cls,
@@ -70,74 +72,54 @@ def found(cls: type[Any], errand: Finding) -> Found:
     )
     try:
         bench = judged.made()
+        samples = known = judged.first()
+    except Undecided as error:
+        return Found(why=str(error))
+    except (PluginHung, PluginExited) as error:
+        return Found(why=str(error), broken=2)
     except NotMade as error:
         # What it needs is not known; so the server says what else is wrong.
+        plain = judged.plain_bench()
         every = [token for each in KNOWN[errand.role] for token in each.special]
-        special = tuple(dict.fromkeys((*judged.plain_bench().special, *every)))
-        return Found(model=_model(special, judged), special=special, unmade=str(error))
-    except Undecided as error:
-        return Found(way_out=str(error))
-    except (PluginHung, PluginExited) as error:
-        return Found(broken=str(error))
-    try:
-        known = judged.first()
-    except Undecided as error:
-        return Found(way_out=str(error))
-    samples = list(known)
-
-    def keep(sample: Sample) -> None:
-        samples.append(sample)
-
+        plain.special = tuple(dict.fromkeys((*plain.special, *every)))
+        return Found(why=str(error), broken=1, model=str(saying(plain.tokenizer)))
+    markers = bench.special
     if judged.drawing is not None:
+        samples, markers = list(known), judged.drawing.format.markers
+
+        def keep(sample: Sample) -> None:
+            samples.append(sample)
+
         draw(judged.drawing.samples(), keep, DRAWN, errand.seed)
-    markers = judged.drawing.format.markers if judged.drawing else bench.special
-    wrong = [
-        attrs.evolve(known[0], text=piece + known[0].text) for piece in (*markers, known[0].text)
-    ]
+    text = known[0].text
+    wrong = [attrs.evolve(known[0], text=piece + text) for piece in (*markers, text)]
     return Found(
-        model=_model(bench.special, judged),
+        why=judged.way_out("any answer that a server was made to say"),
+        model=str(saying(bench.tokenizer)),
         special=bench.special,
-        questions=_questions(judged, dict.fromkeys(samples)),
-        malformed=_questions(judged, wrong),
+        answers=tuple(_asked(judged, dict.fromkeys(samples))),
+        malformed=tuple(question for question, _ in _asked(judged, wrong)),
         context=judged.context()["profile"],
-        way_out=judged.way_out("any answer that a server was made to say"),
     )
 
 
-def _model(special: tuple[str, ...], judged: Trial) -> str:
-    bench = Bench(cls=judged.cls, role=judged.role, tools=(), special=special)
-    return str(saying(bench.tokenizer))
-
-
-def _questions(judged: Trial, samples: Any) -> tuple[Question, ...]:  # noqa: ANN401 - an iterable
+def _asked(judged: Trial, samples: Iterable[Sample]) -> Iterable[tuple[Question, Message | None]]:
     """Return a request for each answer that is not too long for a tiny model."""
-    asked = []
+    tools = judged.tools if judged.role == TOOL else ()
     for sample in samples:
         bench, answer = judged.for_sample(sample)
-        if len(answer) + len(bench.prompt_ids()) > LONGEST:
-            continue
-        tools = judged.tools if judged.loads == "TP-01" else ()
-        asked.append(Question(sample=sample, prompt=bench.prompt, ids=answer.ids, tools=tools))
-    return tuple(asked)
+        if len(answer) + len(bench.prompt_ids()) <= LONGEST:
+            asked = Question(text=sample.text, ids=answer.ids, prompt=bench.prompt, tools=tools)
+            yield asked, sample.says
 
 
-@attrs.frozen(kw_only=True)
-class Play:
-    """An errand: do without a server what came of a question."""
-
-    role: str
-    special: tuple[str, ...]
-    question: Question
-    answer: Answer
-    what: str = "conformance.parser.live:played"
-
-
-def played(cls: type[Any], errand: Play) -> Stream | None:
-    """Return what the plugin says of the same tokens, in the same deltas, with no one before.
+def played(cls: type[Any], errand: Errand) -> Stream | None:
+    """Return what a class makes of the same tokens in the same deltas, with no one before.
 
     None where no instance can be made.
     """
     question = errand.question
+    assert question is not None
     bench = Bench(
         cls=cls,
         role=errand.role,
@@ -146,12 +128,12 @@ def played(cls: type[Any], errand: Play) -> Stream | None:
         prompt=question.prompt,
         responses=question.responses,
     )
-    answer = bench.answer(question.sample.text)
+    answer = bench.answer(question.text)
     try:
         if not question.stream:
             whole = bench.whole(answer)
             return Stream(whole, (), tuple(range(len(whole.calls))), ())
-        cuts = errand.answer.cuts if errand.answer.sizes else range(1, len(answer))
-        return bench.stream(answer, cuts)
+        sizes = errand.sizes or (1,) * len(answer)
+        return bench.stream(answer, [sum(sizes[:count]) for count in range(len(sizes))])
     except NotMade:
         return None

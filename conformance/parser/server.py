@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 import attrs
 import openai
 
+from conformance.engine import asking
 from conformance.engine.saying import PROCESSOR
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
-from conformance.parser import clients
-from conformance.parser.bench import NAME, REASONING, TOOL, name_of
-from conformance.parser.live import Finding, Found, Play
+from conformance.parser.bench import NAME, REASONING, TOOL, Client, Stream, name_of
+from conformance.parser.live import Errand, Found
 from conformance.parser.messages import quoted
 from conformance.parser.trial import Given
 from conformance.untouched import Ended, Untouched
@@ -29,9 +29,11 @@ from conformance.verdict import must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
-    from conformance.parser.bench import Stream
-    from conformance.parser.clients import Answer, Question
+    from conformance.engine.asking import Heard, Question
+    from conformance.parser.messages import Message
+    from conformance.verdict import Reason
 
 #: Tokens of a delta, beside one: some, and all but the first.
 INTERVALS = (8, 1000)
@@ -70,6 +72,32 @@ class _Over(Exception):
     """Nothing more can be asked; why is in the ledger."""
 
 
+@attrs.frozen
+class Answer:
+    """What came of a question, put together as a client does."""
+
+    stream: Stream
+    sizes: tuple[int, ...]  #: tokens of each delta
+
+    @classmethod
+    def read(cls, heard: Heard) -> Self:
+        """Put an answer together."""
+        client = Client()
+        for delta in heard.deltas:
+            client.receive(delta)
+        return cls(client.stream(heard.raised), heard.sizes)
+
+    @property
+    def said(self) -> Message:
+        """The message."""
+        return self.stream.said
+
+    @property
+    def joined(self) -> bool:
+        """Whether there was a delta of several tokens."""
+        return max(self.sizes, default=1) > 1
+
+
 @attrs.define(eq=False)
 class Trial(LiveTrial):
     """The trial of one parser in a live server, which starts when the trial is opened."""
@@ -92,32 +120,36 @@ class Trial(LiveTrial):
             UsageError: the profile is wrong.
 
         """
-        opening, settings = self.opening, self.opening.settings
+        opening = self.opening
         Given.read(opening.section, opening.origin, self.role)
         self._untouched = Untouched.fork(opening.cls)
         self.ends.callback(self._untouched.close)
-        if settings.server_url:
-            self.found = Found()
-            self.ledger.stop(
-                "a server that runs already says what its own model says: without --server-url "
-                "the harness starts one that says what it is told"
-            )
-            return
-        self.found = self._untouched.run(
-            Finding(
-                role=self.role,
-                section=opening.section,
-                origin=opening.origin,
-                budget=settings.budget,
-                seed=settings.seed,
-            )
+        self.found = Found(
+            why="a server that runs already says what its own model says: without --server-url "
+            "the harness starts one that says what it is told"
         )
-        if self.found.broken is not None:
-            self.ledger.stop(must_wait([self._rule(2)], self.found.broken))
-        elif self.found.model is None:
-            self.ledger.stop(self.found.way_out)
+        if not opening.settings.server_url:
+            self.found = self._untouched.run(self._errand("found"))
+        if self.found.model is None:
+            self.ledger.stop(self._why())
         else:
             self.serve(self._start(self.found.model))
+
+    def _errand(self, what: str) -> Errand:
+        opening = self.opening
+        return Errand(
+            what=f"conformance.parser.live:{what}",
+            role=self.role,
+            section=opening.section,
+            origin=opening.origin,
+            budget=opening.settings.budget,
+            seed=opening.settings.seed,
+        )
+
+    def _why(self) -> Reason:
+        """Return why nothing can be asked."""
+        broken, why = self.found.broken, self.found.why
+        return why if broken is None else must_wait([self._rule(broken)], why)
 
     def _rule(self, number: int) -> str:
         return f"{'TP' if self.role == TOOL else 'RP'}-{number:02}"
@@ -134,7 +166,8 @@ class Trial(LiveTrial):
             arguments.append(_registered(folder, self.role, plugin.module, plugin.qualname))
             if self.role == TOOL:
                 # Requests that want no calls are adjusted only beside a reasoning parser.
-                arguments += [_registered(folder, REASONING, *_IDENTITY), f"--{REASONING}-parser={NAME}"]
+                identity = _registered(folder, REASONING, *_IDENTITY)
+                arguments += [identity, f"--reasoning-parser={NAME}"]
         else:
             self.ledger.beside["TP-12"] = "by its name vLLM does not ask it to adjust such requests"
         return Server.start(
@@ -150,15 +183,15 @@ class Trial(LiveTrial):
 
     def document(self) -> Mapping[str, Any] | None:
         """Return what the parser is tried with."""
-        return self.found.context or None
+        return self.found.context
 
     def run(self) -> None:
         """Ask for every answer in every way, alone and among others."""
         loads = self._rule(1)
         if not self.healthy(loads=loads, how=f"as the {self.role} parser of vllm serve"):
             return
-        if self.found.unmade is not None:  # with what a server does not give it at its start
-            self.ledger.stop(must_wait([loads], self.found.unmade))
+        if self.found.broken is not None:  # by what a server does not do when it starts
+            self.ledger.stop(self._why())
             return
         self.ledger.saw(loads)
         with suppress(_Over):
@@ -167,11 +200,11 @@ class Trial(LiveTrial):
                 self._fail(2, death)
             self.ledger.saw(self._rule(2))
             for number in (3, 4, 5, 7, 8, 9):
-                self.ledger.remarks[self._rule(number)] = self.found.way_out
+                self.ledger.remarks[self._rule(number)] = self.found.why
 
     async def _run(self) -> None:
         async with openai.AsyncOpenAI(
-            base_url=f"{self.server.url}/v1", api_key="none", max_retries=0, timeout=clients.LIMIT
+            base_url=f"{self.server.url}/v1", api_key="none", max_retries=0, timeout=asking.LIMIT
         ) as self._sdk:
             for judge in (self._free, self._answers, self._responses, self._crowd, self._faults):
                 await judge()
@@ -184,17 +217,17 @@ class Trial(LiveTrial):
 
         """
         name = self.server.model_name
-        answers = await asyncio.gather(*(clients.ask(self._sdk, name, each) for each in questions))
-        for question, answer in zip(questions, answers, strict=True):
-            what = f"{quoted(question.sample.text)}, {question.how}"
-            if answer.silent and self.server.healthy():
-                self.ledger.stop(f"this machine is too slow: {what}, took {clients.LIMIT:.0f} s")
+        heard = await asyncio.gather(*(asking.ask(self._sdk, name, each) for each in questions))
+        for question, each in zip(questions, heard, strict=True):
+            what = f"{quoted(question.text)}, {question.how}"
+            if each.silent and self.server.healthy():
+                self.ledger.stop(f"this machine is too slow: {what}, took {asking.LIMIT:.0f} s")
                 raise _Over
-            death = self.death() if answer.said.raised is not None else None
-            if answer.silent or death:
-                stalled = f"the server has answered nobody for {clients.LIMIT:.0f} s"
+            death = self.death() if each.raised is not None else None
+            if each.silent or death:
+                stalled = f"the server has answered nobody for {asking.LIMIT:.0f} s"
                 self._fail(2, f"{what}: {death or stalled}")
-        return list(answers)
+        return [Answer.read(each) for each in heard]
 
     def _fail(self, number: int, message: str) -> NoReturn:
         self.ledger.fail(self._rule(number), message)
@@ -211,16 +244,16 @@ class Trial(LiveTrial):
 
         *what* is what should have come, or what is wrong with what did.
         """
-        told = f"{quoted(question.sample.text)}, {question.how}: {answer.said}; {what}"
-        alone = self._without_server(question, answer)
+        told = f"{quoted(question.text)}, {question.how}: {answer.said}; {what}"
+        alone = self._without_server(question, answer.sizes)
         if self._before and alone is not None and not alone.alike(answer.stream):
             self._fail(9, f"{told}; by itself, in a process of its own: {alone.said}")
         self._fail(number, told)
 
-    def _without_server(self, question: Question, answer: Answer) -> Stream | None:
+    def _without_server(self, question: Question, sizes: tuple[int, ...] = ()) -> Stream | None:
         """Return what the parser gives of the same without a server; None if none can be made."""
-        errand = Play(
-            role=self.role, special=self.found.special, question=question, answer=answer
+        errand = attrs.evolve(
+            self._errand("played"), special=self.found.special, question=question, sizes=sizes
         )
         try:
             found: Stream | None = self._untouched.run(errand)
@@ -232,7 +265,7 @@ class Trial(LiveTrial):
         """A request without use for tools gets what the model says."""
         if self.role != TOOL or self._rule(12) in self.ledger.beside:
             return
-        for question in self.found.questions[:1]:
+        for question, _ in self.found.answers[:1]:
             for changes in ({"choice": "none"}, {"tools": ()}):
                 for stream in (False, True):
                     asked = attrs.evolve(question, stream=stream, **changes)
@@ -244,10 +277,10 @@ class Trial(LiveTrial):
 
     async def _answers(self) -> None:
         """Every answer gives the same whole, streamed, and in larger deltas."""
-        for question in self.found.questions:
+        for question, says in self.found.answers:
             asked = attrs.evolve(question, stream=False)
             (whole,) = await self._ask(asked)
-            expected = question.sample.says or whole.said
+            expected = says or whole.said
             if not whole.said.same(expected) or whole.said.raised is not None:
                 self._wrong(3, asked, whole, f"expected {expected}")
             self._saw(whole, 3)
@@ -256,7 +289,7 @@ class Trial(LiveTrial):
             self._complete(question, streamed)
             if not streamed.said.same(whole.said):
                 # A busy server joins deltas; is the answer right where it is not cut so?
-                alone = self._without_server(question, attrs.evolve(streamed, sizes=()))
+                alone = self._without_server(question)
                 cut = alone is not None and alone.said.same(whole.said) and streamed.joined
                 self._wrong(5 if cut else 4, question, streamed, f"not streamed: {whole.said}")
             self._saw(streamed, 4, 7, 8)
@@ -287,9 +320,9 @@ class Trial(LiveTrial):
                 if answer.said.same(expected.said):
                     self._saw(answer, rule)
                     continue
-                alone = self._without_server(asked, answer)
+                alone = self._without_server(asked)
                 if alone is None or not alone.said.same(expected.said):  # else it is vLLM's fault
-                    told = f"{quoted(asked.sample.text)}, {asked.how}: {answer.said}"
+                    told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
                     self._fail(1 if alone is None else rule, f"{told}; chat: {expected.said}")
 
     async def _crowd(self) -> None:
@@ -327,6 +360,6 @@ class Trial(LiveTrial):
                     asked = attrs.evolve(question, stream=stream)
                     (answer,) = await self._ask(asked)
                     if answer.said.raised is not None:
-                        told = f"{quoted(asked.sample.text)}, {asked.how}: {answer.said}"
+                        told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
                         self.ledger.advise(self._rule(number), told)
                     self.ledger.saw(self._rule(number))

@@ -220,6 +220,7 @@ class Trial(Simulation):
         )
 
     def plain_bench(self) -> Bench:
+        """Return the parser with tokens that the profile names."""
         return Bench(
             cls=self.cls,
             role=self.role,

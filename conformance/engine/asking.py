@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of a server with a parser: OpenAI's, for chat and responses, streamed and not."""
+"""OpenAI's clients of a server whose model says what it is told: chat and responses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ import openai
 
 from conformance.comparison import first_line
 from conformance.engine.saying import ARGUMENT
-from conformance.parser.bench import Client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from conformance.parser.bench import Stream
-    from conformance.parser.messages import Message
-    from conformance.parser.samples import Sample
+    from collections.abc import AsyncGenerator, Sequence
 
 #: Seconds without a byte after which a server is asked whether it still answers anybody.
 LIMIT = 60.0
@@ -30,13 +25,13 @@ LIMIT = 60.0
 class Question:
     """One request, and the tokens that the model is to say."""
 
-    sample: Sample
-    prompt: str
+    text: str  #: what the tokens say
     ids: tuple[int, ...]
+    prompt: str
     tools: tuple[dict[str, Any], ...] = ()
     choice: str = "auto"
     stream: bool = True
-    interval: int = 1
+    interval: int = 1  #: tokens of a delta
     responses: bool = False
     ends: int | None = None  #: tokens after which the answer is cut off
     leaves: int | None = None  #: parts of the answer after which the client disconnects
@@ -50,7 +45,7 @@ class Question:
         return f"through /v1/responses, {found}" if self.responses else cut + found
 
     def body(self, model: str) -> dict[str, Any]:
-        """Return the body of the request."""
+        """Return what OpenAI's client is called with."""
         found: dict[str, Any] = {"model": model, "temperature": 0, "stream": self.stream}
         extra: dict[str, Any] = {"vllm_xargs": {ARGUMENT: list(self.ids)}}
         most = self.ends or len(self.ids) + 1
@@ -66,32 +61,19 @@ class Question:
 
 
 @attrs.frozen
-class Answer:
+class Heard:
     """What came of a question."""
 
-    stream: Stream
-    sizes: tuple[int, ...] = ()  #: tokens of each delta, where the server tells
-    silent: bool = False  #: the server has not said a word for too long
-
-    @property
-    def said(self) -> Message:
-        """The message."""
-        return self.stream.said
-
-    @property
-    def joined(self) -> bool:
-        """Whether there was a delta of several tokens."""
-        return max(self.sizes, default=1) > 1
-
-    @property
-    def cuts(self) -> tuple[int, ...]:
-        """Where the tokens were cut into deltas."""
-        return tuple(sum(self.sizes[:count]) for count in range(1, len(self.sizes)))
+    #: With ``content``, ``reasoning`` and ``tool_calls``, as deltas have them; one if not streamed.
+    deltas: tuple[Any, ...]
+    sizes: tuple[int, ...]  #: tokens of each delta, where the server tells
+    raised: str | None  #: the error that came instead of the rest
+    silent: bool  #: the server has not said a word for too long
 
 
-async def ask(sdk: openai.AsyncOpenAI, model: str, question: Question) -> Answer:
+async def ask(sdk: openai.AsyncOpenAI, model: str, question: Question) -> Heard:
     """Ask a question."""
-    client = Client()
+    deltas: list[Any] = []
     sizes: list[int] = []
     raised: str | None = None
     silent = False
@@ -99,24 +81,18 @@ async def ask(sdk: openai.AsyncOpenAI, model: str, question: Question) -> Answer
     try:
         made = await endpoint.create(**question.body(model))
         if not question.stream:
-            client.receive(_whole(made))
+            deltas.append(_whole(made))
         else:
-            await _read(_streamed(made, sizes), client, question.leaves)
+            async with aclosing(_streamed(made, sizes)) as parts:
+                async for part in parts:
+                    deltas.append(part)
+                    if len(deltas) == question.leaves:
+                        break
     except (openai.APITimeoutError, httpx.TimeoutException):
         silent = True
     except (openai.APIError, httpx.HTTPError) as error:
         raised = first_line(str(error)) or type(error).__name__
-    return Answer(client.stream(raised), tuple(sizes), silent)
-
-
-async def _read(parts: AsyncIterator[Any], client: Client, leaves: int | None) -> None:
-    count = 0
-    async with aclosing(parts) as open_parts:  # type: ignore[type-var]
-        async for part in open_parts:
-            client.receive(part)
-            count += 1
-            if count == leaves:
-                return
+    return Heard(tuple(deltas), tuple(sizes), raised, silent)
 
 
 def _said(content: str = "", reasoning: str = "", calls: Sequence[Any] = ()) -> Any:  # noqa: ANN401
@@ -136,7 +112,7 @@ def _whole(made: Any) -> Any:  # noqa: ANN401 - OpenAI's models
             _call(index, call.id, call.function.name, call.function.arguments)
             for index, call in enumerate(message.tool_calls or ())
         ]
-        return _said(message.content, getattr(message, "reasoning", None) or "", calls)
+        return _said(message.content, _reasoning(message), calls)
     texts = {"message": "", "reasoning": ""}
     for item in made.output:
         if item.type in texts:
@@ -148,7 +124,11 @@ def _whole(made: Any) -> Any:  # noqa: ANN401 - OpenAI's models
     return _said(texts["message"], texts["reasoning"], calls)
 
 
-async def _streamed(stream: Any, sizes: list[int]) -> AsyncIterator[Any]:  # noqa: ANN401 - OpenAI's
+def _reasoning(part: Any) -> str:  # noqa: ANN401 - OpenAI's models, which have no such field
+    return getattr(part, "reasoning", None) or ""
+
+
+async def _streamed(stream: Any, sizes: list[int]) -> AsyncGenerator[Any]:  # noqa: ANN401 - OpenAI's
     """Return deltas as they come; those of responses are made of its events."""
     places: dict[int, int] = {}  # of items that are calls, in the answer and among calls
     async with stream:  # a client that leaves closes it
@@ -157,7 +137,8 @@ async def _streamed(stream: Any, sizes: list[int]) -> AsyncIterator[Any]:  # noq
                 for choice in part.choices:
                     if ids := getattr(choice, "token_ids", None):
                         sizes.append(len(ids))
-                    yield choice.delta
+                    delta = choice.delta
+                    yield _said(delta.content, _reasoning(delta), delta.tool_calls or ())
             elif part.type == "response.output_text.delta":
                 yield _said(part.delta)
             elif part.type == "response.reasoning_text.delta":
