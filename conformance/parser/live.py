@@ -7,6 +7,7 @@ would have kept as well.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,7 +15,7 @@ import attrs
 from conformance.engine.asking import Question
 from conformance.engine.saying import saying
 from conformance.interruption import PluginHung
-from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Stream
+from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Stream, guarded
 from conformance.parser.checks import trial
 from conformance.parser.formats import KNOWN
 from conformance.parser.search import draw
@@ -57,6 +58,7 @@ class Found:
     special: tuple[str, ...] = ()
     answers: tuple[tuple[Question, Message | None], ...] = ()  #: and what each says, if known
     malformed: tuple[Question, ...] = ()
+    grammar: bool = False  #: whether the parser has the model obey one
     context: Mapping[str, Any] | None = None
 
 
@@ -91,6 +93,8 @@ def found(cls: type[Any], errand: Errand) -> Found:
             samples.append(sample)
 
         draw(judged.drawing.samples(), keep, DRAWN, errand.seed)
+    request = bench.request(stream=True)
+    adjusted = guarded("adjust_request", partial(bench.make(request).adjust_request, request))
     text = known[0].text
     wrong = [attrs.evolve(known[0], text=piece + text) for piece in (*markers, text)]
     return Found(
@@ -99,6 +103,7 @@ def found(cls: type[Any], errand: Errand) -> Found:
         special=bench.special,
         answers=tuple(_asked(judged, dict.fromkeys(samples))),
         malformed=tuple(question for question, _ in _asked(judged, wrong)),
+        grammar=getattr(adjusted, "structured_outputs", None) is not None,
         context=judged.context()["profile"],
     )
 

@@ -246,9 +246,17 @@ class Trial(LiveTrial):
         """
         told = f"{quoted(question.text)}, {question.how}: {answer.said}; {what}"
         alone = self._without_server(question, answer.sizes)
+        if self._forbidden(answer, alone):
+            self.ledger.stop(f"{told}; the parser has the model obey a grammar that forbids it")
+            raise _Over
         if self._before and alone is not None and not alone.alike(answer.stream):
             self._fail(9, f"{told}; by itself, in a process of its own: {alone.said}")
         self._fail(number, told)
+
+    def _forbidden(self, answer: Answer, alone: Stream | None) -> bool:
+        """Tell whether no parser raised, but a grammar that a real model would have obeyed."""
+        raised = alone is None or alone.said.raised is not None
+        return self.found.grammar and answer.said.raised is not None and not raised
 
     def _without_server(self, question: Question, sizes: tuple[int, ...] = ()) -> Stream | None:
         """Return what the parser gives of the same without a server; None if none can be made."""
@@ -360,6 +368,8 @@ class Trial(LiveTrial):
                     asked = attrs.evolve(question, stream=stream)
                     (answer,) = await self._ask(asked)
                     if answer.said.raised is not None:
+                        if self._forbidden(answer, self._without_server(asked)):
+                            continue
                         told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
                         self.ledger.advise(self._rule(number), told)
                     self.ledger.saw(self._rule(number))
