@@ -48,7 +48,7 @@ class Ledger:
         """Note that a rule is broken that no other one waits for."""
         self.troubles.setdefault(rule, message)
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: Reason) -> None:
         """Note that nothing more can be seen, which is no fault of the plugin."""
         self.blocked = self.blocked or why
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
     from conformance.parser.tokens import Answer
 
@@ -44,6 +45,10 @@ class Stream:
     indices: tuple[int, ...]  #: of the calls, in the order in which they began
     pieces: tuple[Message, ...]  #: what each delta added
 
+    def alike(self, other: Stream) -> bool:
+        """Tell whether another one says the same, with the same indices."""
+        return self.said.same(other.said) and self.indices == other.indices
+
 
 def composed(cls: type[Any], role: str) -> type[Any]:
     """Return vLLM's parser with this class in it, as ``--tool-call-parser NAME`` makes it.
@@ -55,7 +60,7 @@ def composed(cls: type[Any], role: str) -> type[Any]:
     from vllm.parser.parser_manager import ParserManager
 
     manager = _manager(role)
-    name = _name_of(cls, manager)
+    name = name_of(cls, role)
     if name is None:
         name = NAME
         manager.register_module(name=name, force=True, module=cls)
@@ -78,12 +83,12 @@ def _manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
     return ReasoningParserManager
 
 
-def _name_of(cls: type[Any], manager: Any) -> str | None:  # noqa: ANN401 - as above
+def name_of(cls: type[Any], role: str) -> str | None:
     """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
     if not cls.__module__.startswith("vllm."):
         return None
-    wanted = cls.__module__, cls.__name__
-    found = [name for name, place in manager.lazy_parsers.items() if tuple(place) == wanted]
+    wanted, known = (cls.__module__, cls.__name__), _manager(role).lazy_parsers
+    found = [name for name, place in known.items() if tuple(place) == wanted]
     return found[0] if found else None
 
 
@@ -96,6 +101,7 @@ class Bench:
     tools: tuple[dict[str, Any], ...]
     special: tuple[str, ...]
     prompt: str = "user: x"
+    responses: bool = False  #: requests are those of ``/v1/responses``
     _parser: type[Any] | None = None
 
     @property
@@ -105,13 +111,18 @@ class Bench:
 
     def request(
         self, *, stream: bool, choice: str = "auto", tools: bool = True
-    ) -> ChatCompletionRequest:
+    ) -> ChatCompletionRequest | ResponsesRequest:
         """Return a request as a client sends it."""
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
         wanted: dict[str, Any] = {}
         if self.role == TOOL and tools:
             wanted = {"tools": [dict(tool) for tool in self.tools], "tool_choice": choice}
+        if self.responses:
+            from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+            wanted["tools"] = [{"type": "function", **tool["function"]} for tool in self.tools]
+            return ResponsesRequest(model="m", input="x", stream=stream, **wanted)
         return ChatCompletionRequest(
             model="m", messages=[{"role": "user", "content": "x"}], stream=stream, **wanted
         )
@@ -229,7 +240,7 @@ class Streaming:
         )
         self._parts = list(answer.deltas(cuts))
         self._position = 0
-        self._client = _Client()
+        self._client = Client()
         self._raised: str | None = None
         self._request: Any = bench.request(stream=True, choice=choice)
         self._parser = bench.make(self._request)
@@ -268,7 +279,7 @@ class Streaming:
         return self._client.stream(self._raised)
 
 
-class _Client:
+class Client:
     """A client that puts a message together out of deltas, as the OpenAI SDK does."""
 
     def __init__(self) -> None:

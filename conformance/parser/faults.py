@@ -37,24 +37,20 @@ def alone(trial: Trial) -> Finding:
         (bench, answer), (other_bench, other) = map(trial.for_sample, example)
         expected = bench.by_token(answer)
         found = bench.by_token(answer)
-        if not _alike(found, expected):
+        if not found.alike(expected):
             return Judged(acted=True, wrong=_told("a second time", found, expected, answer))
         _abandoned(other_bench, other)
         found = bench.by_token(answer)
-        if not _alike(found, expected):
+        if not found.alike(expected):
             how = f"after {quoted(other.text)} was broken off"
             return Judged(acted=True, wrong=_told(how, found, expected, answer))
         found = _interleaved(bench, answer, other_bench, other)
-        if not _alike(found, expected):
+        if not found.alike(expected):
             how = f"beside {quoted(other.text)}"
             return Judged(acted=True, wrong=_told(how, found, expected, answer))
         return Judged(acted(trial, expected.said))
 
     return trial.search_with(trial.answers(), judge, trial.first()[:2])
-
-
-def _alike(one: Stream, other: Stream) -> bool:
-    return one.said.same(other.said) and one.indices == other.indices
 
 
 def _told(how: str, found: Stream, expected: Stream, answer: Answer) -> str:

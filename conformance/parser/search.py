@@ -73,7 +73,7 @@ def search(
         for example in first:
             look(example)
         if drawn is not None:
-            _draw(drawn, look, EXAMPLES[budget], seed)
+            draw(drawn, look, EXAMPLES[budget], seed)
     except _Broken:
         pass
     except hypothesis.errors.HypothesisException:
@@ -86,9 +86,10 @@ def search(
     return passed(count, acted) if acted else Finding(Verdict.NOT_VERIFIED, count, 0, nothing)
 
 
-def _draw(
+def draw(
     drawn: SearchStrategy[_Example], look: Callable[[_Example], None], count: int, seed: int
 ) -> None:
+    """Look at some examples, the same ones for each seed."""
     settings = hypothesis.settings(
         max_examples=count,
         database=None,

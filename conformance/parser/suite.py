@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
@@ -39,9 +40,13 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
         except ImportError:
             why = "this vLLM has no ParserManager to compose parsers with: install a newer one"
             return Unopened(why, opening.evidence)
+        settings = opening.settings
+        if opening.evidence is Evidence.SERVER:
+            from conformance.parser.server import Trial
+
+            return Trial(opening, role)
         from conformance.parser.checks import trial
 
-        settings = opening.settings
         return trial(
             opening.cls,
             role,

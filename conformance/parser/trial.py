@@ -148,7 +148,7 @@ class Trial(Simulation):
         if self._fit is not None:
             return self._fit.bench
         if self.given.samples:
-            return self._plain_bench()
+            return self.plain_bench()
         raise Undecided(self._why or "")
 
     @property
@@ -199,7 +199,7 @@ class Trial(Simulation):
             budget=self.budget,
             seed=self.seed,
             case=lambda sample: {"text": sample.text},
-            nothing=self._way_out("any answer that is known"),
+            nothing=self.way_out("any answer that is known"),
         )
 
     def search_with(
@@ -216,10 +216,11 @@ class Trial(Simulation):
             budget=self.budget,
             seed=self.seed,
             case=lambda example: {"text": example[0].text},
-            nothing=self._way_out("any answer that is known"),
+            nothing=self.way_out("any answer that is known"),
         )
 
-    def _plain_bench(self) -> Bench:
+    def plain_bench(self) -> Bench:
+        """Return the parser with tokens that the profile names."""
         return Bench(
             cls=self.cls,
             role=self.role,
@@ -236,14 +237,14 @@ class Trial(Simulation):
         if named is None and self.given.samples:
             return  # the profile tells what answers look like
         tried = (named,) if named else formats.KNOWN[self.role]
-        found, raised = fitting.fits(self._plain_bench(), tried, named=named is not None)
+        found, raised = fitting.fits(self.plain_bench(), tried, named=named is not None)
         if found:
             # Rather one that holds more: several calls, values of any type, text before calls.
             self._fit = max(found, key=_worth)
             return
-        self._why = self._way_out(f"any of {len(tried)} known formats", raised)
+        self._why = self.way_out(f"any of {len(tried)} known formats", raised)
 
-    def _way_out(self, where: str, raised: str | None = None) -> str:
+    def way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
         example = (
             '{ text = "...", calls = [{ name = "f", arguments = { x = "y" } }] }'
@@ -271,7 +272,7 @@ class Trial(Simulation):
         if self._fit is not None:
             self._fit.bench.instance()
             return self._fit.bench
-        bench = self._plain_bench()
+        bench = self.plain_bench()
         if bench.special or self.given.samples:
             bench.instance()
             return bench

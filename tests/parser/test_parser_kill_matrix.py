@@ -11,6 +11,7 @@ from support import DEFECTIVE_PARSER, certify, gallery
 
 from conformance.parser import generations
 from conformance.parser.checks import CHECKS
+from conformance.rules import Evidence
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-SPECIMENS = [specimen for folder in DEFECTIVE_PARSER for specimen in gallery(folder)]
+SPECIMENS = [
+    specimen
+    for folder in DEFECTIVE_PARSER
+    for specimen in gallery(folder)
+    if specimen.evidence is Evidence.SIMULATOR
+]
 
 pytestmark = pytest.mark.usefixtures("shared_zygote")
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from conformance.rules import Level, Rule, Source, changes, ends, sentence
+from conformance.rules import Evidence, Level, Rule, Source, changes, ends, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SERVING = "vllm/entrypoints/openai/chat_completion/serving.py:OpenAIServingChat"
 _LOOP = f"{_SERVING}.chat_completion_stream_generator"
+
+#: What clients of a server see as well.
+SERVED = (Evidence.SIMULATOR, Evidence.SERVER)
 
 MADE = Source(f"{_SERVING}._make_parser", "a parser is made for each request, and each choice")
 
@@ -23,6 +26,7 @@ def survives(rule: str) -> Rule:
         title="Every call returns",
         statement="No call hangs, exits, or ends the process, whatever the model says.",
         level=Level.MUST,
+        evidence=SERVED,
         section="Loading",
         sources=(
             ends(Source(_LOOP, "parse_delta is called in the event loop, for every request")),
@@ -52,6 +56,7 @@ def streaming(
             "returns of the whole answer."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Streaming",
         sources=(sentence(base(streamed, "extracting ... from an incomplete response")),),
         hint="Print the deltas of the answer in the message, one for each token.",
@@ -64,6 +69,7 @@ def streaming(
             f"they add up to the same {parts}."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Streaming",
         sources=(
             sentence(base(streamed, "delta_token_ids: Sequence[int], as many as there are")),
@@ -94,6 +100,7 @@ def others(prefix: str) -> tuple[Rule, ...]:
                 "one that is streamed at the same time."
             ),
             level=Level.MUST,
+            evidence=SERVED,
             section="Requests",
             sources=(changes(MADE),),
             hint="Keep state on self, made in __init__: not on the class, nor in the module.",
@@ -103,6 +110,7 @@ def others(prefix: str) -> tuple[Rule, ...]:
             title="An answer may end anywhere",
             statement="An answer that ends after any token, as by max_tokens, never raises.",
             level=Level.SHOULD,
+            evidence=SERVED,
             section="Faults",
             sources=(error,),
             hint="Look for an index, a split or a decoder that takes the rest for granted.",
@@ -112,6 +120,7 @@ def others(prefix: str) -> tuple[Rule, ...]:
             title="Malformed answers do not raise",
             statement="Whatever the model says, the parser returns what it can, or all as content.",
             level=Level.SHOULD,
+            evidence=SERVED,
             section="Faults",
             sources=(error,),
             hint="A model begins twice, never ends, and writes arguments that are no object.",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.parser.catalogue.common import MADE, others, streaming, survives
+from conformance.parser.catalogue.common import MADE, SERVED, others, streaming, survives
 from conformance.rules import Level, Rule, Source, sentence
 
 
@@ -20,6 +20,7 @@ RULES = (
             "which the engine gives by its name, and with keywords of whatever name."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Loading",
         sources=(
             sentence(_base("__init__", "def __init__(self, tokenizer, *args, **kwargs)")),
@@ -40,6 +41,7 @@ RULES = (
             "markers between them."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Answers",
         sources=(
             sentence(

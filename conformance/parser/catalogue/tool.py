@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.parser.catalogue.common import MADE, others, streaming, survives
+from conformance.parser.catalogue.common import MADE, SERVED, others, streaming, survives
 from conformance.rules import Level, Rule, Source, sentence
 
 
@@ -20,6 +20,7 @@ RULES = (
             "tools being a list or None."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Loading",
         sources=(sentence(_base("__init__", "def __init__(self, tokenizer, tools=None)")), MADE),
         hint="Take tools as well, and hand both on: super().__init__(tokenizer, tools).",
@@ -34,6 +35,7 @@ RULES = (
             "whatever strings these hold, and the text before them as content."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Answers",
         sources=(
             sentence(
@@ -63,6 +65,7 @@ RULES = (
         title="Arguments that were sent are never taken back",
         statement="The pieces of the arguments of a complete call, joined, are JSON.",
         level=Level.MUST,
+        evidence=SERVED,
         section="Streaming",
         sources=(
             sentence(
@@ -82,6 +85,7 @@ RULES = (
             "count from 0; neither name nor id comes again."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Streaming",
         sources=(
             sentence(
@@ -102,6 +106,7 @@ RULES = (
             "grammar is asked for; tool_choice stays what the client sent."
         ),
         level=Level.MUST,
+        evidence=SERVED,
         section="Requests",
         sources=(
             sentence(_base("adjust_request", "If there are no tools, return the request as is")),

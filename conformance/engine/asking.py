@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenAI's clients of a server whose model says what it is told: chat and responses."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import httpx
+import openai
+
+from conformance.comparison import first_line
+from conformance.engine.saying import ARGUMENT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+#: Seconds without a byte after which a server is asked whether it still answers anybody.
+LIMIT = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class Question:
+    """One request, and the tokens that the model is to say."""
+
+    text: str  #: what the tokens say
+    ids: tuple[int, ...]
+    prompt: str
+    tools: tuple[dict[str, Any], ...] = ()
+    choice: str = "auto"
+    stream: bool = True
+    interval: int = 1  #: tokens of a delta
+    responses: bool = False
+    ends: int | None = None  #: tokens after which the answer is cut off
+    leaves: int | None = None  #: parts of the answer after which the client disconnects
+
+    @property
+    def how(self) -> str:
+        """How it is asked, in a few words."""
+        streamed = f"in deltas of {self.interval} tokens" if self.interval > 1 else "streamed"
+        found = streamed if self.stream else "not streamed"
+        cut = f"ended after {self.ends} tokens, " if self.ends else ""
+        return f"through /v1/responses, {found}" if self.responses else cut + found
+
+    def body(self, model: str) -> dict[str, Any]:
+        """Return what OpenAI's client is called with."""
+        found: dict[str, Any] = {"model": model, "temperature": 0, "stream": self.stream}
+        extra: dict[str, Any] = {"vllm_xargs": {ARGUMENT: list(self.ids)}}
+        most = self.ends or len(self.ids) + 1
+        if self.responses:
+            flat = [{"type": "function", **tool["function"]} for tool in self.tools]
+            found |= {"input": self.prompt, "max_output_tokens": most, "tools": flat}
+        else:
+            found |= {"messages": [{"role": "user", "content": self.prompt}], "max_tokens": most}
+            extra |= {"stream_interval": self.interval, "return_token_ids": True}
+            found |= {"tools": list(self.tools)} if self.tools else {}
+        found |= {"tool_choice": self.choice} if self.tools else {}
+        return {**found, "extra_body": extra}
+
+
+@attrs.frozen
+class Heard:
+    """What came of a question."""
+
+    #: With ``content``, ``reasoning`` and ``tool_calls``, as deltas have them; one if not streamed.
+    deltas: tuple[Any, ...]
+    sizes: tuple[int, ...]  #: tokens of each delta, where the server tells
+    raised: str | None  #: the error that came instead of the rest
+    silent: bool  #: the server has not said a word for too long
+
+
+async def ask(sdk: openai.AsyncOpenAI, model: str, question: Question) -> Heard:
+    """Ask a question."""
+    deltas: list[Any] = []
+    sizes: list[int] = []
+    raised: str | None = None
+    silent = False
+    endpoint: Any = sdk.responses if question.responses else sdk.chat.completions
+    try:
+        made = await endpoint.create(**question.body(model))
+        if not question.stream:
+            deltas.append(_whole(made))
+        else:
+            async with aclosing(_streamed(made, sizes)) as parts:
+                async for part in parts:
+                    deltas.append(part)
+                    if len(deltas) == question.leaves:
+                        break
+    except (openai.APITimeoutError, httpx.TimeoutException):
+        silent = True
+    except (openai.APIError, httpx.HTTPError) as error:
+        raised = first_line(str(error)) or type(error).__name__
+    return Heard(tuple(deltas), tuple(sizes), raised, silent)
+
+
+def _said(content: str = "", reasoning: str = "", calls: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+    return SimpleNamespace(content=content, reasoning=reasoning, tool_calls=calls)
+
+
+def _call(index: int, made: str | None, name: str | None, arguments: str) -> Any:  # noqa: ANN401
+    function = SimpleNamespace(name=name, arguments=arguments)
+    return SimpleNamespace(index=index, id=made, function=function)
+
+
+def _whole(made: Any) -> Any:  # noqa: ANN401 - OpenAI's models
+    """Return an answer that came in one piece, as a delta with all of it."""
+    if hasattr(made, "choices"):
+        message = made.choices[0].message
+        calls = [
+            _call(index, call.id, call.function.name, call.function.arguments)
+            for index, call in enumerate(message.tool_calls or ())
+        ]
+        return _said(message.content, _reasoning(message), calls)
+    texts = {"message": "", "reasoning": ""}
+    for item in made.output:
+        if item.type in texts:
+            texts[item.type] += "".join(part.text for part in item.content or ())
+    calls = [
+        _call(index, call.call_id, call.name, call.arguments)
+        for index, call in enumerate(item for item in made.output if item.type == "function_call")
+    ]
+    return _said(texts["message"], texts["reasoning"], calls)
+
+
+def _reasoning(part: Any) -> str:  # noqa: ANN401 - OpenAI's models, which have no such field
+    return getattr(part, "reasoning", None) or ""
+
+
+async def _streamed(stream: Any, sizes: list[int]) -> AsyncGenerator[Any]:  # noqa: ANN401 - OpenAI's
+    """Return deltas as they come; those of responses are made of its events."""
+    places: dict[int, int] = {}  # of items that are calls, in the answer and among calls
+    async with stream:  # a client that leaves closes it
+        async for part in stream:
+            if hasattr(part, "choices"):
+                for choice in part.choices:
+                    if ids := getattr(choice, "token_ids", None):
+                        sizes.append(len(ids))
+                    delta = choice.delta
+                    yield _said(delta.content, _reasoning(delta), delta.tool_calls or ())
+            elif part.type == "response.output_text.delta":
+                yield _said(part.delta)
+            elif part.type == "response.reasoning_text.delta":
+                yield _said(reasoning=part.delta)
+            elif part.type == "response.function_call_arguments.delta":
+                yield _said(calls=[_call(places[part.output_index], None, None, part.delta)])
+            elif part.type == "response.output_item.added" and part.item.type == "function_call":
+                index = places.setdefault(part.output_index, len(places))
+                yield _said(calls=[_call(index, part.item.call_id, part.item.name, "")])

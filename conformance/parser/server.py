@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``server``: the parser in a live ``vllm serve``, as OpenAI's clients see it.
+
+A tiny model says the answers that the simulator would give the parser, so what each means is known.
+Where a client gets something else, the same is done without a server: if that is right, another
+request has left something behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
+
+import attrs
+import openai
+
+from conformance.engine import asking
+from conformance.engine.saying import PROCESSOR
+from conformance.engine.server import Server
+from conformance.live_trial import LiveTrial
+from conformance.parser.bench import NAME, REASONING, TOOL, Client, Stream, name_of
+from conformance.parser.live import Errand, Found
+from conformance.parser.messages import quoted
+from conformance.parser.trial import Given
+from conformance.untouched import Ended, Untouched
+from conformance.verdict import must_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from conformance.engine.asking import Heard, Question
+    from conformance.parser.messages import Message
+    from conformance.verdict import Reason
+
+#: Tokens of a delta, beside one: some, and all but the first.
+INTERVALS = (8, 1000)
+
+#: Requests at the same time, and clients that disconnect.
+CROWD, LEAVING = 16, 4
+
+#: Answers that are asked for through ``/v1/responses`` and cut off, and in how many parts.
+FEW, PARTS = 3, 4
+
+#: Where the module with the manager of a role's parsers is, and the manager.
+_MANAGERS = {
+    TOOL: ("vllm.tool_parsers", "ToolParserManager"),
+    REASONING: ("vllm.reasoning", "ReasoningParserManager"),
+}
+
+#: vLLM's own parser of answers in which there is no reasoning.
+_IDENTITY = "vllm.reasoning.identity_reasoning_parser", "IdentityReasoningParser"
+
+
+def _registered(folder: Path, role: str, module: str, qualname: str) -> str:
+    """Write a file that registers a class, and return the option that has it loaded."""
+    where, manager = _MANAGERS[role]
+    path = folder.absolute() / f"{role}_parser_plugin.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"from {where} import {manager}\n\n"
+        f"from {module} import {qualname.partition('.')[0]}\n\n"
+        f'{manager}.register_module("{NAME}", force=True, module={qualname})\n',
+        encoding="utf-8",
+    )
+    return f"--{role}-parser-plugin={path}"
+
+
+class _Over(Exception):
+    """Nothing more can be asked; why is in the ledger."""
+
+
+@attrs.frozen
+class Answer:
+    """What came of a question, put together as a client does."""
+
+    stream: Stream
+    sizes: tuple[int, ...]  #: tokens of each delta
+
+    @classmethod
+    def read(cls, heard: Heard) -> Self:
+        """Put an answer together."""
+        client = Client()
+        for delta in heard.deltas:
+            client.receive(delta)
+        return cls(client.stream(heard.raised), heard.sizes)
+
+    @property
+    def said(self) -> Message:
+        """The message."""
+        return self.stream.said
+
+    @property
+    def joined(self) -> bool:
+        """Whether there was a delta of several tokens."""
+        return max(self.sizes, default=1) > 1
+
+
+@attrs.define(eq=False)
+class Trial(LiveTrial):
+    """The trial of one parser in a live server, which starts when the trial is opened."""
+
+    host: ClassVar[str] = "chat and responses"
+
+    role: str
+    found: Found = attrs.field(init=False)
+    _untouched: Untouched = attrs.field(init=False)
+    _sdk: openai.AsyncOpenAI = attrs.field(init=False)
+    #: What each answer gave, token by token, when nobody else was served.
+    _alone: list[tuple[Question, Answer]] = attrs.field(init=False, factory=list)
+    #: Whether there was a request that may have left something behind.
+    _before: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Find out what the model is to say, and start the server.
+
+        Raises:
+            UsageError: the profile is wrong.
+
+        """
+        opening = self.opening
+        Given.read(opening.section, opening.origin, self.role)
+        self._untouched = Untouched.fork(opening.cls)
+        self.ends.callback(self._untouched.close)
+        self.found = Found(
+            why="a server that runs already says what its own model says: without --server-url "
+            "the harness starts one that says what it is told"
+        )
+        if not opening.settings.server_url:
+            self.found = self._untouched.run(self._errand("found"))
+        if self.found.model is None:
+            self.ledger.stop(self._why())
+        else:
+            self.serve(self._start(self.found.model))
+
+    def _errand(self, what: str) -> Errand:
+        opening = self.opening
+        return Errand(
+            what=f"conformance.parser.live:{what}",
+            role=self.role,
+            section=opening.section,
+            origin=opening.origin,
+            budget=opening.settings.budget,
+            seed=opening.settings.seed,
+        )
+
+    def _why(self) -> Reason:
+        """Return why nothing can be asked."""
+        broken, why = self.found.broken, self.found.why
+        return why if broken is None else must_wait([self._rule(broken)], why)
+
+    def _rule(self, number: int) -> str:
+        return f"{'TP' if self.role == TOOL else 'RP'}-{number:02}"
+
+    def _start(self, model: str) -> Server:
+        opening, folder = self.opening, Path(self.opening.folder)
+        kind = "tool-call-parser" if self.role == TOOL else "reasoning-parser"
+        name = name_of(opening.cls, self.role)
+        arguments = [f"--{kind}={name or NAME}", "--max-model-len=512", f"--max-num-seqs={CROWD}"]
+        if self.role == TOOL:
+            arguments.append("--enable-auto-tool-choice")
+        if name is None:
+            plugin = opening.plugin
+            arguments.append(_registered(folder, self.role, plugin.module, plugin.qualname))
+            if self.role == TOOL:
+                # Requests that want no calls are adjusted only beside a reasoning parser.
+                identity = _registered(folder, REASONING, *_IDENTITY)
+                arguments += [identity, f"--reasoning-parser={NAME}"]
+        else:
+            self.ledger.beside["TP-12"] = "by its name vLLM does not ask it to adjust such requests"
+        return Server.start(
+            model,
+            log=folder / "server.log",
+            logits_processors=[PROCESSOR],
+            python_path=[*opening.python_path(), Path(__file__).parents[2]],
+            device=self.device,
+            arguments=arguments,
+            imported=True,
+            runner="v1",
+        )
+
+    def document(self) -> Mapping[str, Any] | None:
+        """Return what the parser is tried with."""
+        return self.found.context
+
+    def run(self) -> None:
+        """Ask for every answer in every way, alone and among others."""
+        loads = self._rule(1)
+        if not self.healthy(loads=loads, how=f"as the {self.role} parser of vllm serve"):
+            return
+        if self.found.broken is not None:  # by what a server does not do when it starts
+            self.ledger.stop(self._why())
+            return
+        self.ledger.saw(loads)
+        with suppress(_Over):
+            asyncio.run(self._run())
+            if death := self.death():
+                self._fail(2, death)
+            self.ledger.saw(self._rule(2))
+            for number in (3, 4, 5, 7, 8, 9):
+                self.ledger.remarks[self._rule(number)] = self.found.why
+
+    async def _run(self) -> None:
+        async with openai.AsyncOpenAI(
+            base_url=f"{self.server.url}/v1", api_key="none", max_retries=0, timeout=asking.LIMIT
+        ) as self._sdk:
+            for judge in (self._free, self._answers, self._responses, self._crowd, self._faults):
+                await judge()
+
+    async def _ask(self, *questions: Question) -> list[Answer]:
+        """Ask everything at the same time.
+
+        Raises:
+            _Over: the server died, or has stalled.
+
+        """
+        name = self.server.model_name
+        heard = await asyncio.gather(*(asking.ask(self._sdk, name, each) for each in questions))
+        for question, each in zip(questions, heard, strict=True):
+            what = f"{quoted(question.text)}, {question.how}"
+            if each.silent and self.server.healthy():
+                self.ledger.stop(f"this machine is too slow: {what}, took {asking.LIMIT:.0f} s")
+                raise _Over
+            death = self.death() if each.raised is not None else None
+            if each.silent or death:
+                stalled = f"the server has answered nobody for {asking.LIMIT:.0f} s"
+                self._fail(2, f"{what}: {death or stalled}")
+        return [Answer.read(each) for each in heard]
+
+    def _fail(self, number: int, message: str) -> NoReturn:
+        self.ledger.fail(self._rule(number), message)
+        raise _Over
+
+    def _saw(self, answer: Answer, *numbers: int) -> None:
+        """Note that rules held, where the parser found what it is there for."""
+        if answer.said.calls if self.role == TOOL else answer.said.reasoning:
+            for number in numbers:
+                self.ledger.saw(self._rule(number))
+
+    def _wrong(self, number: int, question: Question, answer: Answer, what: str) -> NoReturn:
+        """Fail a rule; where the same is right without others, that about other requests.
+
+        *what* is what should have come, or what is wrong with what did.
+        """
+        told = f"{quoted(question.text)}, {question.how}: {answer.said}; {what}"
+        alone = self._without_server(question, answer.sizes)
+        if self._forbidden(answer, alone):
+            self.ledger.stop(f"{told}; the parser has the model obey a grammar that forbids it")
+            raise _Over
+        if self._before and alone is not None and not alone.alike(answer.stream):
+            self._fail(9, f"{told}; by itself, in a process of its own: {alone.said}")
+        self._fail(number, told)
+
+    def _forbidden(self, answer: Answer, alone: Stream | None) -> bool:
+        """Tell whether no parser raised, but a grammar that a real model would have obeyed."""
+        raised = alone is None or alone.said.raised is not None
+        return self.found.grammar and answer.said.raised is not None and not raised
+
+    def _without_server(self, question: Question, sizes: tuple[int, ...] = ()) -> Stream | None:
+        """Return what the parser gives of the same without a server; None if none can be made."""
+        errand = attrs.evolve(
+            self._errand("played"), special=self.found.special, question=question, sizes=sizes
+        )
+        try:
+            found: Stream | None = self._untouched.run(errand)
+        except Ended:
+            return None
+        return found
+
+    async def _free(self) -> None:
+        """A request without use for tools gets what the model says."""
+        if self.role != TOOL or self._rule(12) in self.ledger.beside:
+            return
+        for question, _ in self.found.answers[:1]:
+            for changes in ({"choice": "none"}, {"tools": ()}):
+                for stream in (False, True):
+                    asked = attrs.evolve(question, stream=stream, **changes)
+                    (answer,) = await self._ask(asked)
+                    if answer.said.raised is not None or answer.said.calls:
+                        kind = "without tools" if "tools" in changes else "with tool_choice none"
+                        self._fail(12, f"a request {kind}, {asked.how}, got {answer.said}")
+            self.ledger.saw(self._rule(12), 4)
+
+    async def _answers(self) -> None:
+        """Every answer gives the same whole, streamed, and in larger deltas."""
+        for question, says in self.found.answers:
+            asked = attrs.evolve(question, stream=False)
+            (whole,) = await self._ask(asked)
+            expected = says or whole.said
+            if not whole.said.same(expected) or whole.said.raised is not None:
+                self._wrong(3, asked, whole, f"expected {expected}")
+            self._saw(whole, 3)
+            (streamed,) = await self._ask(question)
+            self._before = True
+            self._complete(question, streamed)
+            if not streamed.said.same(whole.said):
+                # A busy server joins deltas; is the answer right where it is not cut so?
+                alone = self._without_server(question)
+                cut = alone is not None and alone.said.same(whole.said) and streamed.joined
+                self._wrong(5 if cut else 4, question, streamed, f"not streamed: {whole.said}")
+            self._saw(streamed, 4, 7, 8)
+            for interval in INTERVALS:
+                asked = attrs.evolve(question, interval=interval)
+                (wide,) = await self._ask(asked)
+                self._complete(asked, wide)
+                if not wide.said.same(streamed.said):
+                    self._wrong(5, asked, wide, f"token by token: {streamed.said}")
+                if wide.joined:
+                    self._saw(wide, 5)
+            self._alone.append((question, streamed))
+
+    def _complete(self, question: Question, answer: Answer) -> None:
+        """Look whether a client can put calls together."""
+        if answer.stream.stumbles:
+            self._wrong(8, question, answer, answer.stream.stumbles[0])
+        for call in answer.said.calls:
+            if call.arguments and isinstance(call.value, str):
+                self._wrong(7, question, answer, "the arguments are no JSON")
+
+    async def _responses(self) -> None:
+        """The same comes through the other endpoint, whose requests and tools are others."""
+        for question, expected in self._alone[:FEW]:
+            for stream, rule in ((False, 3), (True, 4)):
+                asked = attrs.evolve(question, responses=True, stream=stream)
+                (answer,) = await self._ask(asked)
+                if answer.said.same(expected.said):
+                    self._saw(answer, rule)
+                    continue
+                alone = self._without_server(asked)
+                if alone is None or not alone.said.same(expected.said):  # else it is vLLM's fault
+                    told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
+                    self._fail(1 if alone is None else rule, f"{told}; chat: {expected.said}")
+
+    async def _crowd(self) -> None:
+        """Everybody gets the same among many, and after clients that disconnected."""
+        asked = [
+            (attrs.evolve(question, interval=interval, stream=stream), expected)
+            for stream, interval in ((True, 1), (False, 1), (True, INTERVALS[0]))
+            for question, expected in self._alone
+        ][:CROWD]
+        await self._beside(asked)
+        leaving = [
+            attrs.evolve(question, leaves=len(question.ids) // 2)
+            for question, _ in self._alone[:LEAVING]
+        ]
+        await self._ask(*leaving)
+        await self._beside(asked[:LEAVING])
+
+    async def _beside(self, asked: list[tuple[Question, Answer]]) -> None:
+        answers = await self._ask(*(question for question, _ in asked))
+        for (question, expected), answer in zip(asked, answers, strict=True):
+            if not answer.said.same(expected.said) or answer.stream.stumbles:
+                self._wrong(5, question, answer, f"alone: {expected.said}")
+            self._saw(answer, 9)
+
+    async def _faults(self) -> None:
+        """Answers that are cut off, and such as make no sense, are answered all the same."""
+        cut = [
+            attrs.evolve(question, ends=max(1, len(question.ids) * part // PARTS))
+            for question, _ in self._alone[:FEW]
+            for part in range(1, PARTS)
+        ]
+        for number, questions in ((10, cut), (11, self.found.malformed)):
+            for question in questions:
+                for stream in (False, True):
+                    asked = attrs.evolve(question, stream=stream)
+                    (answer,) = await self._ask(asked)
+                    if answer.said.raised is not None:
+                        if self._forbidden(answer, self._without_server(asked)):
+                            continue
+                        told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
+                        self.ledger.advise(self._rule(number), told)
+                    self.ledger.saw(self._rule(number))
