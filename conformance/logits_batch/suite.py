@@ -134,6 +134,7 @@ SUITE = Suite(
     open_trial=_open,
     replay=_replay,
     runner="v1",
+    imports_in_server=True,
     maker=maker,
     forget=_forget,
 )

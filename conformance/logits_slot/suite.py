@@ -215,6 +215,7 @@ SUITE = Suite(
     open_trial=_open,
     replay=_replay,
     runner="v2",
+    imports_in_server=True,
     prepare=_prepare,
     maker=maker,
     forget=_forget,
