@@ -85,7 +85,7 @@ def _open(opening: Opening) -> Trial:
         live.Watch,
         found,
         bench,
-        explored=lambda: errands.explored(untouched, sent),
+        explored=lambda: errands.explored(untouched, sent, opening),
     )
 
 

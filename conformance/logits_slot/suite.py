@@ -111,7 +111,7 @@ def _open(opening: Opening) -> Trial:
         lambda: live.Watch(untouched, model),
         found,
         stock,
-        explored=lambda: errands.explored(untouched, sent),
+        explored=lambda: errands.explored(untouched, sent, opening),
     )
 
 
