@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
+import psutil
 
 from conformance import baseline, likeness, profile
 from conformance import target as targets
@@ -63,8 +64,13 @@ PRELOAD = (
 LIMITS = {Evidence.SIMULATOR: 300.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
 DEEP_FACTOR = 10
 
-#: The engines and servers of so many plugins fit into the memory of a small machine.
+#: How many plugins are judged at the same time, at most, and the bytes of memory that the engines
+#: and servers of each may take.
 MOST_AT_ONCE = 4
+MEMORY_EACH = 3 << 30
+
+#: The environment variable that says how many it shall be instead.
+AT_ONCE = "VLLM_CONFORMANCE_AT_ONCE"
 
 _WAITING_FOR = {Evidence.OFFLINE: "a real offline engine", Evidence.SERVER: "vllm serve"}
 
@@ -159,10 +165,21 @@ def _no_device() -> str | None:
 
 
 def affordable(settings: Settings) -> int:
-    """Return how many plugins this machine can judge at the same time."""
+    """Return how many plugins this machine can judge at the same time.
+
+    Raises:
+        UsageError: ``$VLLM_CONFORMANCE_AT_ONCE`` is no number above 0.
+
+    """
+    if chosen := os.environ.get(AT_ONCE):
+        if not (chosen.isascii() and chosen.isdigit() and int(chosen)):
+            raise UsageError(f"{AT_ONCE}={chosen!r} is no number of plugins: give 1 or more.")
+        return int(chosen)
     if settings.device is not Device.CPU and any(Path("/dev").glob("nvidia[0-9]*")):
         return 1  # an engine of each takes its share of the GPU, and it may be a small one
-    return min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    room = psutil.virtual_memory().available // MEMORY_EACH
+    return max(1, min(cores, room, MOST_AT_ONCE))
 
 
 def folder_name(target: str) -> str:

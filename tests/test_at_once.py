@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.runner import Certification, Check, affordable
-from conformance.settings import Budget, Device, Settings
+from conformance.runner import AT_ONCE, Certification, Check, affordable
+from conformance.settings import Budget, Device, Settings, UsageError
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
@@ -120,6 +121,28 @@ def test_the_next_plugin_is_judged_meanwhile(
     assert all(len(set(crowd)) == len(crowd) for crowd in crowds)
 
 
-def test_without_a_gpu_each_core_has_a_plugin() -> None:
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "expected"),
+    [(1, 64, 1), (2, 64, 2), (64, 64, 4), (8, 7, 2), (8, 1, 1)],
+)
+def test_each_core_has_a_plugin(
+    monkeypatch: pytest.MonkeyPatch, cores: int, gigabytes: int, expected: int
+) -> None:
     """Some, at most: engines and servers of all of them take memory."""
-    assert 1 <= affordable(Settings(targets=(), device=Device.CPU)) <= 4
+    monkeypatch.delenv(AT_ONCE, raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    memory = SimpleNamespace(available=gigabytes << 30)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+
+    assert affordable(Settings(targets=(), device=Device.CPU)) == expected
+
+
+def test_a_variable_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that does other work, too, is told by its owner."""
+    monkeypatch.setenv(AT_ONCE, "3")
+    assert affordable(Settings(targets=())) == 3
+
+    for wrong in ("0", "many", "-1"):
+        monkeypatch.setenv(AT_ONCE, wrong)
+        with pytest.raises(UsageError, match=f"'{wrong}' is no number of plugins"):
+            affordable(Settings(targets=()))
