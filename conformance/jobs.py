@@ -95,7 +95,8 @@ def trial(
     model = _model(plugin, settings, problems) or model  # before the plugin is imported
     # vLLM may have read a variable when it was imported: then a server has to import it anew.
     own = evidence is Evidence.SERVER and not settings.server_url
-    if own and suite.imports_in_server and os.environ == variables:
+    unchanged = os.environ == variables and chosen_device(settings.device) == "cpu"
+    if own and suite.imports_in_server and unchanged:
         hold()
     observer = _observer(suite, plugin, evidence, model, problems)
 
