@@ -161,7 +161,7 @@ def _certify(
     settings: Settings, console: Console, *, quiet: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """Run every check, show progress, write and show the certificates."""
-    from conformance.runner import Certification, HarnessError
+    from conformance.runner import Certification, HarnessError, affordable
     from conformance.session import Reports, interruptible, status
 
     reports = Reports(settings, time.monotonic())
@@ -171,7 +171,7 @@ def _certify(
     documents: list[dict[str, Any]] = []
     with console.status("starting") as display, interruptible():
         say = (lambda _: None) if quiet else _speaker(console, display.update)
-        with Certification(settings, say) as certification:
+        with Certification(settings, say, at_once=affordable(settings)) as certification:
             try:
                 certification.start()
                 plugins = certification.load()

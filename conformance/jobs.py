@@ -24,9 +24,10 @@ from vllm.logger import init_logger
 from conformance import constants, interruption, likeness
 from conformance import profile as profiles
 from conformance import target as targets
-from conformance.engine import control
+from conformance.engine import control, held
 from conformance.engine.environment import chosen_device, eager
 from conformance.engine.models import tiny_llama
+from conformance.engine.server import hold
 from conformance.generations import all_generations, named
 from conformance.guarded import Guarded, plain
 from conformance.loading import Observer
@@ -90,7 +91,13 @@ def trial(
         limits.limit_memory()  # engines and servers need what they need
         constants.leave_out_host()
     problems: list[Exception] = []
+    variables = dict(os.environ)
     model = _model(plugin, settings, problems) or model  # before the plugin is imported
+    # vLLM may have read a variable when it was imported: then a server has to import it anew.
+    own = evidence is Evidence.SERVER and not settings.server_url
+    unchanged = os.environ == variables and chosen_device(settings.device) == "cpu"
+    if own and suite.imports_in_server and unchanged:
+        hold()
     observer = _observer(suite, plugin, evidence, model, problems)
 
     def opening() -> Trial:
@@ -135,6 +142,7 @@ def trial(
         if observer is not None:
             observer.close()
         guarded.close()
+        held.let_go()
 
 
 def _model(plugin: Plugin, settings: Settings, problems: list[Exception]) -> str | None:

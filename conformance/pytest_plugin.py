@@ -75,7 +75,7 @@ class _Session:
     """One pytest session with at least one target."""
 
     def __init__(self, config: pytest.Config) -> None:
-        from conformance.runner import Certification, validate
+        from conformance.runner import Certification, affordable, validate
         from conformance.session import Reports, explained, interruptible
         from conformance.settings import UsageError
         from conformance.verdict import ExitStatus
@@ -103,7 +103,11 @@ class _Session:
             if self.controller:
                 return
             self.certification = Certification(
-                self.settings, self._notify, zygote=config.stash.get(_ZYGOTE, None)
+                self.settings,
+                self._notify,
+                zygote=config.stash.get(_ZYGOTE, None),
+                # An xdist worker is not told which of the items are its own.
+                at_once=1 if hasattr(config, "workerinput") else affordable(self.settings),
             )
             self.certification.start()
         except UsageError as error:

@@ -14,10 +14,12 @@ import re
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
+import psutil
 
 from conformance import baseline, likeness, profile
 from conformance import target as targets
@@ -27,9 +29,19 @@ from conformance.engine.models import tiny_llama
 from conformance.generations import all_generations, named
 from conformance.interruption import innermost
 from conformance.rules import Evidence
-from conformance.settings import Budget, Settings, UsageError, require_writable
+from conformance.settings import Budget, Device, Settings, UsageError, require_writable
 from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
-from conformance.worker import JobDied, JobHung, Patience, Zygote, ZygoteFailed, nursery
+from conformance.worker import (
+    NOT_YET,
+    TICK_SECONDS,
+    JobDied,
+    JobHung,
+    Patience,
+    Zygote,
+    ZygoteFailed,
+    first_heard,
+    nursery,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +63,14 @@ PRELOAD = (
 #: Seconds that one rule may take before its process is given up, by evidence.
 LIMITS = {Evidence.SIMULATOR: 300.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
 DEEP_FACTOR = 10
+
+#: How many plugins are judged at the same time, at most, and the bytes of memory that the engines
+#: and servers of each may take.
+MOST_AT_ONCE = 4
+MEMORY_EACH = 3 << 30
+
+#: The environment variable that says how many it shall be instead.
+AT_ONCE = "VLLM_CONFORMANCE_AT_ONCE"
 
 _WAITING_FOR = {Evidence.OFFLINE: "a real offline engine", Evidence.SERVER: "vllm serve"}
 
@@ -144,6 +164,24 @@ def _no_device() -> str | None:
     return lines[-1] if done.returncode == 0 and lines else None
 
 
+def affordable(settings: Settings) -> int:
+    """Return how many plugins this machine can judge at the same time.
+
+    Raises:
+        UsageError: ``$VLLM_CONFORMANCE_AT_ONCE`` is no number above 0.
+
+    """
+    if chosen := os.environ.get(AT_ONCE):
+        if not (chosen.isascii() and chosen.isdigit() and int(chosen)):
+            raise UsageError(f"{AT_ONCE}={chosen!r} is no number of plugins: give 1 or more.")
+        return int(chosen)
+    if settings.device is not Device.CPU and any(Path("/dev").glob("nvidia[0-9]*")):
+        return 1  # an engine of each takes its share of the GPU, and it may be a small one
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    room = psutil.virtual_memory().available // MEMORY_EACH
+    return max(1, min(cores, room, MOST_AT_ONCE))
+
+
 def folder_name(target: str) -> str:
     """Return the name of a plugin's folder under the report directory."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)
@@ -158,6 +196,9 @@ class Certification:
 
     settings: Settings
     notify: Callable[[str], None] = attrs.field(default=lambda _: None)
+    #: How many plugins are judged at the same time, each by one rule after another.  With one,
+    #: nothing is asked before :meth:`run` is called for it.
+    at_once: int = attrs.field(default=1, kw_only=True)
     _zygote: Zygote | None = attrs.field(default=None, alias="zygote")
     plugins: tuple[Plugin, ...] = attrs.field(init=False, default=())
     results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
@@ -169,7 +210,14 @@ class Certification:
     _slow: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
     _owns_zygote: bool = attrs.field(init=False, default=False)
     _known: set[tuple[str, Evidence]] = attrs.field(init=False, factory=set)
+    #: What nobody has asked a trial yet, in the order in which it will be.
     _pending: list[Check] = attrs.field(init=False, factory=list)
+    #: What trials were asked and have not answered, one question for each plugin.
+    _asked: dict[Check, Job] = attrs.field(init=False, factory=dict)
+    #: Results that were not fetched yet.
+    _ready: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
+    #: Trials that were told to end.
+    _leaving: list[Job] = attrs.field(init=False, factory=list)
     _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(init=False, default=None)
 
     def start(self) -> None:
@@ -231,12 +279,62 @@ class Certification:
             self._open_next(evidence)
 
     def run(self, check: Check) -> RuleResult:
-        """Run one check and keep its result."""
-        if not self._pending:
+        """Run one check, unless that was done ahead, and keep its result."""
+        if not self._pending and check not in self._asked and check not in self._ready:
             self.select([check])
-        result = self._run(check)
-        self.results[check] = result
+        while check not in self._ready:
+            self._ask(check)
+            self._hear()
+        return self._ready.pop(check)
+
+    def _ask(self, first: Check) -> None:
+        """Put as many questions as may be under way, that about one check first."""
+        for check in [first, *(self._pending if self.at_once > 1 else ())]:
+            if len(self._asked) >= self.at_once:
+                return
+            free = all(check.plugin != asked.plugin for asked in self._asked)
+            if free and check not in self._ready and check not in self._asked:
+                self._begin(check)
+                if first in self._ready:
+                    return
+
+    def _begin(self, check: Check) -> None:
+        """Ask a trial about one check, unless it need not, or cannot, be asked."""
         self._pending = [pending for pending in self._pending if pending != check]
+        if (foregone := self._foregone(check)) is not None:
+            self._keep(check, foregone)
+            return
+        plugin, evidence = check.plugin, check.evidence
+        key = (plugin.target, evidence)
+        if key not in self._known and evidence is not Evidence.SIMULATOR:
+            self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
+        job = self._job(plugin, evidence)
+        limit = LIMITS[evidence]
+        if self.settings.budget is Budget.DEEP:
+            limit *= DEEP_FACTOR
+        job.put(check.rule, limit=limit)
+        self._asked[check] = job
+
+    def _hear(self) -> None:
+        """Wait until a trial says something, and keep the results that there are then."""
+        if not self._asked or self._ready_now():
+            return
+        first_heard(self._asked.values(), TICK_SECONDS)
+        self._ready_now()
+
+    def _ready_now(self) -> bool:
+        """Keep the results that there are; tell whether there were any."""
+        found = False
+        for check in list(self._asked):
+            if (result := self._answer(check)) is not None:
+                del self._asked[check]
+                self._keep(check, result)
+                found = True
+        return found
+
+    def _keep(self, check: Check, result: RuleResult) -> None:
+        """Keep a result, and end the trial whose last one it is."""
+        self.results[check] = self._ready[check] = result
         key = (check.plugin.target, check.evidence)
         if not any((p.plugin.target, p.evidence) == key for p in self._pending):
             if (job := self._jobs.get(key)) is not None and key not in self._ended:
@@ -245,11 +343,11 @@ class Certification:
                     self._ask_context(job, check.plugin)
             self._close_job(key)
             self._open_next(check.evidence)
-        return result
 
     def finished(self, plugin: Plugin) -> bool:
         """Tell whether nothing of a plugin is left to run."""
-        return not any(pending.plugin == plugin for pending in self._pending)
+        left = (*self._pending, *self._asked, *self._ready)
+        return not any(check.plugin == plugin for check in left)
 
     def known(self, check: Check) -> baseline.Entry | None:
         """Return the entry of the baseline for a check, unless it has expired."""
@@ -273,8 +371,11 @@ class Certification:
 
     def close(self) -> None:
         """End every process of this run."""
-        for key in list(self._jobs):
-            self._close_job(key)
+        for job in self._jobs.values():
+            job.leave()
+        for job in (*self._leaving, *self._jobs.values()):
+            job.close()
+        self._leaving, self._jobs = [], {}
         if self._zygote is not None and self._owns_zygote:
             self._zygote.close()
         self._zygote = None
@@ -325,19 +426,14 @@ class Certification:
         refused = RuleResult(rule, Verdict.FAIL, check.evidence, 1, 0, 0.0, why)
         return attrs.evolve(refused, counterexample=of_loading(plugin))
 
-    def _run(self, check: Check) -> RuleResult:
-        if (foregone := self._foregone(check)) is not None:
-            return foregone
+    def _answer(self, check: Check) -> RuleResult | None:
+        """Return what a trial that was asked about a check says, if it says anything yet."""
         plugin, evidence = check.plugin, check.evidence
-        key = (plugin.target, evidence)
-        if key not in self._known and evidence is not Evidence.SIMULATOR:
-            self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
-        job = self._job(plugin, evidence)
-        limit = LIMITS[evidence]
-        if self.settings.budget is Budget.DEEP:
-            limit *= DEEP_FACTOR
+        key, job = (plugin.target, evidence), self._asked[check]
         try:
-            answer = job.ask(check.rule, limit=limit, progress=self.notify)
+            answer = job.hear(self.notify if self.at_once == 1 else partial(self._tell, plugin))
+            if answer is NOT_YET:
+                return None
             if isinstance(answer, UsageError):
                 raise answer
             if key not in self._known:
@@ -355,6 +451,11 @@ class Certification:
         if not isinstance(answer, RuleResult):
             return RuleResult(check.rule, Verdict.ERROR, evidence, message=repr(answer))
         return answer
+
+    def _tell(self, plugin: Plugin, sentence: str) -> None:
+        """Hand on what a trial says of its progress, where there are several."""
+        several = len(self.plugins) > 1
+        self.notify(f"{plugin.target}: {sentence}" if several else sentence)
 
     def _ask_context(self, job: Job, plugin: Plugin) -> None:
         told = job.ask("context", limit=60)
@@ -412,8 +513,12 @@ class Certification:
                 return
 
     def _close_job(self, key: tuple[str, Evidence]) -> None:
+        """Tell a trial to end; wait for it where there are others that have not ended."""
         if (job := self._jobs.pop(key, None)) is not None:
-            job.close()
+            job.leave()
+            self._leaving = [each for each in (*self._leaving, job) if not each.ended()]
+            while len(self._leaving) >= self.at_once:
+                self._leaving.pop(0).close()
 
     def _describe(self, place: targets.Target) -> Sequence[Plugin]:
         zygote = self._live_zygote()

@@ -111,6 +111,8 @@ class Suite:
     replay: Callable[[type, Mapping[str, Any], str], tuple[list[str], str]]
     #: The model runner of engines that serve these, where not both do.
     runner: Literal["v1", "v2"] | None = None
+    #: Whether a server of a trial's own has to import the plugin by itself.
+    imports_in_server: bool = False
     #: Finds the class that a target stands for, if it is not one already.
     resolved: Callable[[Target], Target] = _as_it_is
     #: Imports once what the processes of a simulator's trial all need.

@@ -14,7 +14,15 @@ import psutil
 import pytest
 from user import environment
 
-from conformance.worker import Job, JobDied, JobHung, Zygote, ZygoteFailed
+from conformance.worker import (
+    NOT_YET,
+    Job,
+    JobDied,
+    JobHung,
+    Zygote,
+    ZygoteFailed,
+    first_heard,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -218,6 +226,41 @@ def test_a_job_that_dies_is_told(
 
     assert str(caught.value) == sentence
     assert caught.value.exit_status == status
+
+
+def test_jobs_are_asked_at_the_same_time(fork: Callable[..., Job]) -> None:
+    """Each is heard when it answers, the slow one last; one that dies is told by itself."""
+    slow, quick, bad = fork("gets_on"), fork("answers", greeting="hello"), fork("exits")
+    jobs = {"slow": slow, "quick": quick, "bad": bad}
+    for job in jobs.values():
+        job.put("one", limit=PATIENCE)
+    heard: dict[str, object] = {}
+    while jobs:
+        first_heard(jobs.values(), PATIENCE)
+        for name, job in list(jobs.items()):
+            try:
+                answer = job.hear()
+            except JobDied as error:
+                answer = error.exit_status
+            if answer is not NOT_YET:
+                heard[name] = answer
+                del jobs[name]
+
+    assert heard["slow"] == ["done"]
+    assert heard["bad"] == 7
+    assert isinstance(heard["quick"], list)
+    assert list(heard)[-1] == "slow"
+
+
+def test_a_job_that_is_told_to_leave_ends_by_itself(fork: Callable[..., Job]) -> None:
+    """Nobody has to wait for it; that it has ended is known later."""
+    job = fork("answers", greeting="hello")
+    job.ask("one", limit=PATIENCE)
+    assert not job.ended()
+    job.leave()
+
+    assert gone(job.pid)
+    assert job.ended()
 
 
 def test_what_a_job_raised_is_in_its_log(fork: Callable[..., Job], folder: Path) -> None:

@@ -22,7 +22,7 @@ import attrs
 from conformance.engine import supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _POLL = 0.02  # seconds between two looks at a process that is waited for
 
@@ -100,16 +100,19 @@ def fork(program: Callable[[], object]) -> Forked:
     return Forked(pid)
 
 
-def fork_supervised(program: Callable[[], object], log: int, grace: float) -> Forked:
+def fork_supervised(
+    program: Callable[[], object], log: int, grace: float, *, kept: Sequence[int] = ()
+) -> Forked:
     """Run a program in a session of its own, under a supervisor as ``supervisor.py`` is one.
 
     Args:
         program: what to run.
         log: descriptor of the file for its output.
         grace: seconds from SIGTERM to SIGKILL.
+        kept: descriptors of pipes that the program needs.
 
     Returns:
-        The supervisor: it ends the program when its ``stdin`` is closed.
+        The supervisor: it ends the program when its ``stdin`` is closed, or is written to.
 
     """
     parent = os.getpid()
@@ -133,7 +136,7 @@ def fork_supervised(program: Callable[[], object], log: int, grace: float) -> Fo
         for descriptor in (orders, ours, reports, theirs):
             os.close(descriptor)
         # Another server's supervisor may wait for the end of a pipe from this process's parent.
-        drop_sockets(pipes=True)
+        drop_sockets(*kept, pipes=True)
         ties = supervisor.linux_ties()
 
         def tied() -> None:

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from conformance.engine import held as held_process
 from conformance.engine import model_runner
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import (
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from conformance.engine.model_runner import Runner
 
-__all__ = ["ExternalServer", "HostTrouble", "Server", "ServerFailed", "external"]
+__all__ = ["ExternalServer", "HostTrouble", "Server", "ServerFailed", "external", "hold"]
 
 _HOST = "127.0.0.1"
 _STARTS = 3  # how often a server that lost the race for its port is started
@@ -88,6 +89,7 @@ class Server:
         environment: Mapping[str, str],
         scratch: tempfile.TemporaryDirectory[str],
         imported: bool = False,
+        fresh: bool = False,
     ) -> None:
         """Start the process; `Server.start` prepares what it needs."""
         self.model_name = model_name
@@ -97,6 +99,7 @@ class Server:
         self._environment = dict(environment)
         self._scratch = scratch
         self._imported = imported
+        self._fresh = fresh
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._client = open_client(own=True)
@@ -122,6 +125,7 @@ class Server:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         imported: bool = False,
+        fresh: bool = False,
         runner: Runner | None = None,
     ) -> Server:
         """Start a server in the background and return at once.
@@ -133,6 +137,8 @@ class Server:
         Without *port* a free one is chosen.
         *imported* says that this process has imported vLLM: a server on the CPU is then forked
         from it, where that is safe, and imports nothing again.
+        *fresh* says that the process that `hold` forked may be a server on the CPU, where there is
+        one: it imports what this process has imported since, and its engine imports everything.
         *runner* is the model runner, ``"v1"`` or ``"v2"``; without it vLLM chooses.
         Everything vLLM prints goes to *log*, which is overwritten.
 
@@ -176,6 +182,7 @@ class Server:
                 ),
                 scratch=scratch,
                 imported=imported and device == "cpu",
+                fresh=fresh and device == "cpu",
             )
         except BaseException:
             scratch.cleanup()
@@ -192,7 +199,9 @@ class Server:
         command = [*self._command, f"--port={self.port}"]
         self._process: subprocess.Popen[str] | Forked
         with self.log.open("wb") as log:
-            if self._imported and may_fork():
+            if self._fresh and (held := held_process.taken()) is not None:
+                self._process = held.serve(command, self._environment, self.log.absolute())
+            elif self._imported and may_fork():
                 self._process = fork_supervised(
                     lambda: _serve(command, self._environment), log.fileno(), _GRACE
                 )
@@ -287,8 +296,14 @@ class Server:
         with self._lock:
             self._stopped = True
             assert self._process.stdin is not None
-            # The supervisor's signal to end the server.
-            self._process.stdin.close()
+            # The supervisor's signal to end the server; other forks of this process may have
+            # copies of the pipe, so that closing it says nothing.
+            if not self._process.stdin.closed:
+                with contextlib.suppress(OSError):  # the supervisor has ended
+                    self._process.stdin.write("end")
+                    self._process.stdin.flush()
+                with contextlib.suppress(OSError):
+                    self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2 * _GRACE)
             if self._process.poll() is None or self._status() is None:
@@ -352,18 +367,29 @@ class Server:
         self.stop()
 
 
+def hold() -> None:
+    """Fork the process of a server that is started later, before this one imports anything else."""
+    held_process.hold(_serve_fresh, _GRACE)
+
+
 def _serve(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run the command of a server in this process, a fork."""
+    """Run the command of a server in this process, a fork, and its engine in another fork."""
+    from vllm import envs
+
+    # `vllm serve` asks for spawned processes, which would import everything.
+    envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
+    _serve_fresh(command, environment)
+
+
+def _serve_fresh(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run the command of a server in this process, a fork, and its engine as vLLM starts it."""
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.argv = ["vllm", *command[command.index("serve") :]]
-    from vllm import envs
     from vllm.entrypoints.cli.main import main
 
     model_runner.prepare()
-    # Platforms ask for spawned processes, which would import everything.
-    envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
     main()
 
 

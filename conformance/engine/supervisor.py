@@ -2,8 +2,8 @@
 """A program that keeps a process group from outliving the process that asked for it.
 
 ``python -I -S supervisor.py PARENT_PID GRACE COMMAND...`` starts COMMAND in a session of its own
-and ends it when standard input closes or PARENT_PID is no longer the parent: SIGTERM, GRACE
-seconds, then SIGKILL to the whole group.
+and ends it when standard input closes, or has something to read, or PARENT_PID is no longer the
+parent: SIGTERM, GRACE seconds, then SIGKILL to the whole group.
 When COMMAND ends by itself, what is left of its group is killed too.
 It says ``pid N`` on standard output at the start and ``exit STATUS`` at the end, negative for a
 signal; COMMAND's own output goes to standard error.
@@ -70,8 +70,9 @@ def supervise(child: Child, parent: int, grace: float) -> None:
         os.write(1, b"pid %d\n" % child.pid)
         while child.poll() is None:
             readable, _, _ = select.select([0], [], [], _POLL)
-            # A fork of the parent may hold the pipe open after the parent's death.
-            if (readable and not os.read(0, 1)) or os.getppid() != parent:
+            # A fork of the parent may hold the pipe open: what is written to it is an order to
+            # end as well, and so is the parent's death.
+            if readable or os.getppid() != parent:
                 break
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

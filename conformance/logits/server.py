@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evidence ``server``: the plugin in a live ``vllm serve``.
 
-Two servers of our own start at once: one is given the plugin with ``--logits-processors``;
+Two servers of our own start at once: one is given the plugin with ``--logits-processors`` and
+imports it by itself, in an engine that is started as users start it;
 the other, where possible a fork of this process, finds it as an entry point.
 With ``--server-url`` a running server is used instead.
 """
@@ -77,7 +78,7 @@ class Trial(LogitsTrial):
             )
             self._unlisted = unlisted(Path(folder), self.bench.plugin)
         names = () if builtin else (self.opening.plugin.fqcn,)
-        self.serve(self._start("server.log", logits_processors=names))
+        self.serve(self._start("server.log", logits_processors=names, fresh=True))
         if not builtin:
             group = {LOGITSPROCS_GROUP: {"conformance-target": self.opening.plugin.fqcn}}
             self.second = self._start("server-entry-point.log", entry_points=group, imported=True)

@@ -86,7 +86,7 @@ def _open(opening: Opening) -> Trial:
         live.Watch,
         found,
         bench,
-        explored=lambda: errands.explored(untouched, sent),
+        explored=lambda: errands.explored(untouched, sent, opening),
     )
 
 
@@ -136,6 +136,7 @@ SUITE = Suite(
     open_trial=_open,
     replay=_replay,
     runner="v1",
+    imports_in_server=True,
     maker=maker,
     forget=_forget,
 )

@@ -112,7 +112,7 @@ def _open(opening: Opening) -> Trial:
         lambda: live.Watch(untouched, model),
         found,
         stock,
-        explored=lambda: errands.explored(untouched, sent),
+        explored=lambda: errands.explored(untouched, sent, opening),
     )
 
 
@@ -217,6 +217,7 @@ SUITE = Suite(
     open_trial=_open,
     replay=_replay,
     runner="v2",
+    imports_in_server=True,
     prepare=_prepare,
     maker=maker,
     forget=_forget,

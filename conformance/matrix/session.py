@@ -13,6 +13,7 @@ import attrs
 from conformance.matrix import environments
 from conformance.matrix.indexes import configured, uv_settings
 from conformance.matrix.processes import Processes
+from conformance.runner import AT_ONCE
 from conformance.verdict import ExitStatus, worst
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def _run(job: _Job, python: Path, targets: Sequence[str]) -> Outcome:
     command = [str(python), "-m", "conformance.cli", "certify", *targets]
     command += ["--json", "--quiet"]
     command += [*job.request.options, "--conformance-report", str(report)]
-    done = job.processes.run(command, environments.variables({}))
+    # Several environments certify at the same time: each has the cores for one plugin.
+    done = job.processes.run(command, {**environments.variables({}), AT_ONCE: "1"})
     try:
         status = ExitStatus(done.status)
         certificates = tuple(json.loads(done.output))

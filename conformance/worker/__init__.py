@@ -10,7 +10,26 @@ The caller never imports vLLM, torch or a plugin, and outlives whatever a plugin
 it would import the caller's main module (pytest) again in every job.
 """
 
-from conformance.worker.client import Job, JobDied, JobHung, Zygote, ZygoteFailed
+from conformance.worker.client import (
+    NOT_YET,
+    TICK_SECONDS,
+    Job,
+    JobDied,
+    JobHung,
+    Zygote,
+    ZygoteFailed,
+    first_heard,
+)
 from conformance.worker.patience import Patience
 
-__all__ = ["Job", "JobDied", "JobHung", "Patience", "Zygote", "ZygoteFailed"]
+__all__ = [
+    "NOT_YET",
+    "TICK_SECONDS",
+    "Job",
+    "JobDied",
+    "JobHung",
+    "Patience",
+    "Zygote",
+    "ZygoteFailed",
+    "first_heard",
+]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import signal
@@ -11,6 +12,8 @@ import socket
 import subprocess
 import sys
 import time
+from enum import Enum
+from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -20,7 +23,7 @@ import psutil
 from conformance.worker import nursery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ZYGOTE = "conformance.worker.zygote"
 
@@ -29,6 +32,9 @@ IMPORT_LIMIT = 300.0
 
 #: How often a waiting caller gets the chance to show that it is waiting.
 TICK_SECONDS = 0.5
+
+#: What is in a pipe is read in.
+NO_TIME = 0.001
 
 
 class ZygoteFailed(Exception):
@@ -196,6 +202,20 @@ def _started(
     return process, ours
 
 
+def first_heard(jobs: Iterable[Job], limit: float) -> None:
+    """Return when one of these jobs has said something or ended, or after so many seconds."""
+    connections.wait([job._connection for job in jobs], limit)  # noqa: SLF001 - this module's own
+
+
+class _NotYet(Enum):
+    """That a job has not answered; not None, which may be an answer."""
+
+    NOT_YET = "not yet"
+
+
+NOT_YET = _NotYet.NOT_YET
+
+
 class Job:
     """One forked process, and the conversation with it."""
 
@@ -205,6 +225,8 @@ class Job:
         self._connection = connection
         self._zygote = zygote
         self._busy = False  #: whether a question is not answered yet
+        self._limit = self._deadline = math.inf
+        self._lost = False  #: whether it was gone before it had the question
 
     def ask(
         self,
@@ -225,34 +247,65 @@ class Job:
                 has been killed.
 
         """
-        deadline = time.monotonic() + limit
+        self.put(question, limit=limit)
+        while (answer := self.hear(progress)) is NOT_YET:
+            first_heard([self], min(TICK_SECONDS, max(0.0, self._deadline - time.monotonic())))
+            if patience and not self._connection.poll() and (reason := patience(self)):
+                raise JobHung(reason, stack=self._give_up())
+        return answer
+
+    def put(self, question: object, *, limit: float) -> None:
+        """Send a question, to be answered within ``limit`` seconds, and return at once."""
+        self._limit, self._deadline = limit, time.monotonic() + limit
         self._busy = True
         try:
             self._connection.send(question)
-            while True:
-                if self._connection.poll(min(TICK_SECONDS, max(0.0, deadline - time.monotonic()))):
-                    answer = self._connection.recv()
-                    if not isinstance(answer, str):
-                        self._busy = False
-                        return answer
-                    deadline = time.monotonic() + limit
-                    if progress and answer:
-                        progress(answer)
-                elif time.monotonic() > deadline:
-                    raise JobHung(f"did not answer within {limit:.0f} s", stack=self._give_up())
-                elif patience and (reason := patience(self)):
-                    raise JobHung(reason, stack=self._give_up())
-        except (EOFError, ConnectionResetError, BrokenPipeError):
-            status = self._zygote.exit_status(self.pid)
-            raise JobDied(f"the process {_describe(status)}", exit_status=status) from None
+        except (ConnectionResetError, BrokenPipeError):
+            self._lost = True
 
-    def close(self) -> None:
-        """Tell the job that no more questions come, and wait for its end."""
+    def hear(self, progress: Callable[[str], None] | None = None) -> Any:  # noqa: ANN401 - as `ask`
+        """Return the answer to the question that was put, or ``NOT_YET``; waits for nothing.
+
+        Strings are progress, with which the time begins anew.
+
+        Raises:
+            JobDied: the process ended first.
+            JobHung: the time is over; the process has been killed.
+
+        """
+        try:
+            while not self._lost and self._connection.poll():
+                answer = self._connection.recv()
+                if not isinstance(answer, str):
+                    self._busy = False
+                    return answer
+                self._deadline = time.monotonic() + self._limit
+                if progress and answer:
+                    progress(answer)
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            self._lost = True
+        if self._lost:
+            status = self._zygote.exit_status(self.pid)
+            raise JobDied(f"the process {_describe(status)}", exit_status=status)
+        if time.monotonic() > self._deadline:
+            raise JobHung(f"did not answer within {self._limit:.0f} s", stack=self._give_up())
+        return NOT_YET
+
+    def leave(self) -> None:
+        """Tell the job that no more questions come, and return at once."""
         self._connection.close()
         if self._busy and self._zygote.exit_status(self.pid, limit=0.0) is None:
             # The caller was interrupted, and the job would notice only when it has an answer.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
+
+    def ended(self) -> bool:
+        """Tell whether the process has ended."""
+        return self._zygote.exit_status(self.pid, limit=NO_TIME) is not None
+
+    def close(self) -> None:
+        """Tell the job that no more questions come, and wait for its end."""
+        self.leave()
         if self._zygote.exit_status(self.pid, limit=20.0) is None:
             self._kill()
 

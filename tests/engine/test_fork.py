@@ -180,3 +180,57 @@ def test_a_server_is_forked(zygote: Zygote, tmp_path: Path) -> None:
     assert status == 200
     assert not left
     assert failure is None
+
+
+#: A plugin that writes down which processes import it.
+IMPORTED = """
+import os
+from pathlib import Path
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+with Path(__file__).with_name("imported").open("a") as file:
+    file.write(f"{os.getpid()}\\n")
+
+class Idle(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        pass
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        pass
+
+    def apply(self, logits):
+        return logits
+"""
+
+
+@pytest.mark.server
+def test_a_held_server_imports_the_plugin_by_itself(zygote: Zygote, tmp_path: Path) -> None:
+    """Its front end is a fork that has not seen the plugin, its engine a new interpreter."""
+    (tmp_path / "idle_plugin.py").write_text(IMPORTED)
+    job = zygote.fork(
+        "fork_job:serve_fresh",
+        {
+            "model": str(tiny_llama()),
+            "folder": str(tmp_path),
+            "plugin": "idle_plugin:Idle",
+        },
+        log=tmp_path / "job.log",
+        directory=tmp_path,
+        python_path=[str(Path(__file__).parent)],
+    )
+    try:
+        pid, commands, status, left = job.ask("serve", limit=240)
+    finally:
+        job.close()
+    trial, *others = dict.fromkeys((tmp_path / "imported").read_text().split())
+
+    assert int(trial) == job.pid
+    assert str(pid) in others
+    assert len(others) == 2
+    assert "conformance.worker.zygote" in commands[0]
+    assert not any("conformance.worker.zygote" in command for command in commands[1:])
+    assert status == 200
+    assert not left
