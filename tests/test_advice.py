@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 #: Rules whose failure leaves nothing to judge others by: rows that are drawn at random differ
-#: anyway, and rows are only swapped beside prefills that are not finished.
-HIDING = {"LB-23": None, "LS-15": None, "LB-18": {"LB-08"}}
+#: anyway, and rows only change places beside prefills that are not finished.
+HIDING = {"LB-23": None, "LS-15": None, "LB-18": {"LB-08"}, "LS-09": {"LS-07"}}
 
 
 def _levels(specimen: Specimen) -> dict[str, Level]:

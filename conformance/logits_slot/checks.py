@@ -7,6 +7,7 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from conformance.history import Choice
     from conformance.logits.trial import Trial
@@ -83,17 +84,25 @@ def constructs(trial: Trial) -> Finding:
     return Finding(Verdict.PASS, 4, 4)
 
 
-def _after_histories(trial: Trial) -> Finding | None:
-    """Return that a check must wait, where some history has gone wrong."""
-    faulty = (example for example in trial.examples() if example.played.faults)
-    broken = {rule for example in faulty for rule in example.rules()}
-    return unjudged(trial.waits(sorted(broken))) if broken else None
+def _behind_histories(judge: Callable[[Trial], Finding]) -> Callable[[Trial], Finding]:
+    """Have a failure wait where some history has gone wrong, which may be why."""
+
+    @wraps(judge)
+    def judged(trial: Trial) -> Finding:
+        faulty = (example for example in trial.examples() if example.played.faults)
+        broken = sorted({rule for example in faulty for rule in example.rules()})
+        if broken and trial.blocking():
+            return unjudged(trial.waits(broken))
+        found = judge(trial)
+        wrong = broken and found.verdict is Verdict.FAIL
+        return unjudged(trial.waits(broken)) if wrong else found
+
+    return judged
 
 
+@_behind_histories
 def warms_up(trial: Trial) -> Finding:
     """LS-13: warm-up requests neither raise nor leave anything behind."""
-    if waiting := _after_histories(trial):
-        return waiting
     bench: Bench = trial.bench
     examples = acted = 0
     for choice in bench.parameters:
@@ -230,10 +239,9 @@ def says_no(trial: Trial) -> Finding:
     return Finding(Verdict.PASS, len(declined), len(declined))
 
 
+@_behind_histories
 def serves_full_batches(trial: Trial) -> Finding:
     """LS-27: as many requests as the engine may have, each with drafts where it has any."""
-    if waiting := _after_histories(trial):
-        return waiting
     bench: Bench = trial.bench
     count = MOST_REQUESTS
     try:
@@ -246,10 +254,9 @@ def serves_full_batches(trial: Trial) -> Finding:
     return Finding(Verdict.PASS, 2 * count, 2 * count)
 
 
+@_behind_histories
 def takes_padded_batches(trial: Trial) -> Finding:
     """LS-34: three requests in a CUDA graph for four get the rows that they get without it."""
-    if waiting := _after_histories(trial):
-        return waiting
     bench: Bench = trial.bench
     examples = acted = 0
     chosen = switched_on(bench) or list(bench.choices)
