@@ -54,11 +54,11 @@ def composed(cls: type[Any], role: str) -> type[Any]:
     """
     from vllm.parser.parser_manager import ParserManager
 
-    manager = _manager(role)
-    name = _name_of(cls, manager)
+    registry = manager(role)
+    name = _name_of(cls, registry)
     if name is None:
         name = NAME
-        manager.register_module(name=name, force=True, module=cls)
+        registry.register_module(name=name, force=True, module=cls)
     parser: type[Any] | None
     if role == TOOL:
         parser = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
@@ -68,7 +68,13 @@ def composed(cls: type[Any], role: str) -> type[Any]:
     return parser
 
 
-def _manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
+def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
+    """Return what knows parsers by their names.
+
+    Raises:
+        ImportError: this release has no such parsers.
+
+    """
     if role == TOOL:
         from vllm.tool_parsers import ToolParserManager
 
@@ -78,12 +84,12 @@ def _manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
     return ReasoningParserManager
 
 
-def _name_of(cls: type[Any], manager: Any) -> str | None:  # noqa: ANN401 - as above
+def _name_of(cls: type[Any], registry: Any) -> str | None:  # noqa: ANN401 - as above
     """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
     if not cls.__module__.startswith("vllm."):
         return None
     wanted = cls.__module__, cls.__name__
-    found = [name for name, place in manager.lazy_parsers.items() if tuple(place) == wanted]
+    found = [name for name, place in registry.lazy_parsers.items() if tuple(place) == wanted]
     return found[0] if found else None
 
 
@@ -194,6 +200,26 @@ class Bench:
         while streaming.step():
             pass
         return streaming.end()
+
+    def scene(
+        self,
+        what: str,
+        answer: Answer,
+        cuts: Sequence[int] = (),
+        **more: Any,  # noqa: ANN401 - JSON values
+    ) -> dict[str, Any]:
+        """Return what a program plays: a function of :mod:`player`, and what it is given."""
+        tools = [dict(tool) for tool in self.tools if tool["function"]["name"] in answer.text]
+        return {
+            "is": what,
+            "deltas": [text for text, _ in answer.deltas(cuts)],
+            **more,
+            "role": self.role,
+            "name": _name_of(self.cls, manager(self.role)) or NAME,
+            "special": list(self.special),
+            "tools": (tools or list(self.tools[:1])) if self.role == TOOL else [],
+            "prompt": self.prompt,
+        }
 
     def by_token(self, answer: Answer) -> Stream:
         """Return what the parser streams of an answer token by token."""

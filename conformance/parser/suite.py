@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
+from conformance.parser.bench import composed, manager
+from conformance.rules import nearest
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 
     from conformance.suite import Opening
     from conformance.suite import Trial as Opened
+    from conformance.target import Target
 
 
 def suite(role: str, base: str, module: str, telling: str) -> Suite:
@@ -33,11 +38,32 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
     def meant(cls: type) -> bool:
         return recognises(cls) or telling in vars(cls)
 
+    def resolved(target: Target) -> Target:
+        if not target.text.startswith(f"{role}-parser:"):
+            return target
+        name = target.qualname or ""
+        try:
+            known = manager(role).lazy_parsers
+        except (ImportError, AttributeError):
+            known = {}
+        if name not in known:
+            raise UsageError(
+                f"--plugin-path {target.text!r}: the installed vLLM has no {role} parser {name!r}."
+                + nearest(name, known)
+            )
+        module, qualname = known[name]
+        return attrs.evolve(target, module=module, qualname=qualname)
+
     def opened(opening: Opening) -> Opened:
         try:
             import vllm.parser.parser_manager  # noqa: F401 - whether there is one
         except ImportError:
             why = "this vLLM has no ParserManager to compose parsers with: install a newer one"
+            return Unopened(why, opening.evidence)
+        try:
+            composed(opening.cls, role)
+        except ImportError as error:
+            why = " ".join(f"vLLM cannot compose the parser on this machine: {error}".split())
             return Unopened(why, opening.evidence)
         from conformance.parser.checks import trial
 
@@ -77,4 +103,5 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
         meant=meant,
         open_trial=opened,
         replay=replay,
+        resolved=resolved,
     )
