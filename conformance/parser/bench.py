@@ -14,7 +14,7 @@ from conformance.parser.messages import Call, Message
 from conformance.raised import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
@@ -55,9 +55,8 @@ def composed(cls: type[Any], role: str) -> type[Any]:
     from vllm.parser.parser_manager import ParserManager
 
     registry = manager(role)
-    name = _name_of(cls, registry)
-    if name is None:
-        name = NAME
+    name = name_of(cls, role)
+    if name == NAME:
         registry.register_module(name=name, force=True, module=cls)
     parser: type[Any] | None
     if role == TOOL:
@@ -84,13 +83,13 @@ def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
     return ReasoningParserManager
 
 
-def _name_of(cls: type[Any], registry: Any) -> str | None:  # noqa: ANN401 - as above
+def name_of(cls: type[Any], role: str) -> str:
     """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
-    if not cls.__module__.startswith("vllm."):
-        return None
     wanted = cls.__module__, cls.__name__
-    found = [name for name, place in registry.lazy_parsers.items() if tuple(place) == wanted]
-    return found[0] if found else None
+    if not cls.__module__.startswith("vllm."):
+        return NAME
+    known = manager(role).lazy_parsers.items()
+    return next((name for name, place in known if tuple(place) == wanted), NAME)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -102,12 +101,18 @@ class Bench:
     tools: tuple[dict[str, Any], ...]
     special: tuple[str, ...]
     prompt: str = "user: x"
+    chat: Mapping[str, Any] = attrs.field(factory=dict)  #: chat_template_kwargs of requests
     _parser: type[Any] | None = None
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - a transformers tokenizer
         """The tokenizer of the model that the parser is for."""
         return tokens.tokenizer(self.special)
+
+    @property
+    def name(self) -> str:
+        """What vLLM knows the parser by."""
+        return name_of(self.cls, self.role)
 
     def request(
         self, *, stream: bool, choice: str = "auto", tools: bool = True
@@ -137,7 +142,7 @@ class Bench:
                 return parser(
                     self.tokenizer,
                     request.tools,
-                    chat_template_kwargs={},
+                    chat_template_kwargs=dict(self.chat),
                     model_config=None,
                 )
         except SystemExit as error:
@@ -159,7 +164,7 @@ class Bench:
     def engine(self) -> Any:  # noqa: ANN401 - a plugin
         """Make a reasoning parser as the engine does, which asks it where its grammar begins."""
         cls: Callable[..., Any] = self.cls
-        make = partial(cls, tokenizer=self.tokenizer, chat_template_kwargs={})
+        make = partial(cls, tokenizer=self.tokenizer, chat_template_kwargs=dict(self.chat))
         found = guarded("making an instance", make)
         if isinstance(found, Exception):
             raise NotMade(said(found))
@@ -215,10 +220,11 @@ class Bench:
             "deltas": [text for text, _ in answer.deltas(cuts)],
             **more,
             "role": self.role,
-            "name": _name_of(self.cls, manager(self.role)) or NAME,
+            "name": self.name,
             "special": list(self.special),
             "tools": (tools or list(self.tools[:1])) if self.role == TOOL else [],
             "prompt": self.prompt,
+            "chat": dict(self.chat),
         }
 
     def by_token(self, answer: Answer) -> Stream:

@@ -16,17 +16,27 @@ from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 
+END = "<|end|>"
+
 
 def served(
-    plugin: Any, role: str, name: str, special: list[str], tools: list[Any], *, stream: bool
-) -> tuple[Any, Any, Any]:
-    """Return a parser as a server makes it for a request, the request, and a tokenizer of bytes."""
+    plugin: Any,
+    *,
+    role: str,
+    name: str,
+    special: list[str],
+    tools: list[Any],
+    prompt: str,
+    chat: dict[str, Any],
+    stream: bool,
+) -> tuple[Any, Any, Any, list[int]]:
+    """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE({each: number for number, each in enumerate(alphabet)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
     made.add_tokens([AddedToken(text, special=False, normalized=False) for text in special])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
 
     managers: Any = {"tool": ToolParserManager, "reasoning": ReasoningParserManager}
     managers[role].register_module(name, force=True, module=plugin)
@@ -34,8 +44,8 @@ def served(
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
     asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
     request = ChatCompletionRequest(**asked, stream=stream)
-    parser = cls(tokenizer, request.tools, chat_template_kwargs={})
-    return parser, parser.adjust_request(request), tokenizer
+    parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
+    return parser, parser.adjust_request(request), tokenizer, tokenizer.encode(prompt)
 
 
 def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:
@@ -49,22 +59,22 @@ def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any
     return (reasoning or "").strip(), (content or "").strip(), found
 
 
-def whole(plugin: Any, deltas: list[str], prompt: str, **how: Any) -> tuple[Any, ...]:
+def whole(plugin: Any, deltas: list[str], **how: Any) -> tuple[Any, ...]:
     """Return what the parser makes of a whole answer."""
-    parser, request, tokenizer = served(plugin, **how, stream=False)
+    parser, request, tokenizer, _ = served(plugin, **how, stream=False)
     ids = [*tokenizer.encode("".join(deltas)), tokenizer.eos_token_id]
     reasoning, content, calls = parser.parse("".join(deltas), request, bool(request.tools), ids)
     return message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])
 
 
-def streamed(plugin: Any, deltas: list[str], prompt: str, **how: Any) -> list[Any]:
+def streamed(plugin: Any, deltas: list[str], **how: Any) -> list[Any]:
     """Return what the parser says to each delta of an answer."""
-    parser, request, tokenizer = served(plugin, **how, stream=True)
+    parser, request, tokenizer, prompt = served(plugin, **how, stream=True)
     found: list[Any] = []
     for number, text in enumerate(deltas, 1):
         last = number == len(deltas)
         ids = tokenizer.encode(text) + [tokenizer.eos_token_id] * last
-        said = parser.parse_delta(text, ids, request, tokenizer.encode(prompt), finished=last)
+        said = parser.parse_delta(text, ids, request, prompt, finished=last)
         print(f"{text!r}: {said and said.model_dump(exclude_unset=True)}")
         found += [said] if said else []
     return found

@@ -10,7 +10,6 @@ import attrs
 from hypothesis import strategies as st
 
 from conformance.parser import formats
-from conformance.parser.formats import LETTERS
 from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
@@ -149,7 +148,7 @@ class Drawing:
         )
 
     def _value(self, schema: Mapping[str, Any]) -> SearchStrategy[Any]:
-        if self.format.values == LETTERS:
+        if self.format.letters:
             return self._letters()
         kinds: dict[str, SearchStrategy[Any]] = {
             "integer": st.integers(-9, 999),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -38,33 +39,12 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
     def meant(cls: type) -> bool:
         return recognises(cls) or telling in vars(cls)
 
-    def resolved(target: Target) -> Target:
-        if not target.text.startswith(f"{role}-parser:"):
-            return target
-        name = target.qualname or ""
-        try:
-            known = manager(role).lazy_parsers
-        except (ImportError, AttributeError):
-            known = {}
-        if name not in known:
-            raise UsageError(
-                f"--plugin-path {target.text!r}: the installed vLLM has no {role} parser {name!r}."
-                + nearest(name, known)
-            )
-        module, qualname = known[name]
-        return attrs.evolve(target, module=module, qualname=qualname)
-
     def opened(opening: Opening) -> Opened:
         try:
-            import vllm.parser.parser_manager  # noqa: F401 - whether there is one
-        except ImportError:
-            why = "this vLLM has no ParserManager to compose parsers with: install a newer one"
-            return Unopened(why, opening.evidence)
-        try:
             composed(opening.cls, role)
-        except ImportError as error:
-            why = " ".join(f"vLLM cannot compose the parser on this machine: {error}".split())
-            return Unopened(why, opening.evidence)
+        except ImportError as error:  # no ParserManager, or no package that the parser is made of
+            why = f"the installed vLLM cannot compose the parser here: {error}"
+            return Unopened(" ".join(why.split()), opening.evidence)
         from conformance.parser.checks import trial
 
         settings = opening.settings
@@ -103,5 +83,28 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
         meant=meant,
         open_trial=opened,
         replay=replay,
-        resolved=resolved,
+        resolved=partial(_resolved, role),
     )
+
+
+def _resolved(role: str, target: Target) -> Target:
+    """Follow a name to the class that vLLM registers under it.
+
+    Raises:
+        UsageError: there is none.
+
+    """
+    if not target.text.startswith(f"{role}-parser:"):
+        return target
+    name = target.qualname or ""
+    try:
+        known = manager(role).lazy_parsers
+    except (ImportError, AttributeError):
+        known = {}
+    if name not in known:
+        raise UsageError(
+            f"--plugin-path {target.text!r}: the installed vLLM has no {role} parser {name!r}."
+            + nearest(name, known)
+        )
+    module, qualname = known[name]
+    return attrs.evolve(target, module=module, qualname=qualname)

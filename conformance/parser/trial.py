@@ -252,10 +252,14 @@ class Trial(Simulation):
         tried = (named,) if named else formats.KNOWN[self.role]
         found, raised = fitting.fits(self._plain_bench(), tried, named=named is not None)
         if found:
-            # Rather one that holds more: several calls, values of any type, text before calls.
-            self._fit = max(found, key=_worth)
+            # Rather its own, or one that holds more: several calls, any values, text.
+            self._fit = max(found, key=self._worth)
             return
         self._why = self._way_out(f"any of {len(tried)} known formats", raised)
+
+    def _worth(self, fit: fitting.Fit) -> tuple[bool, bool, bool, bool]:
+        found = fit.format
+        return fit.bench.name in found.parsers, found.several, not found.letters, found.content
 
     def _way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
@@ -313,10 +317,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def _worth(fit: fitting.Fit) -> tuple[bool, int, bool]:
-    return fit.format.several, fit.format.values, fit.format.content
 
 
 def _broken_by(loads: str, survives: str) -> Mapping[type[BaseException], tuple[str, str]]:
