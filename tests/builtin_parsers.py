@@ -35,9 +35,10 @@ HEAD = """\
 # vLLM's own parsers
 
 Every tool parser and reasoning parser that vLLM {vllm} registers, judged in the simulator
-at budget quick in {minutes:.1f} minutes on two cores; `python tests/builtin_parsers.py` makes it again.
+at budget quick in {minutes:.1f} minutes on two cores;
+`python tests/builtin_parsers.py` makes it again.
 
-{found} of {judged} parsers that could be judged disagree with themselves:
+{found} of the {judged} names that could be judged break a rule, most of them since
 what a client gets depends on how the answer is cut, or on whether it is streamed.
 A parser counts only where its format was checked against the source that the table names:
 a file or a test of vLLM, a page of its documentation, or a template.
@@ -123,7 +124,7 @@ def page(data: dict[str, Any], notes: dict[str, Any]) -> str:
         lines.append("| parser | fails | deltas | thread | format, and where it was checked |\n")
         lines.append("|---|---|---|---|---|\n")
         lines += [_row(name, data["parsers"][name], notes) for name in names if name in found]
-        lines.append(f"\nThese pass every rule:\n\n")
+        lines.append("\nThese pass every rule:\n\n")
         lines += [
             f"- `{_short(name)}`: `{data['parsers'][name]['format']}`, "
             f"{_source(name, data['parsers'][name])}\n"
@@ -157,7 +158,7 @@ def _why(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
 
 
 def _row(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
-    rules, deltas = [], []
+    rules = []
     page_of = parser["generation"].replace("/", "-")
     for failure in parser["failing"]:
         advice = " (advice)" if failure["level"] == "SHOULD" else ""
@@ -165,15 +166,14 @@ def _row(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
         if "program" in failure:
             told += f" [program](../reports/builtin-parsers/{failure['program']})"
         rules.append(told)
-    for text in parser["failing"][0].get("deltas", ()):
-        deltas.append(_code(text))
+    deltas = [_code(text) for text in parser["failing"][0].get("deltas", ())]
     thread = notes["threads"].get(name)
     linked = "new"
     if thread:
         linked = ", ".join(
             f"[{number}](https://github.com/vllm-project/vllm/issues/{number})" for number in thread
         )
-    shown = " ".join(deltas) if len(deltas) <= 4 else f"{len(deltas)} deltas"  # noqa: PLR2004
+    shown = " ".join(deltas) if len(deltas) <= 4 else f"{len(deltas)} deltas"
     cells = f"`{_short(name)}`", "<br>".join(rules), shown, linked, _format(name, parser)
     return f"| {' | '.join(cells)} |\n"
 
@@ -187,7 +187,8 @@ def _code(text: str) -> str:
     if len(text) > SHOWN:
         text = f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
-    return f"<code>{escaped.replace(chr(10), '\\n')}</code>"
+    shown = escaped.replace("\n", "\\n")
+    return f"<code>{shown}</code>"
 
 
 def main(words: list[str]) -> None:

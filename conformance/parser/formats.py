@@ -39,6 +39,7 @@ class Format:
     tagged: tuple[str, ...] | None = None
     thinks: tuple[str, str, str] | None = None
     opened: bool = False
+    turn: str = "user: x"
     chat: Mapping[str, Any] = attrs.field(factory=dict)
     #: What was found of a parser: it takes text before calls, and more calls than one.
     content: bool = True
@@ -93,7 +94,7 @@ class Format:
 
     def prompt(self) -> str:
         """Return the end of the prompt that the model continues."""
-        return self.thinks[0] if self.thinks is not None and self.opened else "user: x"
+        return self.thinks[0] if self.thinks is not None and self.opened else self.turn
 
 
 def _known() -> Mapping[str, tuple[Format, ...]]:

@@ -104,7 +104,7 @@ class Drawing:
 
     def sample(self, message: Message) -> Sample:
         """Return the answer that says a message."""
-        prompt = self.format.prompt() if self.format.thinks else None
+        prompt = self.format.prompt()
         return Sample(self.format.write(message), message, prompt)
 
     def first(self) -> list[Sample]:
