@@ -130,6 +130,8 @@ def certify(
       package.module                every plugin in it
       entry-point:GROUP/NAME        for example entry-point:vllm.logits_processors/mine
       dist:DISTRIBUTION             every vLLM entry point of an installed distribution
+      tool-parser:NAME              as --tool-call-parser has it, for example tool-parser:hermes
+      reasoning-parser:NAME         as --reasoning-parser has it
       path/to/model                 the multi-modal processor of a model's folder
 
     With the default evidence nothing but vLLM itself is needed: no GPU, no model, no server,

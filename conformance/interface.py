@@ -83,6 +83,9 @@ class Generation:
     likely: Callable[[ClassSource], bool] = lambda _: False
     sign: str | None = None  #: a regular expression
     group: str | None = None  #: entry point group of vLLM that loads such plugins by a function
+    #: What stands before the name of a plugin that vLLM keeps in a registry, in ``FORM:NAME``, and
+    #: the module with that registry: the suite's ``resolved`` finds the class.
+    registered: tuple[str, str] | None = None
     #: What most trials import, whatever the plugin: imported before anything is known of it.
     early: tuple[str, ...] = ()
     #: What trials import and other generations do not need: imported once, before the first one.

@@ -102,7 +102,7 @@ def validate(settings: Settings) -> None:
 
     """
     if not settings.targets:
-        raise UsageError(f"name at least one target: --plugin-path {targets.FORMS}.")
+        raise UsageError(f"name at least one target: --plugin-path {targets.forms()}.")
     if settings.server_url and Evidence.SERVER not in settings.evidence:
         raise UsageError(
             "--server-url is only for server evidence: add --evidence server (or all)."

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from conformance import missing
+from conformance.generations import all_generations
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
@@ -42,9 +43,9 @@ MODEL_REGISTRY = "vllm.model_executor.models.registry"
 #: The group of functions that do anything at all, such as registering a model.
 GENERAL_PLUGINS = "vllm.general_plugins"
 
-FORMS = (
+_FORMS = (
     "package.module:Class, path/to/file.py:Class, path/to/file.py, package.module, "
-    "entry-point:GROUP/NAME, dist:DISTRIBUTION or path/to/model"
+    "entry-point:GROUP/NAME, dist:DISTRIBUTION{} or path/to/model"
 )
 
 #: What may stand after any of the forms: only one generation of a class that serves several.
@@ -53,6 +54,7 @@ _GENERATION = re.compile(r"^(?P<form>.+)@(?P<generation>[a-z_-]+/[a-z_-]+)$")
 _FILE = re.compile(r"^(?P<path>.+\.py)(?::(?P<qualname>[\w.]+))?$")
 _MODULE = re.compile(r"^(?P<module>[A-Za-z_][\w.]*)(?::(?P<qualname>[\w.]+))?$")
 _PREFIXED = re.compile(r"^(?P<form>entry-point|dist):(?P<rest>.+)$")
+_REGISTERED = re.compile(r"^(?P<form>[a-z-]+):(?P<name>.+)$")
 
 
 @attrs.frozen
@@ -98,6 +100,16 @@ class Unavailable(LoadFailure):
     """What the target needs is not on this machine; the message also says what to do."""
 
 
+def forms() -> str:
+    """Return the forms that a TARGET may have, those of registered names included."""
+    return _FORMS.format("".join(f", {form}:NAME" for form in _registries()))
+
+
+def _registries() -> dict[str, str]:
+    """Return vLLM's modules with a registry of plugins, by what stands before a name in it."""
+    return dict(each.registered for each in all_generations() if each.registered is not None)
+
+
 def parse(text: str, directory: Path) -> tuple[Target, ...]:
     """Parse a TARGET; one that names a distribution gives a target per entry point.
 
@@ -111,13 +123,15 @@ def parse(text: str, directory: Path) -> tuple[Target, ...]:
         return tuple(attrs.evolve(target, generation=match["generation"]) for target in found)
     if match := _PREFIXED.match(text):
         return _entry_points(text, match["form"], match["rest"])
+    if (match := _REGISTERED.match(text)) and (module := _registries().get(match["form"])):
+        return (Target(text, module, match["name"]),)
     if match := _FILE.match(text):
         return (_file(text, match["path"], match["qualname"], directory),)
     if (directory / text / MODEL_CONFIG).is_file():
         return (_model(text, directory / text / MODEL_CONFIG),)
     if match := _MODULE.match(text):
         return (Target(text, match["module"], match["qualname"]),)
-    raise UsageError(f"--plugin-path {text!r} {_why_not(text, directory)}: give {FORMS}.")
+    raise UsageError(f"--plugin-path {text!r} {_why_not(text, directory)}: give {forms()}.")
 
 
 def _why_not(text: str, directory: Path) -> str:

@@ -15,7 +15,7 @@ from conformance.comparison import first_line
 from conformance.engine.saying import ARGUMENT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
 #: Seconds without a byte after which a server is asked whether it still answers anybody.
 LIMIT = 60.0
@@ -30,6 +30,7 @@ class Question:
     prompt: str
     tools: tuple[dict[str, Any], ...] = ()
     choice: str = "auto"
+    template: Mapping[str, Any] = attrs.field(factory=dict)  #: chat_template_kwargs
     stream: bool = True
     interval: int = 1  #: tokens of a delta
     responses: bool = False
@@ -56,6 +57,7 @@ class Question:
             found |= {"messages": [{"role": "user", "content": self.prompt}], "max_tokens": most}
             extra |= {"stream_interval": self.interval, "return_token_ids": True}
             found |= {"tools": list(self.tools)} if self.tools else {}
+            extra |= {"chat_template_kwargs": dict(self.template)} if self.template else {}
         found |= {"tool_choice": self.choice} if self.tools else {}
         return {**found, "extra_body": extra}
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from conformance.checking import checks
 from conformance.findings import passed
@@ -46,8 +47,11 @@ def whole(trial: Trial) -> Finding:
         found = bench.whole(answer)
         told = f"of {quoted(sample.text)} the parser made {found}"
         if sample.says is not None and not found.same(sample.says):
-            return Judged(acted=True, wrong=f"{told}; expected {sample.says}")
-        return Judged(acted(trial, found), told if found.raised else None)
+            says = sample.says.document
+            scene = partial(bench.scene, "whole", answer, (), says=says)
+            return Judged(acted=True, wrong=f"{told}; expected {sample.says}", scene=scene)
+        scene = partial(bench.scene, "reads", answer)
+        return Judged(acted(trial, found), told if found.raised else None, scene)
 
     return trial.search(judge)
 
@@ -63,7 +67,7 @@ def streamed(trial: Trial) -> Finding:
         wrong = None
         if not found.same(expected):
             wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
-        return Judged(acted(trial, expected), wrong)
+        return Judged(acted(trial, expected), wrong, partial(differing, bench, answer))
 
     return trial.search(judge)
 
@@ -80,9 +84,15 @@ def cut(trial: Trial) -> Finding:
         wrong = None
         if not bench.stream(answer, cuts).said.same(expected):
             wrong = _smallest(bench, answer, cuts, expected)
-        return Judged(acted(trial, expected), wrong)
+        return Judged(acted(trial, expected), wrong, partial(differing, bench, answer, cuts))
 
     return trial.search_with(samples.cuts(), judge, [(), *(range(k, 1000, k) for k in (2, 8))])
+
+
+def differing(bench: Bench, answer: Answer, cuts: Sequence[int] | None = None) -> dict[str, Any]:
+    """Return the smallest cut whose message is not that of the whole answer, for a program."""
+    every = range(1, len(answer)) if cuts is None else cuts
+    return bench.scene("streamed", answer, _fewest(bench, answer, every, bench.whole(answer)))
 
 
 def _smallest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Message) -> str:
@@ -121,14 +131,16 @@ def text(trial: Trial) -> Finding:
         bench, answer = trial.for_sample(sample)
         if sample.says is None or sample.says.calls:
             return Judged(acted=False)
-        for how, found in (
-            ("whole", bench.whole(answer)),
-            ("token by token", bench.by_token(answer).said),
-            ("in 1 delta", bench.stream(answer, ()).said),
+        for how, cuts, found in (
+            ("whole", (), bench.whole(answer)),
+            ("token by token", range(1, len(answer)), bench.by_token(answer).said),
+            ("in 1 delta", (), bench.stream(answer, ()).said),
         ):
             if not found.same(sample.says):
                 told = f"{quoted(sample.text)} {how}: {found}; expected all of it as content"
-                return Judged(call, told)
+                says, kind = sample.says.document, "whole" if how == "whole" else "deltas"
+                scene = partial(bench.scene, kind, answer, cuts, says=says)
+                return Judged(call, told, scene)
         return Judged(call)
 
     if drawing is None:

@@ -14,7 +14,7 @@ from conformance.parser.messages import Call, Message
 from conformance.raised import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
@@ -59,11 +59,10 @@ def composed(cls: type[Any], role: str) -> type[Any]:
     """
     from vllm.parser.parser_manager import ParserManager
 
-    manager = _manager(role)
+    registry = manager(role)
     name = name_of(cls, role)
-    if name is None:
-        name = NAME
-        manager.register_module(name=name, force=True, module=cls)
+    if name == NAME:
+        registry.register_module(name=name, force=True, module=cls)
     parser: type[Any] | None
     if role == TOOL:
         parser = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
@@ -73,7 +72,13 @@ def composed(cls: type[Any], role: str) -> type[Any]:
     return parser
 
 
-def _manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
+def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
+    """Return what knows parsers by their names.
+
+    Raises:
+        ImportError: this release has no such parsers.
+
+    """
     if role == TOOL:
         from vllm.tool_parsers import ToolParserManager
 
@@ -83,13 +88,13 @@ def _manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
     return ReasoningParserManager
 
 
-def name_of(cls: type[Any], role: str) -> str | None:
+def name_of(cls: type[Any], role: str) -> str:
     """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
+    wanted = cls.__module__, cls.__name__
     if not cls.__module__.startswith("vllm."):
-        return None
-    wanted, known = (cls.__module__, cls.__name__), _manager(role).lazy_parsers
-    found = [name for name, place in known.items() if tuple(place) == wanted]
-    return found[0] if found else None
+        return NAME
+    known = manager(role).lazy_parsers.items()
+    return next((name for name, place in known if tuple(place) == wanted), NAME)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -102,12 +107,18 @@ class Bench:
     special: tuple[str, ...]
     prompt: str = "user: x"
     responses: bool = False  #: requests are those of ``/v1/responses``
+    chat: Mapping[str, Any] = attrs.field(factory=dict)  #: chat_template_kwargs of requests
     _parser: type[Any] | None = None
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - a transformers tokenizer
         """The tokenizer of the model that the parser is for."""
         return tokens.tokenizer(self.special)
+
+    @property
+    def name(self) -> str:
+        """What vLLM knows the parser by."""
+        return name_of(self.cls, self.role)
 
     def request(
         self, *, stream: bool, choice: str = "auto", tools: bool = True
@@ -142,7 +153,7 @@ class Bench:
                 return parser(
                     self.tokenizer,
                     request.tools,
-                    chat_template_kwargs={},
+                    chat_template_kwargs=dict(self.chat),
                     model_config=None,
                 )
         except SystemExit as error:
@@ -164,7 +175,7 @@ class Bench:
     def engine(self) -> Any:  # noqa: ANN401 - a plugin
         """Make a reasoning parser as the engine does, which asks it where its grammar begins."""
         cls: Callable[..., Any] = self.cls
-        make = partial(cls, tokenizer=self.tokenizer, chat_template_kwargs={})
+        make = partial(cls, tokenizer=self.tokenizer, chat_template_kwargs=dict(self.chat))
         found = guarded("making an instance", make)
         if isinstance(found, Exception):
             raise NotMade(said(found))
@@ -205,6 +216,27 @@ class Bench:
         while streaming.step():
             pass
         return streaming.end()
+
+    def scene(
+        self,
+        what: str,
+        answer: Answer,
+        cuts: Sequence[int] = (),
+        **more: Any,  # noqa: ANN401 - JSON values
+    ) -> dict[str, Any]:
+        """Return what a program plays: a function of :mod:`player`, and what it is given."""
+        tools = [dict(tool) for tool in self.tools if tool["function"]["name"] in answer.text]
+        return {
+            "is": what,
+            "deltas": [text for text, _ in answer.deltas(cuts)],
+            **more,
+            "role": self.role,
+            "name": self.name,
+            "special": list(self.special),
+            "tools": (tools or list(self.tools[:1])) if self.role == TOOL else [],
+            "prompt": self.prompt,
+            "chat": dict(self.chat),
+        }
 
     def by_token(self, answer: Answer) -> Stream:
         """Return what the parser streams of an answer token by token."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from conformance.checking import checks
 from conformance.findings import failed, passed
-from conformance.parser.answers import acted
+from conformance.parser.answers import acted, differing
 from conformance.parser.bench import guarded
 from conformance.parser.messages import quoted
 from conformance.parser.search import Judged
@@ -32,7 +32,8 @@ def arguments(trial: Trial) -> Finding:
             # A call of which nothing came is one that TP-04 knows to be lost.
             if call.arguments and isinstance(call.value, str):
                 told = f"the arguments of call {index} came as {quoted(call.arguments)}"
-                return Judged(acted=True, wrong=f"{told}, which is no JSON; whole: {expected}")
+                told = f"{told}, which is no JSON; whole: {expected}"
+                return Judged(acted=True, wrong=told, scene=partial(differing, bench, answer))
         return Judged(acted(trial, found))
 
     return trial.search(judge)
@@ -44,13 +45,11 @@ def order(trial: Trial) -> Finding:
 
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
-        for how, found in (
-            ("token by token", bench.by_token(answer)),
-            ("in 1 delta", bench.stream(answer, ())),
-        ):
-            if found.stumbles:
-                told = f"{quoted(sample.text)} {how}: {found.stumbles[0]}"
-                return Judged(acted=True, wrong=told)
+        for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
+            if stumbles := bench.stream(answer, cuts).stumbles:
+                told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
+                scene = partial(bench.scene, "begins", answer, cuts)
+                return Judged(acted=True, wrong=told, scene=scene)
         return Judged(acted(trial, bench.by_token(answer).said))
 
     return trial.search(judge)

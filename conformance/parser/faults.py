@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import itertools
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from conformance.parser.samples import HARD
 from conformance.parser.search import Judged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from conformance.findings import Finding
     from conformance.parser.bench import Bench, Stream
@@ -89,7 +89,7 @@ def truncated(trial: Trial) -> Finding:
         for place in places:
             first = answer.first(max(1, place))
             if wrong := _raises(bench, first):
-                return Judged(acted=True, wrong=wrong)
+                return wrong
         return Judged(acted(trial, bench.whole(answer)))
 
     ends = st.tuples(*[st.integers(1, 200)] * ENDS)
@@ -114,24 +114,24 @@ def malformed(trial: Trial) -> Finding:
             start = place % (len(text) + 1)
             text = text[:start] + piece + text[start + length :]
         if wrong := _raises(bench, bench.answer(text)):
-            return Judged(acted=True, wrong=wrong)
+            return wrong
         return Judged(acted(trial, bench.whole(intact)))
 
     twice = [[(0, 0, piece)] for piece in whole]
     return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
 
 
-def _raises(bench: Bench, answer: Answer) -> str | None:
+def _raises(bench: Bench, answer: Answer) -> Judged | None:
     """Say that the parser raises at an answer, or return None."""
-    ways: Iterable[tuple[str, Stream | None]] = itertools.chain(
-        [("whole", None)],
-        (
-            (how, bench.stream(answer, cuts))
-            for how, cuts in (("in 1 delta", ()), ("token by token", range(1, len(answer))))
-        ),
+    ways: tuple[tuple[str, Sequence[int]], ...] = (
+        ("whole", ()),
+        ("in 1 delta", ()),
+        ("token by token", range(1, len(answer))),
     )
-    for how, stream in ways:
-        message = bench.whole(answer) if stream is None else stream.said
+    for how, cuts in ways:
+        once = how == "whole"
+        message = bench.whole(answer) if once else bench.stream(answer, cuts).said
         if message.raised is not None:
-            return f"{quoted(answer.text)} {how}: {message}"
+            scene = partial(bench.scene, "reads" if once else "goes_on", answer, cuts)
+            return Judged(acted=True, wrong=f"{quoted(answer.text)} {how}: {message}", scene=scene)
     return None

@@ -57,7 +57,7 @@ def fits(bench: Bench, known: Iterable[Format], *, named: bool) -> tuple[list[Fi
     raised = None
     for each in known:
         special = tuple(dict.fromkeys((*bench.special, *each.special)))
-        trial = attrs.evolve(bench, special=special, prompt=each.prompt())
+        trial = attrs.evolve(bench, special=special, prompt=each.prompt(), chat=each.chat)
         try:
             fitted = each if named else _fitted(trial, each)
         except NotMade as error:

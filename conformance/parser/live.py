@@ -114,7 +114,13 @@ def _asked(judged: Trial, samples: Iterable[Sample]) -> Iterable[tuple[Question,
     for sample in samples:
         bench, answer = judged.for_sample(sample)
         if len(answer) + len(bench.prompt_ids()) <= LONGEST:
-            asked = Question(text=sample.text, ids=answer.ids, prompt=bench.prompt, tools=tools)
+            asked = Question(
+                text=sample.text,
+                ids=answer.ids,
+                prompt=bench.prompt,
+                tools=tools,
+                template=bench.chat,
+            )
             yield asked, sample.says
 
 
@@ -132,6 +138,7 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
         special=errand.special,
         prompt=question.prompt,
         responses=question.responses,
+        chat=question.template,
     )
     answer = bench.answer(question.text)
     try:

@@ -46,6 +46,12 @@ class Message:
         calls = [(call.name, json.dumps(call.value, sort_keys=True)) for call in self.calls]
         return self.reasoning.strip(), self.content.strip(), calls, self.raised
 
+    @property
+    def document(self) -> list[Any]:
+        """The message as JSON has it."""
+        calls = [[call.name, call.arguments] for call in self.calls]
+        return [self.reasoning, self.content, calls]
+
     def same(self, other: Message) -> bool:
         """Tell whether two messages say the same."""
         return self.meaning == other.meaning

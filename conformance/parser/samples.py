@@ -10,7 +10,6 @@ import attrs
 from hypothesis import strategies as st
 
 from conformance.parser import formats
-from conformance.parser.formats import LETTERS
 from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
@@ -105,7 +104,7 @@ class Drawing:
 
     def sample(self, message: Message) -> Sample:
         """Return the answer that says a message."""
-        prompt = self.format.prompt() if self.format.thinks else None
+        prompt = self.format.prompt()
         return Sample(self.format.write(message), message, prompt)
 
     def first(self) -> list[Sample]:
@@ -149,7 +148,7 @@ class Drawing:
         )
 
     def _value(self, schema: Mapping[str, Any]) -> SearchStrategy[Any]:
-        if self.format.values == LETTERS:
+        if self.format.letters:
             return self._letters()
         kinds: dict[str, SearchStrategy[Any]] = {
             "integer": st.integers(-9, 999),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import hypothesis
@@ -33,6 +33,8 @@ class Judged:
 
     acted: bool  #: whether the parser found anything in it
     wrong: str | None = None
+    #: Returns what shows it, where that is known: see :meth:`conformance.parser.bench.Bench.scene`.
+    scene: Callable[[], dict[str, Any]] | None = None
 
 
 class _Broken(Exception):
@@ -54,7 +56,7 @@ def search(
     *nothing* says what is missing where the parser found nothing in any of them.
     """
     count = acted = 0
-    broken: list[tuple[_Example, str]] = []
+    broken: list[tuple[_Example, Judged]] = []
     deadline = time.monotonic() + SECONDS[budget]
 
     def look(example: _Example) -> None:
@@ -66,7 +68,7 @@ def search(
         count += 1
         acted += found.acted
         if found.wrong is not None:
-            broken.append((example, found.wrong))
+            broken.append((example, found))
             raise _Broken
 
     try:
@@ -81,8 +83,10 @@ def search(
             raise
         # What broke the rule once and not again still broke it.
     if broken:
-        example, wrong = broken[-1]
-        return failed(wrong, count, max(acted, 1), case={"answer": case(example)})
+        example, found = broken[-1]
+        shown = found.scene() if found.scene else {}
+        told = {"answer": case(example) | {k: shown[k] for k in ("deltas",) if k in shown}}
+        return failed(str(found.wrong), count, max(acted, 1), case=told | {"program": shown})
     return passed(count, acted) if acted else Finding(Verdict.NOT_VERIFIED, count, 0, nothing)
 
 

@@ -158,10 +158,10 @@ class Trial(LiveTrial):
         opening, folder = self.opening, Path(self.opening.folder)
         kind = "tool-call-parser" if self.role == TOOL else "reasoning-parser"
         name = name_of(opening.cls, self.role)
-        arguments = [f"--{kind}={name or NAME}", "--max-model-len=512", f"--max-num-seqs={CROWD}"]
+        arguments = [f"--{kind}={name}", "--max-model-len=512", f"--max-num-seqs={CROWD}"]
         if self.role == TOOL:
             arguments.append("--enable-auto-tool-choice")
-        if name is None:
+        if name == NAME:
             plugin = opening.plugin
             arguments.append(_registered(folder, self.role, plugin.module, plugin.qualname))
             if self.role == TOOL:
@@ -321,7 +321,9 @@ class Trial(LiveTrial):
 
     async def _responses(self) -> None:
         """The same comes through the other endpoint, whose requests and tools are others."""
-        for question, expected in self._alone[:FEW]:
+        # These requests have nowhere to say what a chat template is given.
+        plain = [(question, alone) for question, alone in self._alone if not question.template]
+        for question, expected in plain[:FEW]:
             for stream, rule in ((False, 3), (True, 4)):
                 asked = attrs.evolve(question, responses=True, stream=stream)
                 (answer,) = await self._ask(asked)

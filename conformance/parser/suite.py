@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from conformance.rules import Evidence
+import attrs
+
+from conformance.parser.bench import composed, manager
+from conformance.rules import Evidence, nearest
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
     from conformance.suite import Opening
     from conformance.suite import Trial as Opened
+    from conformance.target import Target
 
 
 def suite(role: str, base: str, module: str, telling: str) -> Suite:
@@ -36,10 +41,10 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
 
     def opened(opening: Opening) -> Opened:
         try:
-            import vllm.parser.parser_manager  # noqa: F401 - whether there is one
-        except ImportError:
-            why = "this vLLM has no ParserManager to compose parsers with: install a newer one"
-            return Unopened(why, opening.evidence)
+            composed(opening.cls, role)
+        except ImportError as error:  # no ParserManager, or no package that the parser is made of
+            why = f"the installed vLLM cannot compose the parser here: {error}"
+            return Unopened(" ".join(why.split()), opening.evidence)
         settings = opening.settings
         if opening.evidence is Evidence.SERVER:
             from conformance.parser.server import Trial
@@ -82,4 +87,28 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
         meant=meant,
         open_trial=opened,
         replay=replay,
+        resolved=partial(_resolved, role),
     )
+
+
+def _resolved(role: str, target: Target) -> Target:
+    """Follow a name to the class that vLLM registers under it.
+
+    Raises:
+        UsageError: there is none.
+
+    """
+    if not target.text.startswith(f"{role}-parser:"):
+        return target
+    name = target.qualname or ""
+    try:
+        known = manager(role).lazy_parsers
+    except (ImportError, AttributeError):
+        known = {}
+    if name not in known:
+        raise UsageError(
+            f"--plugin-path {target.text!r}: the installed vLLM has no {role} parser {name!r}."
+            + nearest(name, known)
+        )
+    module, qualname = known[name]
+    return attrs.evolve(target, module=module, qualname=qualname)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import attrs
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from conformance.checking import Simulation
 from conformance.findings import Finding
 from conformance.interruption import PluginHung
-from conformance.parser import fitting, formats, samples
-from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited
+from conformance.parser import fitting, formats, player, samples
+from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, guarded
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.search import Judged, search
 from conformance.settings import UsageError
@@ -105,15 +106,28 @@ class Trial(Simulation):
 
     def case(self, rule: str, finding: Finding) -> dict[str, Any]:
         """Return a failure as data: what replaying it needs, and the answer that shows it."""
+        found = dict(finding.case or {})
+        if not self._shows(found.get("program")):
+            found.pop("program", None)
         return {
             "kind": "check",
             "rule": rule,
             "seed": self.seed,
             "section": dict(self.given.section),
-            **(finding.case or {}),
+            **found,
             "parameters": [],
             "invalid": [],
         }
+
+    def _shows(self, scene: Mapping[str, Any] | None) -> bool:
+        """Tell whether a program shows a failure, whose tokens are other than those of a trial."""
+        if not scene:
+            return False
+        given = dict(scene)
+        play = getattr(player, f"check_{given.pop('is')}")
+        with redirect_stdout(None):
+            fault = guarded("the program", partial(play, self.cls, **given))
+        return isinstance(fault, str)
 
     def close(self) -> None:
         """Do nothing: nothing was started."""
@@ -239,10 +253,14 @@ class Trial(Simulation):
         tried = (named,) if named else formats.KNOWN[self.role]
         found, raised = fitting.fits(self.plain_bench(), tried, named=named is not None)
         if found:
-            # Rather one that holds more: several calls, values of any type, text before calls.
-            self._fit = max(found, key=_worth)
+            # Rather its own, or one that holds more: several calls, any values, text.
+            self._fit = max(found, key=self._worth)
             return
         self._why = self.way_out(f"any of {len(tried)} known formats", raised)
+
+    def _worth(self, fit: fitting.Fit) -> tuple[bool, bool, bool, bool]:
+        found = fit.format
+        return fit.bench.name in found.parsers, found.several, not found.letters, found.content
 
     def way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
@@ -300,10 +318,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def _worth(fit: fitting.Fit) -> tuple[bool, int, bool]:
-    return fit.format.several, fit.format.values, fit.format.content
 
 
 def _broken_by(loads: str, survives: str) -> Mapping[type[BaseException], tuple[str, str]]:

@@ -97,7 +97,10 @@ RULES = (
     Rule(
         id="RP-08",
         title="The tokens of the content are those behind the reasoning",
-        statement="extract_content_ids returns the tokens of the content of the answer, in order.",
+        statement=(
+            "extract_content_ids returns the tokens of the content of the answer, and none of its "
+            "reasoning."
+        ),
         level=Level.MUST,
         section="The end of reasoning",
         sources=(

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certifies every tool parser and reasoning parser of the installed vLLM, and draws the table.
+
+    python tests/builtin_parsers.py [--draw]
+
+``--draw`` only draws the page again.  What was found is kept in ``reports/builtin-parsers.json``,
+beside it the programs of all failures; what people know of them is in ``builtin-parsers.toml``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from conformance.parser.formats import KNOWN
+from conformance.runner import folder_name
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "reports" / "builtin-parsers.json"
+NOTES = DATA.with_suffix(".toml")
+PROGRAMS = ROOT / "reports" / "builtin-parsers"
+PAGE = ROOT / "docs" / "builtin-parsers.md"
+FRESH = ROOT / "reports" / "local" / "builtin-parsers"
+
+#: Characters of a delta that the table shows.
+SHOWN = 90
+
+HEAD = """\
+# vLLM's own parsers
+
+Every tool parser and reasoning parser that vLLM {vllm} registers, judged in the simulator
+at budget quick in {minutes:.1f} minutes on two cores;
+`python tests/builtin_parsers.py` makes it again.
+
+{found} of the {judged} names that could be judged break a rule, most of them since
+what a client gets depends on how the answer is cut, or on whether it is streamed.
+A parser counts only where its format was checked against the source that the table names:
+a file or a test of vLLM, a page of its documentation, or a template.
+
+*Deltas* are the smallest cut that was found to show it, one code for each delta.
+The rule links to what it demands, and *program* to a program that needs vLLM alone.
+Only the rule that others wait for is told: a parser may have more faults than this shows.
+A thread is named where one is about the same thing; *new* means that a search found none.
+
+"""
+
+
+def registered() -> list[str]:
+    """Return the targets of all parsers that vLLM registers."""
+    from conformance.parser.bench import manager
+
+    roles = {"tool": "tool-parser", "reasoning": "reasoning-parser"}
+    return [f"{form}:{name}" for role, form in roles.items() for name in manager(role).lazy_parsers]
+
+
+def certify(targets: list[str]) -> float:
+    """Certify all of them in one run; return how many seconds that took."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "conformance.cli", "certify", *targets, "--budget=quick"]
+    subprocess.run([*command, "--quiet", "--conformance-report", FRESH], check=False)
+    return time.monotonic() - began
+
+
+def collected(targets: list[str], seconds: float) -> dict[str, Any]:
+    """Return what the certificates say, and keep the programs beside it."""
+    PROGRAMS.mkdir(exist_ok=True)
+    for old in PROGRAMS.glob("*.py"):
+        old.unlink()
+    parsers = {target: _parser(target, FRESH / folder_name(target)) for target in targets}
+    certificate = json.loads(
+        (FRESH / folder_name(targets[0]) / "certificate.json").read_text(encoding="utf-8")
+    )
+    vllm = certificate["environment"]["vllm"]
+    return {"vllm": vllm, "seconds": round(seconds), "parsers": parsers}
+
+
+def _parser(target: str, folder: Path) -> dict[str, Any]:
+    document = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    failing: list[dict[str, Any]] = []
+    for rule in document["rules"]:
+        if rule["verdict"] != "fail":
+            continue
+        entry = {key: rule[key] for key in ("id", "level", "message")}
+        case = json.loads((folder / "cases" / f"{rule['id']}.json").read_text(encoding="utf-8"))
+        if program := case["counterexample"].get("program"):
+            entry["deltas"] = program["deltas"]
+            entry["program"] = f"{target.replace(':', '-')}-{rule['id']}.py"
+            source = (folder / "cases" / f"{rule['id']}.py").read_text(encoding="utf-8")
+            # The class is the installed vLLM's, wherever that is.
+            source = re.sub(r"^sys\.path\.insert.*\n\n", "", source, flags=re.MULTILINE)
+            (PROGRAMS / str(entry["program"])).write_text(source, encoding="utf-8")
+        failing.append(entry)
+    waits = [rule["message"] for rule in document["rules"] if rule["verdict"] == "not-verified"]
+    return {
+        "generation": document["plugin"]["generation"],
+        "verdict": document["verdict"],
+        "format": document["environment"].get("profile", {}).get("format"),
+        "failing": failing,
+        "why": waits[0] if waits and not failing else None,
+    }
+
+
+def page(data: dict[str, Any], notes: dict[str, Any]) -> str:
+    """Return the page that shows what was found."""
+    judged = [name for name, each in data["parsers"].items() if _source(name, each)]
+    found = [name for name in judged if data["parsers"][name]["failing"]]
+    lines = [
+        HEAD.format(
+            vllm=data["vllm"],
+            minutes=data["seconds"] / 60,
+            found=len(found),
+            judged=len(judged),
+        )
+    ]
+    for title, form in (("Tool parsers", "tool-parser"), ("Reasoning parsers", "reasoning-parser")):
+        names = [name for name in data["parsers"] if name.startswith(f"{form}:")]
+        lines.append(f"## {title}\n\n")
+        lines.append("| parser | fails | deltas | thread | format, and where it was checked |\n")
+        lines.append("|---|---|---|---|---|\n")
+        lines += [_row(name, data["parsers"][name], notes) for name in names if name in found]
+        lines.append("\nThese pass every rule:\n\n")
+        lines += [
+            f"- `{_short(name)}`: `{data['parsers'][name]['format']}`, "
+            f"{_source(name, data['parsers'][name])}\n"
+            for name in names
+            if name in judged and name not in found
+        ]
+        lines.append("\nThese are not judged:\n\n")
+        lines += [
+            f"- `{_short(name)}`: {_why(name, data['parsers'][name], notes)}\n"
+            for name in names
+            if name not in judged
+        ]
+        lines.append("\n")
+    return "".join(lines).rstrip("\n") + "\n"
+
+
+def _source(name: str, parser: dict[str, Any]) -> str | None:
+    """Return where the format of a parser was checked; None for one that is not judged."""
+    role = parser["generation"].removeprefix("parser/")
+    form = next((each for each in KNOWN[role] if each.name == parser["format"]), None)
+    return form.source if form is not None and _short(name) in form.parsers else None
+
+
+def _short(name: str) -> str:
+    return name.partition(":")[2]
+
+
+def _why(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
+    why = str(notes["not_judged"].get(name) or parser["why"])
+    return re.sub(r"; give answers of the model.*", "", why)
+
+
+def _row(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
+    rules = []
+    page_of = parser["generation"].replace("/", "-")
+    for failure in parser["failing"]:
+        advice = " (advice)" if failure["level"] == "SHOULD" else ""
+        told = f"[{failure['id']}](rules/{page_of}.md#{failure['id'].lower()}){advice}"
+        if "program" in failure:
+            told += f" [program](../reports/builtin-parsers/{failure['program']})"
+        rules.append(told)
+    deltas = [_code(text) for text in parser["failing"][0].get("deltas", ())]
+    thread = notes["threads"].get(name)
+    linked = "new"
+    if thread:
+        linked = ", ".join(
+            f"[{number}](https://github.com/vllm-project/vllm/issues/{number})" for number in thread
+        )
+    shown = " ".join(deltas) if len(deltas) <= 4 else f"{len(deltas)} deltas"
+    cells = f"`{_short(name)}`", "<br>".join(rules), shown, linked, _format(name, parser)
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _format(name: str, parser: dict[str, Any]) -> str:
+    return f"`{parser['format']}`: {_source(name, parser)}"
+
+
+def _code(text: str) -> str:
+    """Return a delta as code in a table, without its middle if it is long."""
+    if len(text) > SHOWN:
+        text = f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
+    shown = escaped.replace("\n", "\\n")
+    return f"<code>{shown}</code>"
+
+
+def main(words: list[str]) -> None:
+    """Certify all parsers, unless the page is only to be drawn, and draw it."""
+    if "--draw" not in words:
+        targets = registered()
+        data = collected(targets, certify(targets))
+        DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    data = json.loads(DATA.read_text(encoding="utf-8"))
+    notes = tomllib.loads(NOTES.read_text(encoding="utf-8"))
+    PAGE.write_text(page(data, notes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
