@@ -11,6 +11,7 @@ from programs import execute, imported
 from specimens import REFERENCE_PARSER
 from support import DEFECTIVE_PARSER, gallery
 
+from conformance.rules import Evidence
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ SPECIMENS = [
     specimen
     for folder in DEFECTIVE_PARSER
     for specimen in gallery(folder)
-    if str(specimen.rule)[3:] in SHOWN and specimen.rule not in ("RP-06", "RP-07", "RP-08")
+    if str(specimen.rule)[3:] in SHOWN
+    and specimen.rule not in ("RP-06", "RP-07", "RP-08")
+    and specimen.evidence is Evidence.SIMULATOR
 ]
 
 CORRECT = {
