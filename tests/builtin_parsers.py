@@ -100,7 +100,7 @@ def _parser(target: str, folder: Path) -> dict[str, Any]:
     return {
         "generation": document["plugin"]["generation"],
         "verdict": document["verdict"],
-        "format": document["environment"].get("profile", {}).get("format"),
+        "format": (document["profile"] or {}).get("format"),
         "failing": failing,
         "why": waits[0] if waits and not failing else None,
     }
