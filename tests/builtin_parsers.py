@@ -45,7 +45,7 @@ a file or a test of vLLM, a page of its documentation, or a template.
 
 *Deltas* are the smallest cut that was found to show it, one code for each delta.
 The rule links to what it demands, and *program* to a program that needs vLLM alone.
-Only the rule that others wait for is told: a parser may have more faults than this shows.
+Rules that wait for one that fails are not judged: a parser may have more faults than this shows.
 A thread is named where one is about the same thing; *new* means that a search found none.
 
 """
@@ -100,7 +100,7 @@ def _parser(target: str, folder: Path) -> dict[str, Any]:
     return {
         "generation": document["plugin"]["generation"],
         "verdict": document["verdict"],
-        "format": document["environment"].get("profile", {}).get("format"),
+        "format": (document["profile"] or {}).get("format"),
         "failing": failing,
         "why": waits[0] if waits and not failing else None,
     }

@@ -85,8 +85,13 @@ def search(
     if broken:
         example, found = broken[-1]
         shown = found.scene() if found.scene else {}
-        told = {"answer": case(example) | {k: shown[k] for k in ("deltas",) if k in shown}}
-        return failed(str(found.wrong), count, max(acted, 1), case=told | {"program": shown})
+        cut = {"deltas": shown["deltas"]} if shown else {}
+        return failed(
+            str(found.wrong),
+            count,
+            max(acted, 1),
+            case={"answer": case(example) | cut, "program": shown},
+        )
     return passed(count, acted) if acted else Finding(Verdict.NOT_VERIFIED, count, 0, nothing)
 
 

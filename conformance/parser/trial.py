@@ -125,8 +125,11 @@ class Trial(Simulation):
             return False
         given = dict(scene)
         play = getattr(player, f"check_{given.pop('is')}")
-        with redirect_stdout(None):
-            fault = guarded("the program", partial(play, self.cls, **given))
+        try:
+            with redirect_stdout(None):
+                fault = guarded("the program", partial(play, self.cls, **given))
+        except (PluginExited, PluginHung):
+            return False
         return isinstance(fault, str)
 
     def close(self) -> None:
