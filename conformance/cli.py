@@ -263,8 +263,16 @@ def _show_certificates(
         console.print(f"certificate: {folder}", style="dim", markup=False, soft_wrap=True)
         console.print()
     if documents and not quiet:
-        run = documents[0]["run"]
-        console.print(f"seed {run['seed']}, budget {run['budget']}, {run['seconds']:.1f} s")
+        console.print(_closing([document["run"] for document in documents]))
+
+
+def _closing(runs: list[dict[str, Any]]) -> str:
+    """Return the last line, of what certificates say of their run.
+
+    Each tells how long the run had lasted when its plugin was done.
+    """
+    seconds = max(run["seconds"] for run in runs)
+    return f"seed {runs[0]['seed']}, budget {runs[0]['budget']}, {seconds:.1f} s"
 
 
 @main.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conformance.cli import _closing
 from conformance.runner import AT_ONCE, Certification, Check, affordable
 from conformance.settings import Budget, Device, Settings, UsageError
 from conformance.verdict import RuleResult, Verdict
@@ -146,3 +147,10 @@ def test_a_variable_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(AT_ONCE, wrong)
         with pytest.raises(UsageError, match=f"'{wrong}' is no number of plugins"):
             affordable(Settings(targets=()))
+
+
+def test_the_last_line_tells_how_long_the_run_took() -> None:
+    """Not how long the first plugin took, which may be done before the others."""
+    runs = [{"seed": 1, "budget": "quick", "seconds": seconds} for seconds in (6.2, 12.94, 9.0)]
+
+    assert _closing(runs) == "seed 1, budget quick, 12.9 s"
