@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -20,11 +21,11 @@ from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from conformance.multimodal.modality.models import Model
     from conformance.multimodal.modality.promises import Promises
     from conformance.multimodal.modality.stock import Sample
+    from conformance.suite import Opening
 
 #: Tokens that a prompt of the simulator may have.
 LENGTH = 1_000_000
@@ -296,6 +297,25 @@ class Bench:
                 recipe = kinds[0]() if kinds else None
                 return [models.of_recipe(self.modality, recipe)]
         return []
+
+
+def opened(opening: Opening) -> Bench:
+    """Prepare for the plugin that a trial is opened with.
+
+    Raises:
+        UsageError: the profile names what is not there, or the library is not installed.
+
+    """
+    settings, path = opening.settings, opening.plugin.path
+    named = settings.directory / settings.profile if settings.profile else None
+    folders = [
+        *([named.parent] if named is not None and named.is_file() else []),
+        *([Path(path).parent] if path else []),
+        settings.directory,
+    ]
+    return Bench.open(
+        opening.cls, opening.section, origin=opening.origin, folders=folders, seed=settings.seed
+    )
 
 
 class _Recorded(dict[str, Any]):

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance import profile as profiles
+from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite
 from conformance.verdict import Verdict
@@ -35,21 +37,15 @@ def _meant(cls: type) -> bool:
 
 
 def _open(opening: Opening) -> Trial:
-    """Open the trial of a plugin in the simulator; no engine has the interface."""
+    """Open the trial of a plugin: in the simulator, or served by a real vLLM."""
+    if opening.evidence is not Evidence.SIMULATOR:
+        folder = f"conformance.multimodal.modality.{opening.evidence.value}"
+        live: Trial = importlib.import_module(folder).Trial(opening)
+        return live
     from conformance.multimodal.modality import checks
-    from conformance.multimodal.modality.bench import Bench
+    from conformance.multimodal.modality.bench import opened
 
-    settings, path = opening.settings, opening.plugin.path
-    named = settings.directory / settings.profile if settings.profile else None
-    folders = [
-        *([named.parent] if named is not None and named.is_file() else []),
-        *([Path(path).parent] if path else []),
-        settings.directory,
-    ]
-    bench = Bench.open(
-        opening.cls, opening.section, origin=opening.origin, folders=folders, seed=settings.seed
-    )
-    return checks.trial(bench, settings.budget)
+    return checks.trial(opened(opening), opening.settings.budget)
 
 
 def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
@@ -81,4 +77,5 @@ SUITE = Suite(
     meant=_meant,
     open_trial=_open,
     replay=_replay,
+    imports_in_server=True,
 )

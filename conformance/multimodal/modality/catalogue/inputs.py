@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from conformance.multimodal.modality.catalogue.sources import (
+    ALL,
     BEFORE,
     CLIENT,
     FRONT_END,
     HASHED,
     HEADERS,
     MEDIA,
+    OFFLINE,
     SHARED,
     article,
     library,
@@ -33,6 +35,7 @@ RULES = (
         section=SECTION,
         sources=(sentence(_PARSE), article("Parse: URL/base64, URL/file, WAV/MP3")),
         hint="Name in limits.encodings what is decoded, and nothing else.",
+        evidence=ALL,
     ),
     Rule(
         id="MM-51",
@@ -78,6 +81,7 @@ RULES = (
             "Decode within reference_plugins.modality.errors.decoding, or catch what "
             "decoders raise."
         ),
+        evidence=ALL,
     ),
     Rule(
         id="MM-54",
@@ -90,6 +94,7 @@ RULES = (
         section=SECTION,
         sources=(article("Check size, format, count limits"), CLIENT),
         hint="Do not put a blank item in the place of one that cannot be read.",
+        evidence=ALL,
     ),
     Rule(
         id="MM-55",
@@ -197,5 +202,6 @@ RULES = (
             "Hash shape, dtype, rate, palette and orientation with the bytes, and all of the bytes."
         ),
         resembles=("vllm-project/vllm#49975", "ai-dynamo/dynamo#8340"),
+        evidence=OFFLINE,
     ),
 )

@@ -3,7 +3,14 @@
 
 from __future__ import annotations
 
-from conformance.multimodal.modality.catalogue.sources import ALONE, EXACT, SHARED, article, library
+from conformance.multimodal.modality.catalogue.sources import (
+    ALL,
+    ALONE,
+    EXACT,
+    SHARED,
+    article,
+    library,
+)
 from conformance.rules import Level, Rule, changes, sentence
 
 TOKENS, ARRAYS = "Tokens", "Arrays"
@@ -71,6 +78,7 @@ RULES = (
         ),
         hint="Count from the shapes of the arrays, and merge patches as the encoder does.",
         resembles=("vllm-project/vllm#15144", "vllm-project/vllm#15764"),
+        evidence=ALL,
     ),
     Rule(
         id="MM-67",
@@ -83,6 +91,7 @@ RULES = (
         section=TOKENS,
         sources=(article("The MultiModalProcessor coordinates the full pipeline"), sentence(EXACT)),
         hint="The pipeline freezes the arrays of preprocess before it counts: only read them.",
+        evidence=ALL,
     ),
     Rule(
         id="MM-68",
@@ -115,6 +124,7 @@ RULES = (
         section=ARRAYS,
         sources=(ALONE, changes(SHARED)),
         hint="Take no random crops, and draw no noise: embeddings are kept under the item's hash.",
+        evidence=ALL,
     ),
     Rule(
         id="MM-78",

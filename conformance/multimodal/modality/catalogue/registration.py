@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.modality.catalogue.sources import (
+    ALL,
     BEFORE,
     FRONT,
     FRONT_END,
@@ -33,6 +34,7 @@ RULES = (
         section=SECTION,
         sources=(sentence(article("Register with MultiModalRegistry")), _INTERFACE),
         hint="Write the six methods and modality, part_types and limits; nothing is awaited.",
+        evidence=ALL,
     ),
     Rule(
         id="MM-42",
@@ -57,6 +59,7 @@ RULES = (
         section=SECTION,
         sources=(article("they all flow through the same engine"), FRONT_END),
         hint="Look for sys.exit, for loops over what a header promises, and for native decoders.",
+        evidence=ALL,
     ),
     Rule(
         id="MM-44",

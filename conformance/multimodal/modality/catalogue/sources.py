@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from conformance.rules import Source, ends
+from conformance.rules import Evidence, Source, ends
+
+ALL = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)
+OFFLINE = (Evidence.SIMULATOR, Evidence.OFFLINE)
+SERVER = (Evidence.SIMULATOR, Evidence.SERVER)
 
 
 def article(says: str) -> Source:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from conformance.multimodal.modality.catalogue.sources import (
+    ALL,
     ALONE,
     FRONT,
     FRONT_END,
     PARALLEL,
+    SERVER,
     article,
     library,
 )
@@ -32,6 +34,7 @@ RULES = (
         sources=(ALONE, _ONE, changes(FRONT)),
         hint="Look for attributes that a call changes and nobody resets.",
         resembles=("vllm-project/vllm#51827",),
+        evidence=ALL,
     ),
     Rule(
         id="MM-72",
@@ -48,6 +51,7 @@ RULES = (
             changes(FRONT),
         ),
         hint="Keep what was parsed in the item that parse_input returns, not in the plugin.",
+        evidence=ALL,
     ),
     Rule(
         id="MM-73",
@@ -57,6 +61,7 @@ RULES = (
         section=SECTION,
         sources=(PARALLEL, _ONE, changes(FRONT)),
         hint="Use local variables; a buffer that is shared needs a lock.",
+        evidence=SERVER,
     ),
     Rule(
         id="MM-74",

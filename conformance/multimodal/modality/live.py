@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What live evidence of both kinds needs: the plugin, how it is served, and its rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.interruption import PluginHung
+from conformance.live_trial import LiveTrial
+from conformance.multimodal.modality import deployment, hostile
+from conformance.multimodal.modality.bench import Bench, ConstructorRaised, Undecided, opened
+from conformance.multimodal.modality.calls import PluginExited
+from conformance.multimodal.modality.deployment import Deployment
+from conformance.verdict import must_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from conformance.multimodal.modality.stock import Sample
+
+(LOADS, SURVIVES, TAKEN, CLIENT, REFUSED, HASH, ROWS, LIMIT, SAME, BEFORE, MIXED, THREADS) = (
+    "MM-41", "MM-43", "MM-50", "MM-53", "MM-54", "MM-62", "MM-66", "MM-67", "MM-70", "MM-71",
+    "MM-72", "MM-73",
+)  # fmt: skip
+
+#: How many of what should be refused are sent.
+MISTAKES = 12
+
+
+@attrs.define(eq=False)
+class ModalityTrial(LiveTrial):
+    """The trial of one plugin on live evidence of either kind."""
+
+    #: Made when it is known that an engine makes sense.
+    deployment: Deployment = attrs.field(init=False)
+    _bench: Bench | None = attrs.field(init=False, default=None)
+
+    @property
+    def bench(self) -> Bench:
+        """The plugin, and what it is given."""
+        assert self._bench is not None  # or nothing is run
+        return self._bench
+
+    @property
+    def model_name(self) -> str:
+        """What certificates call the model."""
+        return "tiny random Llama with the encoder of the recipe"
+
+    def document(self) -> Mapping[str, Any] | None:
+        """Return what the plugin is tried with."""
+        return self._bench.document() if self._bench is not None else None
+
+    def prepare(self) -> None:
+        """Find out what the plugin is tried with, or note why it cannot be tried."""
+        self._bench = opened(self.opening)
+        try:
+            self.deployment = Deployment.of(self._bench)
+        except (ConstructorRaised, PluginHung, PluginExited) as error:
+            self.ledger.blocked = must_wait([LOADS], str(error))
+        except Undecided as error:
+            self.ledger.stop(str(error))
+        else:
+            if not self.deployment.samples:
+                self.ledger.stop(
+                    f"no item that is known takes up to {deployment.MOST_TOKENS} tokens, which is "
+                    "what a tiny model has room for"
+                )
+
+    def mistakes(self) -> list[Sample]:
+        """Return what is no item, as far as nothing of it is hard to send."""
+        bench = self.bench
+        found = (
+            *bench.promises.invalid,
+            *hostile.cut(bench.good),
+            *hostile.nonsense(bench.modality),
+        )
+        return list(found)[:MISTAKES]

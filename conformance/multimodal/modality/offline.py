@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence ``offline``: the plugin's items in a real ``vllm.LLM`` engine.
+
+Where the engine puts items, how many tokens they take, and the rows that its model makes of them
+must be what a fresh instance of the plugin and the same encoder make of each item alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from conformance.engine.environment import has_no_room
+from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
+from conformance.interruption import OutOfTime, place_in
+from conformance.multimodal.modality import deployment, live
+from conformance.multimodal.modality.deployment import Prompt
+from conformance.multimodal.modality.live import ModalityTrial
+from conformance.multimodal.processor.bench import Answer, same_rows
+from conformance.raised import said
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conformance.engine.multimodal_engine import Place, Response
+    from conformance.multimodal.modality.stock import Sample
+
+
+@attrs.define(eq=False)
+class Trial(ModalityTrial):
+    """The trial of one plugin in an offline engine."""
+
+    host: ClassVar[str] = "LLM.generate"
+
+    _engine: MultiModalEngine = attrs.field(init=False)
+    #: What each prompt is answered when nobody else asks, and nothing is cached.
+    _first: dict[Prompt, Response] = attrs.field(init=False, factory=dict)
+    _identifiers: dict[str, Sample] = attrs.field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Find out what the plugin is tried with."""
+        self.prepare()
+
+    def run(self) -> None:
+        """Ask an engine for items, alone and among others."""
+        self.opening.progress("starting an offline engine")
+        folder = self.ends.enter_context(tempfile.TemporaryDirectory(prefix="vllm-conformance-"))
+        try:
+            deployment.register(self.deployment)
+            self._engine = MultiModalEngine.start(
+                deployment.checkpoint(Path(folder), self.deployment),
+                limits={self.deployment.modality: self.deployment.limit},
+                max_model_len=deployment.MAX_MODEL_LEN,
+                device=self.device,
+            )
+        except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
+            why = f"an engine with the plugin does not start: {said(error)}"
+            if has_no_room(str(error)):
+                self.ledger.stop(why)
+            else:
+                self.ledger.fail(live.LOADS, why)
+            return
+        self.ledger.saw(live.LOADS)
+        prompts = self.deployment.prompts()
+        self.opening.progress(f"asking an offline engine for {len(prompts)} prompts")
+        for judge in (self._alone, self._again, self._together, self._too_many, self._mistakes):
+            judge(prompts)
+            if self.ledger.over:
+                return
+        self.ledger.saw(live.SURVIVES)
+
+    def _alone(self, prompts: Sequence[Prompt]) -> None:
+        """Each prompt is answered by itself, and its items are what a fresh instance makes."""
+        for prompt in prompts:
+            self._engine.forget()
+            found = self._ask([prompt])
+            if found is None:
+                return
+            self._first[prompt] = found[0]
+            self._judge(prompt, found[0])
+            if self.ledger.over:
+                return
+            self.ledger.saw(live.TAKEN)
+
+    def _judge(self, prompt: Prompt, got: Response) -> None:
+        """Hold what the engine made of a prompt's items against fresh instances."""
+        several = len(prompt.samples) > 1
+        rule = live.MIXED if several else live.BEFORE
+        if len(got.places) != len(prompt.samples):
+            self.ledger.fault = f"the engine has {len(got.places)} items in {prompt}"
+            return
+        encoded = dict(self._engine.encoded)
+        self._engine.encoded.clear()
+        behind = 0
+        for index, (sample, place) in enumerate(zip(prompt.samples, got.places, strict=True)):
+            expected = self.deployment.expected(sample)
+            where = f"in the engine item {index} of {prompt}, {sample},"
+            if self._collides(sample, place):
+                return
+            if place.length != expected.count:
+                self.ledger.fail(
+                    rule, f"{where} takes {place.length} tokens, and alone {expected.count}"
+                )
+                return
+            if place.offset < behind:
+                self.ledger.fail(live.LIMIT, f"{where} is before the item in front of it")
+                return
+            behind = place.offset + place.length
+            rows = encoded.get(place.identifier)
+            if rows is None:
+                continue
+            if not same_rows(rows, expected.rows):
+                self.ledger.fail(rule, f"{where} has other embeddings than alone")
+                return
+            if self.deployment.encodes:
+                self.ledger.saw(live.ROWS)
+            self.ledger.saw(rule)
+        if several:
+            self.ledger.saw(live.LIMIT)
+
+    def _collides(self, sample: Sample, place: Place) -> bool:
+        """Note another item that the engine takes for this one, and say whether there is one."""
+        other = self._identifiers.setdefault(place.identifier, sample)
+        one, two = self.deployment.expected(sample), self.deployment.expected(other)
+        if same_rows(one.rows, two.rows):
+            self.ledger.saw(live.HASH)
+            return False
+        self.ledger.fail(
+            live.HASH,
+            f"the engine takes {sample} for {other}: they have one hash, and the rows of one are "
+            "served for the other",
+        )
+        return True
+
+    def _again(self, prompts: Sequence[Prompt]) -> None:
+        """Prompts are answered as the first time when their items are cached."""
+        for prompt in reversed(prompts):
+            found = self._ask([prompt])
+            if found is None:
+                return
+            if why := _other(found[0], self._first[prompt]):
+                self.ledger.fail(live.SAME, f"asked again, {prompt} {why}")
+                return
+            self.ledger.saw(live.SAME)
+
+    def _together(self, prompts: Sequence[Prompt]) -> None:
+        """All prompts at the same time are answered as each by itself."""
+        self._engine.forget()
+        found = self._ask(prompts)
+        if found is None:
+            return
+        for prompt, got in zip(prompts, found, strict=True):
+            if why := _other(got, self._first[prompt]):
+                self.ledger.fail(
+                    live.BEFORE, f"among {len(prompts)} requests at once {prompt} {why}"
+                )
+                return
+            self.ledger.saw(live.BEFORE)
+
+    def _too_many(self, prompts: Sequence[Prompt]) -> None:
+        """One item more than is allowed is refused."""
+        limit = self.deployment.limit
+        sample = self.deployment.samples[0]
+        prompt = Prompt((2, *(sample for _ in range(limit + 1))))
+        found = self._run([prompt])
+        if isinstance(found, list):
+            self.ledger.fail(
+                live.LIMIT, f"{limit + 1} items were answered, of which {limit} may be"
+            )
+        elif isinstance(found, EngineFailed | OutOfTime):
+            self._blame([prompt], found)
+        elif not Answer(error=found).of_client:
+            self.ledger.fail(
+                live.LIMIT,
+                f"{limit + 1} items, of which {limit} may be: LLM.generate raised {said(found)}, "
+                "no client's error",
+            )
+        else:
+            self.ledger.saw(live.LIMIT)
+            self._as_before(prompts[0], f"{limit + 1} items")
+
+    def _mistakes(self, prompts: Sequence[Prompt]) -> None:
+        """What is no item is refused as the client's error, and harms nobody."""
+        for sample in self.mistakes():
+            prompt = Prompt((2, sample, 1))
+            found = self._run([prompt])
+            if isinstance(found, EngineFailed | OutOfTime):
+                self._blame([prompt], found)
+                return
+            if isinstance(found, list):
+                self.ledger.advise(live.REFUSED, f"{sample} was answered by the engine")
+            elif not Answer(error=found).of_client:
+                self.ledger.advise(
+                    live.CLIENT, f"{sample}: LLM.generate raised {said(found)}, no client's error"
+                )
+            else:
+                self.ledger.saw(live.CLIENT)
+                self.ledger.saw(live.REFUSED)
+        self._as_before(prompts[0], "mistakes")
+
+    def _as_before(self, prompt: Prompt, what: str) -> None:
+        """After a refusal others are answered as ever."""
+        self._engine.forget()
+        found = self._ask([prompt])
+        if found is not None and (why := _other(found[0], self._first[prompt])):
+            self.ledger.fail(live.BEFORE, f"after {what} {prompt} {why}")
+
+    def _ask(self, prompts: Sequence[Prompt]) -> list[Response] | None:
+        """Run prompts at the same time, and note what went wrong; None for trouble."""
+        found = self._run(prompts)
+        if isinstance(found, list):
+            return found
+        self._blame(prompts, found)
+        return None
+
+    def _run(self, prompts: Sequence[Prompt]) -> list[Response] | Exception:
+        made = self.deployment
+        try:
+            return self._engine.run(
+                [Request(made.tokens(prompt), made.data(prompt)) for prompt in prompts]
+            )
+        except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
+            return error
+
+    def _blame(self, prompts: Sequence[Prompt], error: Exception) -> None:
+        """Find the rule that an engine's or a plugin's exception is about."""
+        what = str(prompts[0]) if len(prompts) == 1 else f"{len(prompts)} prompts at once"
+        if isinstance(error, OutOfTime):
+            place = place_in(error, inspect.getsourcefile(self.opening.cls))
+            if place is not None:
+                self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} hangs at {place}")
+            else:
+                self.ledger.stop(f"LLM.generate of {what}: {error}")
+        elif not isinstance(error, EngineFailed):
+            self.ledger.fail(live.TAKEN, f"LLM.generate of {what} raised {said(error)}")
+        elif error.encoding:
+            self.ledger.fail(
+                live.ROWS, f"the engine ended while it encoded the items of {what}: {error}"
+            )
+        else:
+            self.ledger.fail(live.SURVIVES, f"the engine ended at {what}: {error}")
+
+
+def _other(got: Response, wanted: Response) -> str | None:
+    """Say in what a response differs from the one to the same request by itself."""
+    if got.prompt != wanted.prompt:
+        return f"becomes {len(got.prompt)} tokens instead of {len(wanted.prompt)}"
+    sure = min(got.decided, wanted.decided)
+    if got.tokens[:sure] != wanted.tokens[:sure]:
+        return f"is answered {got.tokens} instead of {wanted.tokens}"
+    return None
