@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does what a tutorial says, in the order in which it says it.
 
-Blocks of a page are files to write (``python title="..."``), parts of files to change
+Blocks of a page are files to write (``python title="..."``, or ``toml``), parts of files to change
 (``python edit="..."``), commands to install (``sh install``) and sessions (``console``), in which
 a line with ``$`` is run and the others are what it says, in that order.
 
@@ -86,7 +86,7 @@ def follow(page: Path, folder: Path, environment: Mapping[str, str], *, slow: bo
     """
     wrong = []
     for block in blocks(page):
-        if block.kind == "python" and block.rest.startswith("title"):
+        if block.kind in ("python", "toml") and block.rest.startswith("title"):
             (folder / block.name).write_text(block.text)
         elif block.kind == "python" and block.rest.startswith("edit"):
             edit(folder / block.name, block.text)

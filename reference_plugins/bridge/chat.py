@@ -102,10 +102,10 @@ def _rewritten(part: Any, serving: Serving, written: Mapping[str, str], taken: T
     """Return a part of a message, or the placeholder that stands for its item."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     modality = serving.registry.get_modality(kind) if isinstance(kind, str) else None
-    if modality not in written:
+    if modality is None or modality not in written:
         _refuse(part.get("text") if isinstance(part, Mapping) else part, written.values())
         return part
-    assert isinstance(kind, str)
+    assert isinstance(kind, str)  # or it would be no modality's
     taken.add(modality, part.get(kind), part.get("uuid"))
     return {"type": "text", "text": written[modality]}
 

@@ -161,7 +161,7 @@ class BridgedProcessor(BaseMultiModalProcessor[BridgedInfo]):
         """
         if hf_kwargs:
             raise InputError(f"{self.info.serving.name} takes no option {', '.join(hf_kwargs)}")
-        config, dtype = self.info.config, self.info.ctx.model_config.dtype
+        config = self.info.config
         found: dict[str, list[torch.Tensor]] = {}
         for modality, items in hf_data.items():
             assert isinstance(items, list)
@@ -169,7 +169,8 @@ class BridgedProcessor(BaseMultiModalProcessor[BridgedInfo]):
                 processed = self.info.serving.process(modality, parsed.item, config)
                 found.setdefault(modality + TOKENS, []).append(torch.tensor(processed.tokens))
                 for name, array in processed.features.items():
-                    found.setdefault(modality + JOIN + name, []).append(_tensor(array, dtype))
+                    tensor = torch.from_numpy(np.array(array))  # plugins' arrays are read-only
+                    found.setdefault(modality + JOIN + name, []).append(tensor)
         return BatchFeature(found)
 
     def _get_mm_fields_config(
@@ -200,9 +201,3 @@ class BridgedProcessor(BaseMultiModalProcessor[BridgedInfo]):
 
         tokens = self.info.serving.placeholder_tokens
         return [update(modality, tokens[modality]) for modality in mm_items]
-
-
-def _tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:  # noqa: ANN401 - of a plugin
-    """Return a plugin's array as a tensor, its real numbers in the model's dtype."""
-    tensor = torch.from_numpy(np.array(array))
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
+from reference_plugins.modality.arrays import frozen_features
 from reference_plugins.modality.errors import EstimateError, InputError, PluginError
 from reference_plugins.modality.registry import MultiModalRegistry
 
@@ -121,7 +122,7 @@ class Serving:
         """
         plugin = self.plugin(modality)
         estimate = plugin.estimate_tokens(item, config)
-        features = plugin.preprocess(item, config)
+        features = frozen_features(plugin.preprocess(item, config))
         tokens = plugin.count_tokens(features, config)
         if tokens < 1:
             raise PluginError(f"an item of {modality} must take a token or more (got {tokens})")

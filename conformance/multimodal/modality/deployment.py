@@ -9,7 +9,6 @@ fresh instance of the plugin, and the same encoder, make of it here.
 from __future__ import annotations
 
 import json
-from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import attrs
 import torch
 
 from conformance import profile as profiles
-from conformance.multimodal.modality import shape
+from conformance.multimodal.modality import shape, stock
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.runtime import runtime
@@ -75,8 +74,9 @@ class Deployment:
     bench: Bench
     serving: Any  #: a Serving of the bridge
     samples: tuple[Sample, ...]  #: that fit into a prompt
+    kin: tuple[Sample, ...]  #: that differ from another one by a hair
     encodes: bool  #: whether the model has an encoder of its own
-    _expected: dict[str, Expected] = attrs.field(factory=dict)
+    _expected: dict[Sample, Expected] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, bench: Bench) -> Deployment:
@@ -87,14 +87,19 @@ class Deployment:
 
         """
         bench.sort_out()
-        model = max(bench.models, key=lambda model: len(_counts(bench, model)))
-        fits = _counts(bench, model)
+        model = max(
+            bench.models,
+            key=lambda model: len({count for _, count in _counts(bench, model, bench.good)}),
+        )
+        fits = _counts(bench, model, bench.good)
+        kin = _counts(bench, model, stock.kin(bench.modality))
         samples = tuple(sample for sample, _ in fits)[:ALONE]
         largest = max(fits, key=lambda pair: pair[1])[0] if fits else None
         made = runtime_of("serving").Serving.of(
             ARCHITECTURE, [bench.make()], _model(bench, model, largest), text="LlamaForCausalLM"
         )
-        return cls(bench, made, samples, model.encode is not None)
+        others = tuple(sample for sample, _ in kin)
+        return cls(bench, made, samples, others, model.encode is not None)
 
     @property
     def modality(self) -> str:
@@ -113,15 +118,18 @@ class Deployment:
 
     def expected(self, sample: Sample) -> Expected:
         """Return what a fresh instance makes of an item."""
-        if sample.name not in self._expected:
-            config = self.serving.config(MAX_MODEL_LEN)
-            plugin = self.bench.make()
-            item = parsed(plugin, sample.data(self.bench.form)).item
-            served = finished(plugin, item, config)
-            rows = torch.from_numpy(self.serving.encode(served.features, served.count))
-            embedded = runtime_of("model").projected(rows, HIDDEN_SIZE)
-            self._expected[sample.name] = Expected(served.count, embedded)
-        return self._expected[sample.name]
+        if sample not in self._expected:  # two samples may have one name
+            self._expected[sample] = self.made(sample)
+        return self._expected[sample]
+
+    def made(self, sample: Sample) -> Expected:
+        """Return what another fresh instance makes of an item."""
+        config = self.serving.config(MAX_MODEL_LEN)
+        plugin = self.bench.make()
+        item = parsed(plugin, sample.data(self.bench.form)).item
+        served = finished(plugin, item, config)
+        rows = torch.from_numpy(self.serving.encode(served.features, served.count))
+        return Expected(served.count, runtime_of("model").projected(rows, HIDDEN_SIZE))
 
     def tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the tokens of a prompt, one for each item."""
@@ -174,10 +182,10 @@ def runtime_of(module: str) -> Any:  # noqa: ANN401 - a module of the bridge
     return import_module(f"reference_plugins.bridge.{module}")
 
 
-def _counts(bench: Bench, model: Model) -> list[tuple[Sample, int]]:
+def _counts(bench: Bench, model: Model, samples: Sequence[Sample]) -> list[tuple[Sample, int]]:
     """Return the samples that a model takes, each number of tokens first seen first."""
     found: dict[int, list[Sample]] = {}
-    for sample in bench.good:
+    for sample in samples:
         served = bench.alone(sample, model)
         if served.good and isinstance(served.count, int) and 0 < served.count <= MOST_TOKENS:
             found.setdefault(served.count, []).append(sample)
@@ -264,7 +272,9 @@ def install(
     seed: int,
 ) -> None:
     """Register a plugin with this process's vLLM, as :func:`entry_module` has it."""
-    cls = reduce(getattr, names, import_module(module))
+    cls: Any = import_module(module)
+    for name in names:
+        cls = getattr(cls, name)
     if section is None:
         section = profiles.load(str(origin), Path.cwd()).section("multimodal")
     known = [Path(folder) for folder in folders]

@@ -13,7 +13,6 @@ from conformance.multimodal.modality import deployment, hostile
 from conformance.multimodal.modality.bench import Bench, ConstructorRaised, Undecided, opened
 from conformance.multimodal.modality.calls import PluginExited
 from conformance.multimodal.modality.deployment import Deployment
-from conformance.verdict import must_wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 
 #: How many of what should be refused are sent.
-MISTAKES = 12
+MISTAKES = 40
 
 
 @attrs.define(eq=False)
@@ -57,11 +56,16 @@ class ModalityTrial(LiveTrial):
         self._bench = opened(self.opening)
         try:
             self.deployment = Deployment.of(self._bench)
-        except (ConstructorRaised, PluginHung, PluginExited) as error:
-            self.ledger.blocked = must_wait([LOADS], str(error))
+        except ConstructorRaised as error:
+            self.ledger.fail(LOADS, f"making an instance without arguments raised {error}")
+        except (PluginHung, PluginExited) as error:
+            self.ledger.fail(SURVIVES, str(error))
         except Undecided as error:
             self.ledger.stop(str(error))
         else:
+            if not self.deployment.encodes:
+                why = "no encoder is known that could make another number of rows"
+                self.ledger.beside[ROWS] = why
             if not self.deployment.samples:
                 self.ledger.stop(
                     f"no item that is known takes up to {deployment.MOST_TOKENS} tokens, which is "

@@ -67,7 +67,8 @@ class Trial(ModalityTrial):
         self.ledger.saw(live.LOADS)
         prompts = self.deployment.prompts()
         self.opening.progress(f"asking an offline engine for {len(prompts)} prompts")
-        for judge in (self._alone, self._again, self._together, self._too_many, self._mistakes):
+        judges = (self._alone, self._kin, self._again, self._together, self._too_many)
+        for judge in (*judges, self._mistakes):
             judge(prompts)
             if self.ledger.over:
                 return
@@ -85,6 +86,18 @@ class Trial(ModalityTrial):
             if self.ledger.over:
                 return
             self.ledger.saw(live.TAKEN)
+
+    def _kin(self, prompts: Sequence[Prompt]) -> None:
+        """Items that differ by a hair are not served from each other's rows."""
+        del prompts
+        for sample in self.deployment.kin:
+            prompt = Prompt((2, sample, 3))
+            found = self._ask([prompt])
+            if found is None:
+                return
+            self._judge(prompt, found[0])
+            if self.ledger.over:
+                return
 
     def _judge(self, prompt: Prompt, got: Response) -> None:
         """Hold what the engine made of a prompt's items against fresh instances."""
@@ -110,17 +123,21 @@ class Trial(ModalityTrial):
                 self.ledger.fail(live.LIMIT, f"{where} is before the item in front of it")
                 return
             behind = place.offset + place.length
-            rows = encoded.get(place.identifier)
-            if rows is None:
+            if (rows := encoded.get(place.identifier)) is None:
                 continue
             if not same_rows(rows, expected.rows):
-                self.ledger.fail(rule, f"{where} has other embeddings than alone")
+                self._other_rows(rule, sample, where)
                 return
-            if self.deployment.encodes:
-                self.ledger.saw(live.ROWS)
+            self.ledger.saw(live.ROWS, int(self.deployment.encodes))
             self.ledger.saw(rule)
-        if several:
-            self.ledger.saw(live.LIMIT)
+        self.ledger.saw(live.LIMIT, int(several))
+
+    def _other_rows(self, rule: str, sample: Sample, where: str) -> None:
+        """Note that an item has other embeddings than a fresh instance and the encoder make."""
+        if same_rows(self.deployment.made(sample).rows, self.deployment.expected(sample).rows):
+            self.ledger.fail(rule, f"{where} has other embeddings than alone")
+        else:
+            self.ledger.fail(live.SAME, f"{sample} gives other embeddings each time")
 
     def _collides(self, sample: Sample, place: Place) -> bool:
         """Note another item that the engine takes for this one, and say whether there is one."""

@@ -54,7 +54,7 @@ class Trial(ModalityTrial):
     host: ClassVar[str] = "POST /v1/chat/completions"
 
     _asked: dict[Prompt, tuple[Content, Answer]] = attrs.field(init=False, factory=dict)
-    _parts: dict[str, Any] = attrs.field(init=False, factory=dict)  #: what JSON has for an item
+    _parts: dict[Sample, Any] = attrs.field(init=False, factory=dict)  #: what JSON has for an item
     _number: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Trial(ModalityTrial):
     def _write_parts(self) -> None:
         for sample in self.deployment.samples:
             if (value := self.deployment.sendable(sample)) is not None:
-                self._parts[sample.name] = value
+                self._parts[sample] = value
         if not self._parts:
             self.ledger.stop(
                 "no item that is known can be written into a chat, which is JSON; give some in the "
@@ -112,7 +112,8 @@ class Trial(ModalityTrial):
             return
         self.ledger.saw(live.LOADS)
         client = Client(self.server.url, self.server.model_name)
-        for judge in (self._alone, self._again, self._together, self._too_many, self._mistakes):
+        judges = (self._alone, self._kin, self._again, self._together, self._too_many)
+        for judge in (*judges, self._mistakes):
             judge(client)
             if self.ledger.over:
                 return
@@ -137,12 +138,12 @@ class Trial(ModalityTrial):
         return content
 
     def _value(self, sample: Sample) -> Any:  # noqa: ANN401 - what JSON can hold
-        return self._parts.get(sample.name)
+        return self._parts.get(sample)
 
     def _alone(self, client: Client) -> None:
         """Each prompt is answered by itself, with as many tokens as its items take."""
         for prompt in self.deployment.prompts():
-            if any(sample.name not in self._parts for sample in prompt.samples):
+            if any(sample not in self._parts for sample in prompt.samples):
                 continue
             content = self._content(prompt)
             got = clients.ask(client, content, {})
@@ -165,6 +166,20 @@ class Trial(ModalityTrial):
                 self.ledger.saw(live.ROWS)  # a row too few, or too many, ends the engine
             if len(counts) > 1:
                 self.ledger.saw(live.LIMIT)
+
+    def _kin(self, client: Client) -> None:
+        """Items that differ by a hair are not served from each other's rows."""
+        for sample in self.deployment.kin:
+            if (value := self.deployment.sendable(sample)) is None:
+                continue
+            self._parts[sample] = value
+            prompt = Prompt((2, sample, 3))
+            alone = clients.ask(client, self._content(prompt, anew=True), {})
+            content = self._content(prompt)
+            got = clients.ask(client, content, {})
+            asked = (prompt, content, got)
+            if alone.good and not self._same(client, asked, alone, live.HASH, "found by its hash,"):
+                return
 
     def _again(self, client: Client) -> None:
         """Prompts are answered as the first time: from the caches, and made ready anew."""
@@ -216,7 +231,7 @@ class Trial(ModalityTrial):
     def _too_many(self, client: Client) -> None:
         """One item more than is allowed is refused."""
         limit = self.deployment.limit
-        sample = next(each for each in self.deployment.samples if each.name in self._parts)
+        sample = next(each for each in self.deployment.samples if each in self._parts)
         prompt = Prompt(tuple(sample for _ in range(limit + 1)))
         content = self._content(prompt)
         got = clients.ask(client, content, {})
@@ -238,7 +253,7 @@ class Trial(ModalityTrial):
             written = list(deployment.written(sample))
             if not written:
                 continue
-            self._parts[sample.name] = written[0]
+            self._parts[sample] = written[0]
             prompt = Prompt((1, sample))
             content = self._content(prompt)
             got = clients.ask(client, content, {})

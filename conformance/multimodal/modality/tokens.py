@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.modality import models, shape, tables
+from conformance.multimodal.modality import shape, tables
 from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.search import Found, quietly
@@ -36,8 +37,8 @@ ITEMS = 4
 #: How many columns of rows are merged into a prompt; counts are what matters.
 WIDTH = 2
 
-#: Tokens of text around items.
-TEXT = (1, 2, 3)
+#: Different tokens of text around items.
+TEXT = 3
 
 
 @checks("MM-63")
@@ -143,14 +144,6 @@ def exact(trial: Trial) -> Finding:
     return passed(fixed, fixed)
 
 
-def _prompt(count: int) -> tuple[int, ...]:
-    """Return a prompt with text around each of so many items."""
-    tokens: list[int] = [TEXT[0]]
-    for _ in range(count):
-        tokens += [models.PLACEHOLDER, *TEXT[1:]]
-    return tuple(tokens)
-
-
 def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # noqa: ANN401
     """Return the pipeline with a plugin and a model, and how many items a prompt may have."""
     registry = bench.registry(plugin, model)
@@ -160,11 +153,17 @@ def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # n
 
 
 def _request(bench: Bench, model: Model, samples: tuple[Sample, ...]) -> Any:  # noqa: ANN401
+    """Return a request with text around each of some items."""
     processing = runtime("processor")
-    token = bench.config(model).multimodal.placeholder_tokens[bench.modality]
-    tokens = tuple(token if each == models.PLACEHOLDER else each for each in _prompt(len(samples)))
+    placeholders = bench.config(model).multimodal.placeholder_tokens
+    taken = frozenset(placeholders.values())
+    letters = (token for token in itertools.count(1) if token not in taken)
+    first, *others = itertools.islice(letters, TEXT)
+    tokens = [first]
+    for _ in samples:
+        tokens += [placeholders[bench.modality], *others]
     return processing.Request(
-        tokens,
+        tuple(tokens),
         tuple(processing.Attachment(bench.modality, sample.data(bench.form)) for sample in samples),
     )
 

@@ -11,7 +11,6 @@ from conformance.multimodal.modality.catalogue.sources import (
     HASHED,
     HEADERS,
     MEDIA,
-    OFFLINE,
     SHARED,
     article,
     library,
@@ -202,6 +201,6 @@ RULES = (
             "Hash shape, dtype, rate, palette and orientation with the bytes, and all of the bytes."
         ),
         resembles=("vllm-project/vllm#49975", "ai-dynamo/dynamo#8340"),
-        evidence=OFFLINE,
+        evidence=ALL,
     ),
 )
