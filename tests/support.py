@@ -136,6 +136,7 @@ def certify(
     evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,),
     device: Device = Device.AUTO,
     rules: Collection[str] | None = None,
+    server_url: str | None = None,
 ) -> dict[str, RuleResult]:
     """Certify one plugin and return its results by rule."""
     profile = folder / "profile.toml"
@@ -148,6 +149,7 @@ def certify(
         budget=budget,
         seed=seed,
         report=folder / "report",
+        server_url=server_url,
     )
     with Certification(settings, zygote=zygote) as certification:
         certification.load()

@@ -96,6 +96,7 @@ class MultiModalEngine:
         max_model_len: int = MAX_MODEL_LEN,
         weights: bool = True,
         device: str = "cpu",
+        mode: str = "auto",
     ) -> MultiModalEngine:
         """Start an engine in this process.
 
@@ -105,6 +106,7 @@ class MultiModalEngine:
             max_model_len: tokens in a prompt and its answer.
             weights: whether the checkpoint has weights; without them they are made up.
             device: ``"cpu"`` or ``"cuda"``.
+            mode: as ``--tokenizer-mode`` has it, by which a renderer is chosen.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start.
@@ -130,6 +132,7 @@ class MultiModalEngine:
             kv_cache_memory_bytes=64 << 20,
             limit_mm_per_prompt=dict(limits),
             load_format="auto" if weights else "dummy",
+            tokenizer_mode=mode,
             **memory,
         )
         engine = cls(llm)

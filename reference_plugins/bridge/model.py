@@ -65,13 +65,6 @@ class BridgedModel(nn.Module, SupportsMultiModal):
         """Make the text model; vLLM loads its weights afterwards."""
         super().__init__()
         config = vllm_config.model_config.hf_config
-        vocabulary = vllm_config.model_config.get_vocab_size()
-        for modality, token in self.serving.placeholder_tokens.items():
-            if not 0 <= token < vocabulary:
-                raise ValueError(
-                    f"the placeholder token of {modality} is {token}, and the vocabulary of this "
-                    f"checkpoint has {vocabulary} tokens"
-                )
         self.hidden_size = config.get_text_config().hidden_size
         self.language_model = init_vllm_registered_model(
             vllm_config=vllm_config,

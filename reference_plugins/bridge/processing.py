@@ -112,8 +112,20 @@ class BridgedInfo(BaseProcessingInfo):
         return Parser(self)
 
     def get_supported_mm_limits(self) -> Mapping[str, int | None]:
-        """Return how many items of each modality a prompt may have, as its plugin says."""
+        """Return how many items of each modality a prompt may have, as its plugin says.
+
+        Raises:
+            ValueError: a placeholder is no token of this checkpoint.
+
+        """
         serving, config = self.serving, self.config
+        vocabulary = self.ctx.model_config.get_vocab_size()
+        for modality, token in serving.placeholder_tokens.items():
+            if not 0 <= token < vocabulary:
+                raise ValueError(
+                    f"the placeholder token of {modality} is {token}, and the vocabulary of this "
+                    f"checkpoint has {vocabulary} tokens"
+                )
         return {
             modality: serving.plugin(modality).get_max_per_prompt(config)
             for modality in serving.modalities

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from specimens import modality_references
 from support import UNUSUAL_MODALITY, Specimen, certify, gallery
@@ -28,6 +29,22 @@ class Smells(AudioPlugin):
     def __init__(self):
         super().__init__()
         object.__setattr__(self, "modality", "smell")
+"""
+
+#: A model whose placeholder has the id that text might have.
+LOW = """\
+from reference_plugins.modality import FixedResolution, MultiModalConfig
+
+
+class Low:
+    @classmethod
+    def get_multimodal_config(cls):
+        return MultiModalConfig(
+            ["image"],
+            recipes={"image": FixedResolution(side=56)},
+            placeholder_tokens={"image": TOKEN},
+            max_image_per_prompt=3,
+        )
 """
 
 
@@ -72,3 +89,15 @@ def test_a_model_of_another_kind_is_a_mistake_of_the_profile(
     )
     with pytest.raises(UsageError, match=r"'json:dumps' is no model of a modality"):
         certify(zygote, specimen, tmp_path, rules={"MM-43"})
+
+
+@pytest.mark.parametrize("token", [0, 1, 2, 3, 9000])
+def test_any_token_may_be_the_placeholder(zygote: Zygote, tmp_path: Path, token: int) -> None:
+    """The text of the harness has nothing of a model's placeholder in it."""
+    path = tmp_path / "low.py"
+    path.write_text(LOW.replace("TOKEN", str(token)), encoding="utf-8")
+    image = attrs.evolve(modality_references()[0], profile={"model": f"{path}:Low"})
+    result = certify(zygote, image, tmp_path, rules={"MM-67"})["MM-67"]
+
+    assert result.verdict is Verdict.PASS, result.message
+    assert result.acted

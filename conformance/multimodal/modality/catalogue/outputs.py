@@ -91,7 +91,6 @@ RULES = (
         section=TOKENS,
         sources=(article("The MultiModalProcessor coordinates the full pipeline"), sentence(EXACT)),
         hint="The pipeline freezes the arrays of preprocess before it counts: only read them.",
-        evidence=ALL,
     ),
     Rule(
         id="MM-68",

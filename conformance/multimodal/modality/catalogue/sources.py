@@ -6,7 +6,6 @@ from __future__ import annotations
 from conformance.rules import Evidence, Source, ends
 
 ALL = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)
-SERVER = (Evidence.SIMULATOR, Evidence.SERVER)
 
 
 def article(says: str) -> Source:

@@ -9,7 +9,6 @@ from conformance.multimodal.modality.catalogue.sources import (
     FRONT,
     FRONT_END,
     PARALLEL,
-    SERVER,
     article,
     library,
 )
@@ -61,7 +60,6 @@ RULES = (
         section=SECTION,
         sources=(PARALLEL, _ONE, changes(FRONT)),
         hint="Use local variables; a buffer that is shared needs a lock.",
-        evidence=SERVER,
     ),
     Rule(
         id="MM-74",
