@@ -7,10 +7,12 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import vllm
+
 from conformance import profile as profiles
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
-from conformance.suite import Suite
+from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ def _meant(cls: type) -> bool:
 def _open(opening: Opening) -> Trial:
     """Open the trial of a plugin: in the simulator, or served by a real vLLM."""
     if opening.evidence is not Evidence.SIMULATOR:
+        from vllm.multimodal.processing import BaseMultiModalProcessor
+
+        if not hasattr(BaseMultiModalProcessor, "_get_hf_mm_inputs"):
+            why = f"vLLM {vllm.__version__} is too old for the bridge, which needs 0.31 or later"
+            return Unopened(why, opening.evidence)
         folder = f"conformance.multimodal.modality.{opening.evidence.value}"
         live: Trial = importlib.import_module(folder).Trial(opening)
         return live
