@@ -15,8 +15,10 @@ from pathlib import Path
 from vllm import SamplingParams
 
 
-def serve(plugin: type, request: dict[str, object]) -> None:
-    """Send a request to an engine with a tiny model, while it serves another one."""
+def serve(
+    plugin: type, request: dict[str, object], others: dict[str, object] | None = None
+) -> None:
+    """Send a request to an engine with a tiny model, between two others that it serves."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # what the engine raises is seen here
     from vllm import LLM
 
@@ -32,31 +34,44 @@ def serve(plugin: type, request: dict[str, object]) -> None:
     }
     folder = tempfile.mkdtemp()
     Path(folder, "config.json").write_text(json.dumps(model))
-    llm = LLM(
-        model=folder,
-        load_format="dummy",
-        skip_tokenizer_init=True,
-        enforce_eager=True,
-        max_model_len=128,
-        max_num_seqs=8,
-        kv_cache_memory_bytes=32 << 20,
-        logits_processors=[plugin],
-    )
-    prompts = [{"prompt_token_ids": [3, 4, 5]}, {"prompt_token_ids": [6, 7, 8]}]
-    neighbour = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+
+    def engine() -> LLM:
+        return LLM(
+            model=folder,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            enforce_eager=True,
+            max_model_len=128,
+            max_num_seqs=8,
+            kv_cache_memory_bytes=32 << 20,
+            logits_processors=[plugin],
+        )
+
+    greedy = {"temperature": 0, "max_tokens": 16, "ignore_eos": True, "detokenize": False}
+    plain, other = SamplingParams(**greedy), SamplingParams(**greedy | (others or {}))
     sent = SamplingParams(**{"max_tokens": 8, "detokenize": False, **request})
-    alone = llm.generate(prompts[:1], [neighbour], use_tqdm=False)
+    prompts = [{"prompt_token_ids": [at, at + 1, at + 2]} for at in (3, 6, 9, 12)]
+    params = [plain, sent, plain, other]
+    neighbours = [0, 2, 3]
+    llm = engine()
     try:
-        both = llm.generate(prompts, [neighbour, sent], use_tqdm=False)
-        again = llm.generate(prompts[:1], [neighbour], use_tqdm=False)
+        beside = llm.generate(prompts, params, use_tqdm=False)
+        after = {
+            place: llm.generate(prompts[place], params[place], use_tqdm=False)[0]
+            for place in neighbours
+        }
     except Exception as error:
         print(f"FAILS: the engine raised {type(error).__name__}: {error}")
         print("expected: it serves the request, and every other one")
         sys.exit(1)
-    tokens = [answers[0].outputs[0].token_ids for answers in (alone, both, again)]
-    if tokens[0] != tokens[1] or tokens[0] != tokens[2]:
-        print(f"FAILS: a neighbour got the tokens {tokens[1]}, and after that {tokens[2]}")
-        print(f"expected: those that it gets alone, {tokens[0]}")
-        sys.exit(1)
-    print("OK: the engine served the request, and its neighbour got what it gets alone")
+    fresh = engine()  # which has never seen the request
+    for place in neighbours:
+        (alone,) = fresh.generate(prompts[place], params[place], use_tqdm=False)
+        wanted = alone.outputs[0].token_ids
+        for when, answer in (("beside it", beside[place]), ("after it", after[place])):
+            if (tokens := answer.outputs[0].token_ids) != wanted:
+                print(f"FAILS: {when} a neighbour got the tokens {tokens}")
+                print(f"expected: those that it gets alone, {wanted}")
+                sys.exit(1)
+    print("OK: the engine served the request, and its neighbours got what they get alone")
     sys.exit(0)

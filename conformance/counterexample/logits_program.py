@@ -99,7 +99,25 @@ def _with_request(
     """Return a program's parts with the request that a client sends, and what serves it."""
     values = helpers.keywords(decoded(shown["request"]["keywords"]))
     made = laid_out(call("dict", *keywords(values)), 0, "REQUEST = ")
-    return [*functions, _serve()], "\n".join([*made, "", _ADMISSION, body])
+    arguments = "Plugin, REQUEST"
+    if harmed := _harmed(shown):
+        others = helpers.keywords(decoded(harmed))
+        made += ["", "# What other clients send, who are harmed.", ""]
+        made += laid_out(call("dict", *keywords(others)), 0, "OTHERS = ")
+        arguments += ", OTHERS"
+    admission = _ADMISSION.format(arguments=arguments)
+    return [*functions, _serve()], "\n".join([*made, "", admission, body])
+
+
+def _harmed(shown: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of the request whose row is wrong, empty where they are the sent."""
+    name = shown["trouble"].get("request")
+    joined = [one for step in shown["history"] for one in step.get("join", ())]
+    choice = next((one["params"] for one in joined if one["name"] == name), None)
+    keywords: dict[Any, Mapping[str, Any]] = {
+        tuple(each["choice"]): each["keywords"] for each in shown["parameters"]
+    }
+    return keywords.get(tuple(choice), {}) if choice and choice[0] != "sent" else {}
 
 
 @cache
@@ -113,12 +131,12 @@ _ADMISSION = """\
 try:
     Plugin.validate_params(SamplingParams(**REQUEST))
 except Exception as error:
-    print(f"OK: the request is refused: {type(error).__name__}: {error}")
+    print(f"OK: the request is refused: {{type(error).__name__}}: {{error}}")
     sys.exit(0)
 
 # With --engine a real engine serves the request; without, these are the calls that it makes.
 if "--engine" in sys.argv:
-    serve(Plugin, REQUEST)
+    serve({arguments})
 """
 
 
