@@ -14,7 +14,7 @@ from vllm.exceptions import VLLMClientError
 from conformance.comparison import shortened
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import Stock, offered
+from conformance.multimodal.processor.stock import Stock, offered, unusual
 from conformance.raised import said
 
 if TYPE_CHECKING:
@@ -94,11 +94,14 @@ class Bench:
     supported: Mapping[str, int | None] = attrs.field(factory=dict)
     #: Items that are not taken, with what was said of them.
     refused: dict[Item, str] = attrs.field(factory=dict)
+    #: Items of unusual sizes, many of which are refused.
+    unusual: tuple[Item, ...] = ()
     failing: dict[Item, str] = attrs.field(factory=dict)
     #: Why there is no processor, and why its modalities are unknown.
     broken: str | None = None
     undeclared: str | None = None
     _words: tuple[int, ...] | None = None
+    _worn: Any = None
     _processed: dict[Prompt, Answer] = attrs.field(factory=dict)
     _rows: dict[tuple[Item, int], Answer] = attrs.field(factory=dict)
     _encoded: dict[Prompt, Answer] = attrs.field(factory=dict)
@@ -152,6 +155,7 @@ class Bench:
         # What the model does not support, it is not asked for.
         self.stock = attrs.evolve(stock, items={name: stock.items[name] for name in self.supported})
         self._sort_out()
+        self.unusual = unusual(self.stock.items)
 
     def _sort_out(self) -> None:
         """Keep the items apart that are not taken."""
@@ -181,6 +185,15 @@ class Bench:
         if not made.good:
             raise CannotBuild(f"making the processor {made.describe()}") from made.error
         return made.value
+
+    def worn(self, *, anew: bool = False) -> Any:  # noqa: ANN401 - the plugin's processor
+        """Return a processor that has processed items of all kinds, with all options."""
+        if self._worn is None or anew:
+            self._worn = self.processor()
+            for item in (*self.stock.everything, *self.unusual):
+                for options in range(len(self.stock.options)):
+                    self.process(alone(item, options), self._worn)
+        return self._worn
 
     def words(self) -> tuple[int, ...]:
         """Return tokens that stand for themselves, to tell texts from placeholders."""

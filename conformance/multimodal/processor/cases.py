@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.multimodal.processor.bench import named
 
+#: The rule for which it counts what was processed before.
+IN_A_ROW = "MM-36"
+
 if TYPE_CHECKING:
     from conformance.findings import Finding
     from conformance.multimodal.processor.bench import Bench
@@ -34,6 +37,7 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
     return {
         "kind": "prompt",
         **shared,
+        **({"before": _before(bench)} if rule == IN_A_ROW else {}),
         "parts": [
             part if isinstance(part, int) else [part.modality, part.text] for part in prompt.parts
         ],
@@ -48,6 +52,17 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
             "actual": trouble.actual,
         },
         "parameters": [],
+    }
+
+
+def _before(bench: Bench) -> dict[str, Any]:
+    """Return what was processed before a prompt: items by modality, and options."""
+    items = bench.stock.items
+    return {
+        "items": {
+            name: [one.text for one in of if one.value is None] for name, of in items.items()
+        },
+        "options": [dict(one) for one in bench.stock.options],
     }
 
 

@@ -62,19 +62,27 @@ def _look(rule: str) -> Callable[[Trial], Finding]:
 
 
 def _also_odd(rule: str) -> Callable[[Trial], Finding]:
-    """Judge items of unusual sizes as well, each alone."""
+    """Judge items of unusual sizes as well, and where counts change, each alone."""
     judge, shape = JUDGES[rule]
 
     def check(trial: Trial) -> Finding:
         found = trial.look(judge, shape)
         if found.verdict is Verdict.PASS:
-            for item in trial.odd():
+            for item in (*trial.odd(), *trial.at_steps()):
                 if trouble := judge(trial.bench, alone(item)):
                     case = {"broken": Broken(alone(item), trouble)}
                     return failed(trouble.message, found.examples, case=case)
         return found
 
     return check
+
+
+def _in_a_row(trial: Trial) -> Finding:
+    """Judge prompts after others, and items that have only their size in common."""
+    found = trial.look(*JUDGES["MM-36"])
+    if found.verdict is Verdict.PASS and (why := processing.others_data(trial.bench)):
+        return failed(why, found.examples)
+    return found
 
 
 _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
@@ -89,6 +97,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-22": _also_odd("MM-22"),
     "MM-23": _also_odd("MM-23"),
     "MM-24": _also_odd("MM-24"),
+    "MM-36": _in_a_row,
     "MM-40": hashing.distinct,
     "MM-38": hashing.by_options,
     "MM-04": limits.too_many,

@@ -45,14 +45,39 @@ def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
 
 def in_a_row(bench: Bench, prompt: Prompt) -> Trouble | None:
     """A processor makes of a prompt what it makes of it as its first one."""
-    found = bench.processed(prompt)
-    if not found.good:
+    if not bench.processed(prompt).good:
         return None
-    processor = bench.processor()
-    for item in bench.stock.everything:
-        bench.process(alone(item), processor)
-    again = bench.process(prompt, processor)
-    return _different(prompt, again, found.value, "after prompts with other items")
+    if _after_others(bench, prompt, bench.worn()) is None:
+        return None
+    # What only earlier examples brought about, nobody could replay.
+    return _after_others(bench, prompt, bench.worn(anew=True))
+
+
+def _after_others(bench: Bench, prompt: Prompt, processor: Any) -> Trouble | None:  # noqa: ANN401
+    """Say in what a prompt is another one to a processor that has processed others."""
+    for item in bench.unusual:
+        if not bench.alone(item).good:  # what was begun for it may be left there
+            bench.process(alone(item), processor)
+    when = "after prompts with other items, sizes and options"
+    return _different(prompt, bench.process(prompt, processor), bench.processed(prompt).value, when)
+
+
+def others_data(bench: Bench) -> str | None:
+    """Say which item is given the data of another one of its size, which came before; or None."""
+    for modality, items in bench.stock.items.items():
+        first: dict[str, Item] = {}
+        for item in items:
+            size = item.text.partition("#")[0]
+            other = first.setdefault(size, item)
+            made, was = bench.alone(item), bench.alone(other)
+            if other is item or item.value is not None or not (made.good and was.good):
+                continue
+            if _differing_key(made.value.data[modality][0], was.value.data[modality][0]) is None:
+                return (
+                    f"{modality} {item.text} becomes what {other.text} became before it, though "
+                    "they have nothing but their size in common"
+                )
+    return None
 
 
 def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Trouble | None:

@@ -81,11 +81,23 @@ def _read(found: Mapping[str, Any]) -> Saved:
     prompt = _prompt(found) if single else None
     stock = Stock({})
     if prompt is not None:
-        items = {name: prompt.of(name) for name in prompt.modalities}
-        stock = Stock(items, ({}, found["options"]) if prompt.options else ({},))
+        stock = _stock(prompt, found)
+        prompt = attrs.evolve(prompt, options=stock.options.index(found["options"]))
     section = {} if single else {key: found[key] for key in ("items", "options")}
     model = str(found["model"])
     return Saved(rule, int(found["seed"]), model, folder_of(model), section, stock, prompt)
+
+
+def _stock(prompt: Prompt, found: Mapping[str, Any]) -> Stock:
+    """Return the items and options of a prompt, and of what was processed before it."""
+    before = found.get("before", {"items": {}, "options": []})
+    items = {name: prompt.of(name) for name in prompt.modalities}
+    for name, texts in before["items"].items():
+        others = tuple(item(name, text, "of the case") for text in texts)
+        items[name] = tuple(dict.fromkeys((*items.get(name, ()), *others)))
+    options: list[Mapping[str, Any]] = [{}]
+    options += [one for one in (found["options"], *before["options"]) if one not in options]
+    return Stock(items, tuple(options))
 
 
 def _prompt(found: Mapping[str, Any]) -> Prompt:

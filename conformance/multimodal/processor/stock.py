@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The items that prompts carry: what the profile names, or pictures, sounds and films drawn here.
 
-An item is its description: ``84x28#3`` is the third picture of that size, ``0.31s#1`` a sound and
-``56x28x4#2`` a film of four frames.  So a case file can hold it, and every use gets data of its
-own, which a plugin may spoil.
+An item is its description: ``84x28#3`` is the third picture of that size, ``0.31s#1`` a sound,
+``0.31s#1*4`` the same four times as loud, and ``56x28x4#2`` a film of four frames.  So a case file
+can hold it, and every use gets data of its own, which a plugin may spoil.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from PIL import Image
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: Samples of a sound in a second.
 RATE = 16_000
@@ -31,9 +31,17 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     "video": ("28x28x2#1", "56x28x4#2", "28x56x6#3", "28x28x2#4"),
 }
 
+#: Items of unusual sizes.
+ODD: Mapping[str, tuple[str, ...]] = {
+    "image": ("1x1", "1x150", "400x2", "29x27", "13x15"),
+    # Silent, almost silent, and too loud.
+    "audio": ("0.0001s", "2.5s", "0.2s#6*0", "0.2s#7*0.001", "0.2s#8*4"),
+    "video": ("28x28x1", "29x31x3"),
+}
+
 _IMAGE = re.compile(r"(?P<width>\d+)x(?P<height>\d+)(#(?P<draw>\d+))?")
 _VIDEO = re.compile(r"(?P<width>\d+)x(?P<height>\d+)x(?P<frames>\d+)(#(?P<draw>\d+))?")
-_AUDIO = re.compile(r"(?P<seconds>\d+(\.\d+)?)s(#(?P<draw>\d+))?")
+_AUDIO = re.compile(r"(?P<seconds>\d+(\.\d+)?)s(#(?P<draw>\d+))?(\*(?P<loud>\d+(\.\d+)?))?")
 _FORMS = {"image": _IMAGE, "video": _VIDEO, "audio": _AUDIO}
 
 
@@ -55,7 +63,8 @@ class Item:
         draw = np.random.RandomState(int(found["draw"] or 0))
         if self.modality == "audio":
             count = max(1, round(float(found["seconds"]) * RATE))
-            return draw.uniform(-1.0, 1.0, count).astype(np.float32), RATE
+            loud = float(found["loud"] or 1)
+            return (draw.uniform(-1.0, 1.0, count) * loud).astype(np.float32), RATE
         size = int(found["height"]), int(found["width"]), 3
         if self.modality == "image":
             return Image.fromarray(draw.randint(0, 256, size, dtype=np.uint8))
@@ -122,3 +131,8 @@ def offered(section: Mapping[str, Any], modalities: Sequence[str], origin: str |
                 f"profile {origin}: [multimodal] options must hold tables, not {one!r}."
             )
     return Stock(items, ({}, *options))
+
+
+def unusual(modalities: Iterable[str]) -> tuple[Item, ...]:
+    """Return items of unusual sizes."""
+    return tuple(Item(name, text) for name in modalities for text in ODD.get(name, ()))

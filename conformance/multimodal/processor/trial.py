@@ -12,6 +12,7 @@ from conformance.findings import Finding, waiting
 from conformance.interruption import PluginHung
 from conformance.multimodal.processor import cases
 from conformance.multimodal.processor.bench import Bench, CannotBuild
+from conformance.multimodal.processor.boundaries import items_at_steps
 from conformance.multimodal.processor.checkpoint import remove
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import ANY
@@ -30,13 +31,7 @@ if TYPE_CHECKING:
 
 LOADS, SURVIVES, SERVED, MODEL = "MM-01", "MM-09", "MM-11", "MM-02"
 
-#: Items of unusual sizes, and large ones.
-ODD: Mapping[str, tuple[str, ...]] = {
-    "image": ("1x1", "1x150", "400x2", "29x27", "13x15"),
-    "audio": ("0.0001s", "2.5s"),
-    "video": ("28x28x1", "29x31x3"),
-}
-
+#: Large items.
 LARGE: Mapping[str, tuple[str, ...]] = {
     "image": ("700x700", "1400x28", "28x1400", "333x500", "1024x60"),
     "audio": ("31s",),
@@ -77,6 +72,7 @@ class Trial(Simulation):
     section: Mapping[str, Any]
     budget: Budget
     _ready: bool = attrs.field(init=False, default=False)
+    _at_steps: tuple[Item, ...] | None = attrs.field(init=False, default=None)
 
     def look(self, judge: Judge, shape: Shape = ANY) -> Finding:
         """Judge prompts of a shape."""
@@ -84,11 +80,17 @@ class Trial(Simulation):
 
     def odd_items(self) -> list[Item]:
         """Return items of unusual sizes, of the modalities that are served."""
-        return self._known(ODD)
+        return list(self.bench.unusual)
 
     def odd(self) -> list[Item]:
         """Return those items of unusual sizes that are taken."""
         return [item for item in self.odd_items() if self.bench.alone(item).good]
+
+    def at_steps(self) -> tuple[Item, ...]:
+        """Return items of the sizes at which numbers of placeholders change."""
+        if self._at_steps is None:
+            self._at_steps = items_at_steps(self.bench, self.budget)
+        return self._at_steps
 
     def extreme(self) -> list[Item]:
         """Return items that are small and have an extreme shape, or length."""
