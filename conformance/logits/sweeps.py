@@ -77,7 +77,7 @@ class Strata:
     #: Strata that must be clean before trouble in another one says anything about its own rule.
     built_on: Mapping[Shape, tuple[Shape, ...]]
     #: How many times as many examples where the thing that it is about is rare.
-    times: Mapping[Shape, int]
+    times: Mapping[Shape, float]
     plain: Shape
     everything: Shape
     #: Plays a history and says which rules each trouble breaks.
@@ -86,6 +86,8 @@ class Strata:
     classics: Callable[[str, Stock], Iterable[History]]
     #: Shapes of histories that no sweep draws: checks play them.
     besides: tuple[Shape, ...] = ()
+    #: Strata of what no document mentions: their trouble is of their own rule, and of no other.
+    apart: frozenset[Shape] = frozenset()
 
     @property
     def blocking(self) -> frozenset[Kind]:
@@ -255,7 +257,7 @@ class _Broken(Exception):
 
 
 def _count(strata: Strata, shape: Shape, budget: Budget) -> int:
-    return EXAMPLES[budget] * strata.times.get(shape, 1)
+    return round(EXAMPLES[budget] * strata.times.get(shape, 1))
 
 
 def _generate(

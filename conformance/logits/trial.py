@@ -238,7 +238,7 @@ class Trial(Asked):
         examples: list[Example] = []
         strata = self.contract.strata
         for shape in strata.rule_of:
-            if shape != strata.everything:
+            if shape != strata.everything and shape not in strata.apart:
                 examples += self.stratum(shape)
                 if self.only and any(self.only in example.rules() for example in examples):
                     break

@@ -98,6 +98,14 @@ def _resumed(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[Histo
     )
     # Before its first token, which comes late.
     yield Step(join=(first, second)), Step(pause=("A",)), Step(repeat=4)
+    # Its keys and values are in another place each time, and cannot be loaded from there.
+    yield (
+        Step(join=(first, second), lost=("A",)),
+        Step(repeat=3),
+        Step(pause=("A",)),
+        Step(lost=("A",)),
+        Step(repeat=3),
+    )
 
 
 def _skipped(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:

@@ -28,8 +28,14 @@ from conformance.words import following
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
+    from collections.abc import Sequence
+
     from conformance.history import Choice, History, Request, Shape
     from conformance.logits_batch.bench import Bench, Watched
+
+
+#: Stands for a token that is sampled and has not reached the CPU.
+PLACEHOLDER = -1
 
 
 @attrs.define
@@ -42,13 +48,20 @@ class _Twin:
     outputs: list[int]
     started: bool = False
 
-    def row(self, logits: torch.Tensor) -> torch.Tensor:
-        """Advance one step and return the processed row for logits ``[vocabulary]``."""
+    def row(self, logits: torch.Tensor, shown: Sequence[list[int]] = ()) -> torch.Tensor:
+        """Advance one step and return the processed row for logits ``[vocabulary]``.
+
+        ``shown`` are the outputs as they are to be in ``update_state``, and in ``apply``.
+        """
+        if shown:
+            self.outputs[:] = shown[0]
         if self.started:
             self.instance.update_state(None)
         else:
             self.instance.begin(self.params, self.prompt, self.outputs)
             self.started = True
+        if shown:
+            self.outputs[:] = shown[-1]
         row: torch.Tensor = self.instance.apply(logits.clone().unsqueeze(0))
         return row[0]
 
@@ -91,7 +104,14 @@ class _Play:
     tokenless: list[Trouble] = attrs.field(factory=list)
     acted: set[Choice] = attrs.field(factory=set)
     lines: list[Line] = attrs.field(factory=list)
+    #: Where placeholders stay: the outputs of each request as ``update_state`` found them.
+    found: dict[str, list[int]] = attrs.field(factory=dict)
     clock: int = 0
+
+    @property
+    def blind(self) -> bool:
+        """Whether placeholders stay in ``apply``, and the twins are shown them, too."""
+        return self.shape.entry_point
 
 
 def play(bench: Bench, history: History, shape: Shape) -> Played:
@@ -105,6 +125,7 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
                 bench.vocabulary,
                 reorder=shape.reorder,
                 asynchronous=shape.asynchronous,
+                entry_point=shape.entry_point,
                 invariant=bool(plugin.is_argmax_invariant()),
                 others=bench.others() if shape.sampled else (),
             )
@@ -133,6 +154,7 @@ def _steps(run: _Play, history: History) -> None:
                 join=step.join if first else (),
                 pause=step.pause,
                 chunk=dict(step.chunk),
+                lost=step.lost,
             )
             if run.troubles:
                 return
@@ -146,6 +168,7 @@ def _step(
     join: tuple[Request, ...],
     pause: tuple[str, ...],
     chunk: dict[str, int],
+    lost: tuple[str, ...],
 ) -> None:
     bench, host = run.bench, run.host
     joining: list[Joining] = []
@@ -157,17 +180,19 @@ def _step(
     for name in finish:
         run.requests.pop(name)
     try:
-        host.schedule(finish=finish, join=joining, pause=pause, chunk=chunk)
+        host.schedule(finish=finish, join=joining, pause=pause, chunk=chunk, lost=lost)
     except PluginRaised as error:
-        _note(run, finish, join, pause, chunk)
+        _note(run, finish, join, pause, chunk, lost)
         run.troubles.append(_raised(run, error))
         return
-    _note(run, finish, join, pause, chunk)
+    _note(run, finish, join, pause, chunk, lost)
     if not host.scheduled:
         _check_mutation(run)
         return
-    host.batch.update_async_output_token_ids()
     names = list(host.batch.req_ids)
+    if run.blind:
+        run.found = {name: list(host.requests[name].output_token_ids) for name in names}
+    host.batch.update_async_output_token_ids()
     logits = _logits(run, names)
     _apply(run, logits)
     if run.troubles:
@@ -219,7 +244,7 @@ def _judge(run: _Play, names: list[str], before: torch.Tensor, after: torch.Tens
     for row, name in enumerate(names):
         # What an argmax-invariant processor does to a greedy row decides nothing.
         unused = run.host.invariant and run.params[name].sampling_type is SamplingType.GREEDY
-        if run.host.samples(name) and not unused:
+        if run.host.keeps(name) and not unused:
             _judge_row(run, row, name, before[row], after[row])
 
 
@@ -227,7 +252,8 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
     """Judge the row of one request against itself and against its twin."""
     choice = run.requests[name].choice
     changed = not torch.equal(before, after)
-    if changed and choice[0] != "off":
+    # Where placeholders stay, who reads outputs has little to do: being asked is what counts.
+    if (changed or (run.blind and PLACEHOLDER in _shown(run, name)[-1])) and choice[0] != "off":
         run.acted.add(choice)
     if choice == SENT:
         return  # what a client asked for is its own business
@@ -246,7 +272,7 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
         kind, message = tokenless
     else:
         try:
-            expected = _twin(run, name).row(before)
+            expected = _twin(run, name).row(before, _shown(run, name))
         except PluginRaised as error:
             alone = Kind.NONE if error.call == Call.NO_UPDATE else Kind.ALONE
             run.troubles.append(
@@ -261,10 +287,52 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
         if not same(after, expected):
             kind = Kind.ROW
             message = "the row is not the one that the request gets alone"
+        elif run.blind:
+            kind, message, expected = _taken_for_last(run, name, before, after)
     if kind and message:
         run.troubles.append(
             Trouble(kind, run.clock, message, name, row, differing(after, expected))
         )
+
+
+def _shown(run: _Play, name: str) -> tuple[list[int], ...]:
+    """Return what the twin is shown in place of outputs; nothing where it has the real ones.
+
+    As they were in ``update_state``, and as they are: another request in the batch may need
+    outputs, and then vLLM replaces placeholders between the two.
+    """
+    if not run.blind:
+        return ()
+    return run.found[name], list(run.host.requests[name].output_token_ids)
+
+
+def _taken_for_last(
+    run: _Play, name: str, before: torch.Tensor, after: torch.Tensor
+) -> tuple[Kind | None, str, torch.Tensor]:
+    """Say whether -1 counts as the last token of the vocabulary, as an index of Python's does.
+
+    That is so where the last token gets what it gets if it stands in place of the placeholders,
+    and does not get if any of two other tokens does.
+    """
+    last = run.bench.vocabulary - 1
+    outputs = _shown(run, name)[-1]
+    if PLACEHOLDER not in outputs or after[last] == before[last]:
+        return None, "", before
+    plain = [token for token in run.bench.words.tokens if token != last][:2]
+    rows = []
+    try:
+        for token in (*plain, last):  # that of the last one is what a program compares
+            twin = _alone(run, name)
+            twin.outputs += [token if each == PLACEHOLDER else each for each in outputs]
+            rows.append(twin.row(before))
+            run.bench.retire(twin.instance, 1)
+    except (PluginRaised, PluginMisshapen):
+        return None, "", before  # it is not what the plugin does to -1
+    *others, taken = rows
+    if not same(after, taken) or any(row[last] == taken[last] for row in others):
+        return None, "", before
+    message = "-1 among its outputs does to the row what the last token of the vocabulary does"
+    return Kind.PLACEHOLDER, message, others[0]
 
 
 def _tokenless(
@@ -286,15 +354,20 @@ def _tokenless(
 
 def _twin(run: _Play, name: str) -> _Twin:
     if name not in run.twins:
-        request = run.requests[name]
-        serving(name)
-        run.twins[name] = _Twin(
-            run.bench.new(),
-            run.bench.params(request.choice, greedy=request.greedy),
-            list(request.prompt),
-            [],
-        )
+        run.twins[name] = _alone(run, name)
     return run.twins[name]
+
+
+def _alone(run: _Play, name: str) -> _Twin:
+    """Make an instance that serves a request by itself."""
+    request = run.requests[name]
+    serving(name)
+    return _Twin(
+        run.bench.new(),
+        run.bench.params(request.choice, greedy=request.greedy),
+        list(request.prompt),
+        [],
+    )
 
 
 def _token(run: _Play, name: str, offered: list[float], likeliest: int) -> int:
@@ -312,17 +385,18 @@ def _check_mutation(run: _Play) -> None:
     for name, request in run.requests.items():
         state = run.host.requests[name]
         outputs = run.host.outputs[name]
-        pending = len(outputs) - 1
+        pending = 0 if run.blind else len(outputs) - 1
+        live = state.output_token_ids
+        if name not in run.host.batch.req_id_to_index:
+            live = live[: len(outputs)]  # what is to be taken back is so when it returns
         seen = [
-            token if seen != -1 or index != pending else -1
-            for index, (token, seen) in enumerate(
-                zip(outputs, state.output_token_ids, strict=False)
-            )
+            token if seen != PLACEHOLDER or index < pending else PLACEHOLDER
+            for index, (token, seen) in enumerate(zip(outputs, live, strict=False))
         ]
         what = None
         if tuple(state.prompt_token_ids or ()) != request.prompt:
             what = "its prompt token ids"
-        elif seen != state.output_token_ids:
+        elif seen != live:
             what = "its output token ids"
         if what:
             run.troubles.append(
@@ -364,6 +438,7 @@ def _note(
     join: tuple[Request, ...],
     pause: tuple[str, ...],
     chunk: dict[str, int],
+    lost: tuple[str, ...],
 ) -> None:
     """Write down the step for the table that a person reads."""
     events = [f"{name} finishes" for name in finish]
@@ -372,6 +447,7 @@ def _note(
         events.append(f"{request.name} joins ({label}, {len(request.prompt)} tokens)")
     events += [f"{name} is preempted" for name in pause]
     events += [f"{name} computes {count} of its prefill" for name, count in chunk.items()]
+    events += [f"{name}'s keys and values fail to load" for name in lost]
     run.lines.append(
         Line(
             run.clock,
