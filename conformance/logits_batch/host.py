@@ -150,7 +150,9 @@ class Host:
             self.outputs.pop(name, None)
             batch.remove_request(name)
         scheduled = self.scheduled = (
-            self._schedule(join, pause, {**(chunk or {}), **dict.fromkeys(lost, 1)}) if scheduled is None else dict(scheduled)
+            self._schedule(join, pause, {**(chunk or {}), **dict.fromkeys(lost, 1)})
+            if scheduled is None
+            else dict(scheduled)
         )
         for name in [name for name in batch.req_id_to_index if name not in scheduled]:
             batch.remove_request(name)
@@ -169,11 +171,8 @@ class Host:
                     # The runner recovers real ids for a resumed request, in a fresh list.
                     state.output_token_ids = list(self.outputs[name])
                 adding.append(state)
-        for state in adding:
-            if state.req_id in lost:
-                state.num_computed_tokens = state.num_tokens - 1
-            batch.add_request(state)
         self.lost = frozenset(lost)
+        self._add(adding)
         batch.condense()
         if self.reorder and scheduled:
             reorder_batch_to_split_decodes_and_prefills(
@@ -233,6 +232,12 @@ class Host:
             batch.prev_req_id_to_index = {name: batch.req_id_to_index[name] for name in sampled}
             batch.set_async_sampled_token_ids(ids, _ARRIVED)
         return sampled
+
+    def _add(self, states: Sequence[CachedRequestState]) -> None:
+        for state in states:
+            if state.req_id in self.lost:
+                state.num_computed_tokens = state.num_tokens - 1
+            self.batch.add_request(state)
 
     def _take_back(self, name: str) -> None:
         """Take back the tokens that the scheduler does not count, as ``_update_states`` does.

@@ -18,52 +18,19 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from conformance.history import SENT
 from conformance.interruption import PluginHung, limited, place_in
 from conformance.logits import combinations
-from conformance.logits.calls import PluginMisshapen, PluginRaised, serving
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_batch.bench import Call
 from conformance.logits_batch.host import Host, Joining
+from conformance.logits_batch.twins import PLACEHOLDER, Twin, alone, taken_for_last
 from conformance.words import following
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
-    from collections.abc import Sequence
-
-    from conformance.history import Choice, History, Request, Shape
+    from conformance.history import Choice, History, Request, Shape, Step
     from conformance.logits_batch.bench import Bench, Watched
-
-
-#: Stands for a token that is sampled and has not reached the CPU.
-PLACEHOLDER = -1
-
-
-@attrs.define
-class _Twin:
-    """A request alone."""
-
-    instance: Watched
-    params: SamplingParams
-    prompt: list[int]
-    outputs: list[int]
-    started: bool = False
-
-    def row(self, logits: torch.Tensor, shown: Sequence[list[int]] = ()) -> torch.Tensor:
-        """Advance one step and return the processed row for logits ``[vocabulary]``.
-
-        ``shown`` are the outputs as they are to be in ``update_state``, and in ``apply``.
-        """
-        if shown:
-            self.outputs[:] = shown[0]
-        if self.started:
-            self.instance.update_state(None)
-        else:
-            self.instance.begin(self.params, self.prompt, self.outputs)
-            self.started = True
-        if shown:
-            self.outputs[:] = shown[-1]
-        row: torch.Tensor = self.instance.apply(logits.clone().unsqueeze(0))
-        return row[0]
 
 
 class _Seen(LogitsProcessor):
@@ -96,7 +63,7 @@ class _Play:
     host: Host
     plugin: _Seen
     shape: Shape
-    twins: dict[str, _Twin] = attrs.field(factory=dict)
+    twins: dict[str, Twin] = attrs.field(factory=dict)
     requests: dict[str, Request] = attrs.field(factory=dict)
     params: dict[str, SamplingParams] = attrs.field(factory=dict)
     served: list[Request] = attrs.field(factory=list)  #: those that are over, too
@@ -147,52 +114,40 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
 def _steps(run: _Play, history: History) -> None:
     for step in history:
         for repetition in range(step.repeat):
-            first = repetition == 0
-            _step(
-                run,
-                finish=step.finish if first else (),
-                join=step.join if first else (),
-                pause=step.pause,
-                chunk=dict(step.chunk),
-                lost=step.lost,
-            )
+            _step(run, step if not repetition else attrs.evolve(step, finish=(), join=()))
             if run.troubles:
                 return
             run.clock += 1
 
 
-def _step(
-    run: _Play,
-    *,
-    finish: tuple[str, ...],
-    join: tuple[Request, ...],
-    pause: tuple[str, ...],
-    chunk: dict[str, int],
-    lost: tuple[str, ...],
-) -> None:
+def _step(run: _Play, step: Step) -> None:
     bench, host = run.bench, run.host
     joining: list[Joining] = []
-    for request in join:
+    for request in step.join:
         run.requests[request.name] = request
         run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
         run.served.append(request)
         joining.append(Joining(request.name, list(request.prompt), run.params[request.name]))
-    for name in finish:
+    for name in step.finish:
         run.requests.pop(name)
     try:
-        host.schedule(finish=finish, join=joining, pause=pause, chunk=chunk, lost=lost)
+        host.schedule(
+            finish=step.finish,
+            join=joining,
+            pause=step.pause,
+            chunk=dict(step.chunk),
+            lost=step.lost,
+        )
     except PluginRaised as error:
-        _note(run, finish, join, pause, chunk, lost)
+        _note(run, step)
         run.troubles.append(_raised(run, error))
         return
-    _note(run, finish, join, pause, chunk, lost)
+    _note(run, step)
     if not host.scheduled:
         _check_mutation(run)
         return
     names = list(host.batch.req_ids)
-    if run.blind:
-        run.found = {name: list(host.requests[name].output_token_ids) for name in names}
-    host.batch.update_async_output_token_ids()
+    _replace_placeholders(run, names)
     logits = _logits(run, names)
     _apply(run, logits)
     if run.troubles:
@@ -209,6 +164,14 @@ def _step(
     for name in sampled:
         if name in run.twins:
             run.twins[name].outputs.append(host.outputs[name][-1])
+
+
+def _replace_placeholders(run: _Play, names: list[str]) -> None:
+    """Have placeholders replaced, where vLLM does."""
+    if run.blind:
+        live = {name: run.host.requests[name].output_token_ids for name in names}
+        run.found = {name: list(outputs) for name, outputs in live.items()}
+    run.host.batch.update_async_output_token_ids()
 
 
 def _logits(run: _Play, names: list[str]) -> torch.Tensor:
@@ -273,26 +236,35 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
     else:
         try:
             expected = _twin(run, name).row(before, _shown(run, name))
-        except PluginRaised as error:
-            alone = Kind.NONE if error.call == Call.NO_UPDATE else Kind.ALONE
-            run.troubles.append(
-                Trouble(alone, run.clock, f"{error}, for request {name} alone", name, row)
-            )
+        except (PluginRaised, PluginMisshapen) as error:
+            said = f"{error}, for request {name} alone"
+            run.troubles.append(Trouble(_alone_kind(error), run.clock, said, name, row))
             return
-        except PluginMisshapen as error:
-            run.troubles.append(
-                Trouble(Kind.SHAPE, run.clock, f"{error}, for request {name} alone", name, row)
-            )
-            return
-        if not same(after, expected):
-            kind = Kind.ROW
-            message = "the row is not the one that the request gets alone"
-        elif run.blind:
-            kind, message, expected = _taken_for_last(run, name, before, after)
+        kind, message, expected = _beside(run, name, before, after, expected)
     if kind and message:
         run.troubles.append(
             Trouble(kind, run.clock, message, name, row, differing(after, expected))
         )
+
+
+def _beside(
+    run: _Play, name: str, before: torch.Tensor, after: torch.Tensor, expected: torch.Tensor
+) -> tuple[Kind | None, str, torch.Tensor]:
+    """Compare a row with that of its twin, and where placeholders stay with others."""
+    if not same(after, expected):
+        return Kind.ROW, "the row is not the one that the request gets alone", expected
+    taken = None
+    if run.blind:
+        outputs = _shown(run, name)[-1]
+        taken = taken_for_last(run.bench, run.requests[name], outputs, before, after)
+    return taken or (None, "", expected)
+
+
+def _alone_kind(error: PluginRaised | PluginMisshapen) -> Kind:
+    """Return what went wrong where a twin's call did."""
+    if isinstance(error, PluginMisshapen):
+        return Kind.SHAPE
+    return Kind.NONE if error.call == Call.NO_UPDATE else Kind.ALONE
 
 
 def _shown(run: _Play, name: str) -> tuple[list[int], ...]:
@@ -304,35 +276,6 @@ def _shown(run: _Play, name: str) -> tuple[list[int], ...]:
     if not run.blind:
         return ()
     return run.found[name], list(run.host.requests[name].output_token_ids)
-
-
-def _taken_for_last(
-    run: _Play, name: str, before: torch.Tensor, after: torch.Tensor
-) -> tuple[Kind | None, str, torch.Tensor]:
-    """Say whether -1 counts as the last token of the vocabulary, as an index of Python's does.
-
-    That is so where the last token gets what it gets if it stands in place of the placeholders,
-    and does not get if any of two other tokens does.
-    """
-    last = run.bench.vocabulary - 1
-    outputs = _shown(run, name)[-1]
-    if PLACEHOLDER not in outputs or after[last] == before[last]:
-        return None, "", before
-    plain = [token for token in run.bench.words.tokens if token != last][:2]
-    rows = []
-    try:
-        for token in (*plain, last):  # that of the last one is what a program compares
-            twin = _alone(run, name)
-            twin.outputs += [token if each == PLACEHOLDER else each for each in outputs]
-            rows.append(twin.row(before))
-            run.bench.retire(twin.instance, 1)
-    except (PluginRaised, PluginMisshapen):
-        return None, "", before  # it is not what the plugin does to -1
-    *others, taken = rows
-    if not same(after, taken) or any(row[last] == taken[last] for row in others):
-        return None, "", before
-    message = "-1 among its outputs does to the row what the last token of the vocabulary does"
-    return Kind.PLACEHOLDER, message, others[0]
 
 
 def _tokenless(
@@ -352,22 +295,10 @@ def _tokenless(
     return None
 
 
-def _twin(run: _Play, name: str) -> _Twin:
+def _twin(run: _Play, name: str) -> Twin:
     if name not in run.twins:
-        run.twins[name] = _alone(run, name)
+        run.twins[name] = alone(run.bench, run.requests[name])
     return run.twins[name]
-
-
-def _alone(run: _Play, name: str) -> _Twin:
-    """Make an instance that serves a request by itself."""
-    request = run.requests[name]
-    serving(name)
-    return _Twin(
-        run.bench.new(),
-        run.bench.params(request.choice, greedy=request.greedy),
-        list(request.prompt),
-        [],
-    )
 
 
 def _token(run: _Play, name: str, offered: list[float], likeliest: int) -> int:
@@ -432,22 +363,15 @@ def _retire(run: _Play, plugin: Watched) -> None:
         run.troubles.append(_raised(run, error))
 
 
-def _note(
-    run: _Play,
-    finish: tuple[str, ...],
-    join: tuple[Request, ...],
-    pause: tuple[str, ...],
-    chunk: dict[str, int],
-    lost: tuple[str, ...],
-) -> None:
+def _note(run: _Play, step: Step) -> None:
     """Write down the step for the table that a person reads."""
-    events = [f"{name} finishes" for name in finish]
-    for request in join:
+    events = [f"{name} finishes" for name in step.finish]
+    for request in step.join:
         label = run.bench.label(request.choice, greedy=request.greedy)
         events.append(f"{request.name} joins ({label}, {len(request.prompt)} tokens)")
-    events += [f"{name} is preempted" for name in pause]
-    events += [f"{name} computes {count} of its prefill" for name, count in chunk.items()]
-    events += [f"{name}'s keys and values fail to load" for name in lost]
+    events += [f"{name} is preempted" for name in step.pause]
+    events += [f"{name} computes {count} of its prefill" for name, count in step.chunk]
+    events += [f"{name}'s keys and values fail to load" for name in step.lost]
     run.lines.append(
         Line(
             run.clock,

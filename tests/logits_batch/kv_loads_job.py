@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,7 +68,8 @@ class Watching(LogitsProcessor):
         Watching.seen.append((call, what, at))
 
 
-def _engine(monkey: dict[str, Any], runner: Runner, processors: list[Any]) -> offline.OfflineEngine:
+def _engine(model: str, runner: Runner, *processors: type) -> offline.OfflineEngine:
+    """Start an engine with a connector that fails, which is nothing that the harness starts."""
     arguments = offline.engine_arguments
 
     def more(*given: Any) -> dict[str, Any]:  # noqa: ANN401 - as offline's own
@@ -81,8 +83,8 @@ def _engine(monkey: dict[str, Any], runner: Runner, processors: list[Any]) -> of
             ),
         }
 
-    offline.engine_arguments = more
-    return offline.OfflineEngine.start(monkey["model"], processors, runner=runner)
+    offline.engine_arguments = more  # type: ignore[assignment]
+    return offline.OfflineEngine.start(model, processors, runner=runner)
 
 
 def _params(*, load: bool, tokens: int = 5) -> SamplingParams:
@@ -93,7 +95,7 @@ def _params(*, load: bool, tokens: int = 5) -> SamplingParams:
 def engine_and_simulator(connection: Connection, model: str) -> None:
     """Answer with what a plugin sees in an engine whose first load fails, and in the simulator."""
     connection.recv()
-    engine = _engine({"model": model}, "v1", [Watching])
+    engine = _engine(model, "v1", Watching)
     Watching.seen.clear()
     params = [_params(load=True), _params(load=False)]
     outputs = engine.generate(PROMPTS, params)
@@ -109,28 +111,26 @@ def engine_and_simulator(connection: Connection, model: str) -> None:
             finish=["b"] if step == 5 else [],
         )
         host.plugin.apply(torch.zeros(host.batch.num_reqs, 1))
-        names = list(host.batch.req_ids)
-        host.complete(lambda row, names=names: outputs["ab".index(names[row])][_of(host, names[row])])
+        tokens = [
+            dict(zip("ab", outputs, strict=True))[name][len(host.outputs[name])]
+            for name in host.batch.req_ids
+        ]
+        host.complete(tokens.__getitem__)
     connection.send((lived, Watching.seen))
-
-
-def _of(host: Host, name: str) -> int:
-    return len(host.outputs[name])
 
 
 def many(connection: Connection, model: str) -> None:
     """Answer with the tokens with and without failing loads, and with what a plugin sees."""
     connection.recv()
-    engine = _engine({"model": model}, "v1", [Watching])
+    engine = _engine(model, "v1", Watching)
     plain = engine.generate(MANY, [_params(load=False, tokens=TOKENS)] * len(MANY))
     Watching.seen.clear()
     failing = engine.generate(MANY, [_params(load=True, tokens=TOKENS)] * len(MANY))
     applied = [at for call, _, at in Watching.seen if call == "apply"]
     again = sum(
-        1
-        for before, after in zip(applied, applied[1:], strict=False)
+        bool(tokens) and before.get(row) == tokens
+        for before, after in pairwise(applied)
         for row, tokens in after.items()
-        if tokens and before.get(row) == tokens
     )
     connection.send((plain, failing, again, Watching.shorter))
 
@@ -138,7 +138,7 @@ def many(connection: Connection, model: str) -> None:
 def slots(connection: Connection, model: str) -> None:
     """Answer with what a slot plugin could read in each step of a request whose load fails."""
     connection.recv()
-    engine = _engine({"model": model}, "v2", [])
+    engine = _engine(model, "v2")
     runner = engine.runner
     states, sample = runner.req_states, runner.sampler.sample
     seen: list[tuple[int, int]] = []
@@ -156,7 +156,7 @@ def slots(connection: Connection, model: str) -> None:
 def asynchronous(connection: Connection, model: str) -> None:
     """Answer with how many outputs the asynchronous scheduler says that a runner has, by step."""
     connection.recv()
-    engine = _engine({"model": model}, "v1", [])
+    engine = _engine(model, "v1")
     core = engine.llm.llm_engine.engine_core.engine_core
     plain = core.scheduler
     core.scheduler = scheduler = AsyncScheduler(
@@ -165,9 +165,7 @@ def asynchronous(connection: Connection, model: str) -> None:
         structured_output_manager=plain.structured_output_manager,
         block_size=plain.block_size,
     )
-    engine.llm.enqueue(
-        [{"prompt_token_ids": PROMPTS[0]}], [_params(load=True)], use_tqdm=False
-    )
+    engine.llm.enqueue([{"prompt_token_ids": PROMPTS[0]}], [_params(load=True)], use_tqdm=False)
     counts: list[int] = []
     waiting = scheduler.schedule()
     for token in range(100, 104):
@@ -207,6 +205,6 @@ def placeholders(connection: Connection) -> None:
             host.schedule(join=join.get(step, []))
             host.batch.update_async_output_token_ids()
             host.plugin.apply(torch.zeros(host.batch.num_reqs, 1))
-            host.complete(lambda _, token=token: token)
+            host.complete([token, token].__getitem__)
         found.append([at[0] for call, _, at in Watching.seen if call == "apply"])
     connection.send(found)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
-from conformance.rules import Level, Rule, changes, sentence
+from conformance.rules import Level, Rule, Source, changes, sentence
 
 SECTION = "Outputs and time"
 
@@ -65,10 +65,10 @@ RULES = (
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
                 "resumed requests are added with their output tokens",
             ),
-            vllm(
-                "v1/core/sched/scheduler.py:Scheduler._handle_invalid_blocks",
-                "requests whose keys and values failed to load are computed again, and the token "
-                "of that step is taken back",
+            Source(
+                "vllm-project/vllm#19330, Add Support for KV Load Failure Recovery",
+                "requests whose keys and values failed to load are computed again "
+                "(Scheduler._handle_invalid_blocks), and the token of that step is taken back",
             ),
             EDGE_CASES,
         ),
@@ -113,6 +113,7 @@ RULES = (
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
                 "logitsprocs_need_output_token_ids=bool(custom_logitsprocs), which holds what was "
                 "named to the engine and no entry points",
+                since="0.14",
             ),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.update_async_output_token_ids",
