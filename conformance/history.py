@@ -306,7 +306,7 @@ def plainer(history: History) -> Iterator[History]:
     What is left is one that a scheduler can order: chunks follow from what was computed before.
     """
     if any(step.pause for step in history):
-        # What is left of those that come back is who joins.
+        # Nobody comes back any more.
         yield tuple(
             attrs.evolve(
                 step,
@@ -318,7 +318,9 @@ def plainer(history: History) -> Iterator[History]:
         )
     for index, step in enumerate(history):
         if step.lost:
-            yield (*history[:index], attrs.evolve(step, lost=()), *history[index + 1 :])
+            whole = [attrs.evolve(each, chunk=()) for each in history]
+            whole[index] = attrs.evolve(whole[index], lost=())
+            yield tuple(whole)
     for name in ("chunk", "rest", "draft"):
         if any(getattr(step, name) for step in history):
             without: dict[str, Any] = {name: ()}

@@ -71,9 +71,10 @@ class Host:
     vocabulary: int
     reorder: bool = False
     asynchronous: bool = False
-    #: The engine found the plugin by its entry point: unless a request in the batch has penalties
-    #: or bad words, the placeholders of asynchronous scheduling are never replaced, and stay in
-    #: its list in ``apply``, too.
+    #: The engine found the plugin by its entry point, and was not given its class or name: then,
+    #: unless a request in the batch has penalties or bad words, nobody is known to need outputs,
+    #: the placeholders of asynchronous scheduling are never replaced, and lists hold them in
+    #: ``apply``, too.  In all other engines ``update_async_output_token_ids`` has replaced them.
     entry_point: bool = False
     invariant: bool = False  #: what the plugin claimed when the engine asked
     others: Sequence[LogitsProcessor] = ()  #: vLLM's own, which stand before the plugin
@@ -244,6 +245,10 @@ class Host:
 
         That is before ``update_state``, and the token came after ``apply``: a plugin never sees
         it.  What it does see is that a row is computed for the same outputs again.
+
+        With asynchronous scheduling nothing is taken back: ``Scheduler._handle_invalid_blocks``
+        leaves the placeholders that it counts, so the runner keeps a token that no client gets.
+        Histories have no failed loads there, for vLLM itself is wrong.
         """
         state, count = self.requests[name], len(self.outputs[name])
         if count < len(state.output_token_ids):

@@ -78,7 +78,8 @@ def test_asynchronous_scheduling_takes_nothing_back(ask: Callable[..., Any]) -> 
 def test_model_runner_v2_takes_nothing_back(ask: Callable[..., Any]) -> None:
     """It computes everything again behind what is there, and keeps the token.
 
-    So there is nothing for slot plugins to be tried on: rows are of positions that no request has.
+    So there is nothing for slot plugins to be tried on: rows are of positions that no request has
+    (vllm-project/vllm#49250).
     """
     seen = ask("slots", model=str(tiny_llama()))
 
