@@ -20,6 +20,7 @@ from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.parameters import LIKELY, Parameters, starter
 from conformance.logits.played import UNSAMPLED, Kind
+from conformance.logits.requests import PENALISED
 from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
@@ -349,6 +350,9 @@ class Trial(Asked):
 def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, Any]:
     """Return a counterexample as data: enough to print it and to play it again."""
     used = {request.choice for step in example.history for request in step.join}
+    parameters = dict(bench.parameters)
+    if history.SENT in used:
+        parameters.setdefault(history.SENT, PENALISED)
     return {
         "kind": "history",
         "stratum": example.shape.name,
@@ -357,7 +361,7 @@ def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, 
         "history": history.to_json(example.history),
         "parameters": [
             {"choice": list(choice), "keywords": encoded(keywords)}
-            for choice, keywords in bench.parameters.items()
+            for choice, keywords in parameters.items()
         ],
         "used": sorted(list(choice) for choice in used),
         "lines": [attrs.asdict(line) for line in example.played.lines],

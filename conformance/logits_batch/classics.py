@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from conformance.history import History, Request, Step
+from conformance.history import SENT, History, Request, Step
 from conformance.logits.successions import successions
 
 if TYPE_CHECKING:
@@ -108,6 +108,16 @@ def _resumed(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[Histo
     )
 
 
+def _unknown(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """Tokens that nobody knows, and of which most are dropped once somebody needs outputs."""
+    yield (
+        Step(join=(Request("A", prompt, on), Request("B", prompt, off))),
+        Step(repeat=3),
+        Step(join=(Request("C", prompt, SENT),)),
+        Step(repeat=3),
+    )
+
+
 def _skipped(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
     """What random requests leave while all are greedy, and a random one that comes after."""
     greedy = Request("A", prompt, off, greedy=True)
@@ -142,4 +152,5 @@ _WRITTEN = {
     "order": _moved,
     "resume": _resumed,
     "skipped": _skipped,
+    "entry-point": _unknown,
 }

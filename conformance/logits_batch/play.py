@@ -73,6 +73,8 @@ class _Play:
     lines: list[Line] = attrs.field(factory=list)
     #: Where placeholders stay: the outputs of each request as ``update_state`` found them.
     found: dict[str, list[int]] = attrs.field(factory=dict)
+    #: And as ``apply`` does: with a penalty in the batch vLLM has replaced some, and lost others.
+    left: dict[str, list[int]] = attrs.field(factory=dict)
     clock: int = 0
 
     @property
@@ -168,10 +170,12 @@ def _step(run: _Play, step: Step) -> None:
 
 def _replace_placeholders(run: _Play, names: list[str]) -> None:
     """Have placeholders replaced, where vLLM does."""
+    live = {name: run.host.requests[name].output_token_ids for name in names}
     if run.blind:
-        live = {name: run.host.requests[name].output_token_ids for name in names}
         run.found = {name: list(outputs) for name, outputs in live.items()}
     run.host.batch.update_async_output_token_ids()
+    if run.blind:
+        run.left = {name: list(outputs) for name, outputs in live.items()}
 
 
 def _logits(run: _Play, names: list[str]) -> torch.Tensor:
@@ -275,7 +279,7 @@ def _shown(run: _Play, name: str) -> tuple[list[int], ...]:
     """
     if not run.blind:
         return ()
-    return run.found[name], list(run.host.requests[name].output_token_ids)
+    return run.found[name], run.left[name]
 
 
 def _tokenless(
@@ -296,6 +300,9 @@ def _tokenless(
 
 
 def _twin(run: _Play, name: str) -> Twin:
+    # Where vLLM takes placeholders back, a request is to go on as one that joins with what is left.
+    if run.blind and name in run.twins:
+        run.bench.retire(run.twins.pop(name).instance, 1)
     if name not in run.twins:
         run.twins[name] = alone(run.bench, run.requests[name])
     return run.twins[name]
@@ -315,13 +322,13 @@ def _token(run: _Play, name: str, offered: list[float], likeliest: int) -> int:
 def _check_mutation(run: _Play) -> None:
     for name, request in run.requests.items():
         state = run.host.requests[name]
-        outputs = run.host.outputs[name]
-        pending = 0 if run.blind else len(outputs) - 1
+        outputs = run.left.get(name, []) if run.blind else run.host.outputs[name]
+        pending = len(outputs) - 1
         live = state.output_token_ids
         if name not in run.host.batch.req_id_to_index:
             live = live[: len(outputs)]  # what is to be taken back is so when it returns
         seen = [
-            token if seen != PLACEHOLDER or index < pending else PLACEHOLDER
+            token if seen != PLACEHOLDER or index != pending else PLACEHOLDER
             for index, (token, seen) in enumerate(zip(outputs, live, strict=False))
         ]
         what = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.history import History, Shape
+from conformance.history import SENT, History, Shape
 from conformance.interruption import limited
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
@@ -55,7 +56,6 @@ ENTRY_POINT = Shape(
     title="requests join and advance, scheduled asynchronously, and outputs stay -1",
     asynchronous=True,
     entry_point=True,
-    join_later=False,
 )
 CHUNK = Shape(name="chunk", title="prompts are computed in chunks", chunk=True, prompt=6)
 SKIPPED = Shape(
@@ -154,6 +154,8 @@ APART = frozenset((ENTRY_POINT,))
 
 def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     """Play one history, and where rows differ find out whether None is what makes them."""
+    if shape.entry_point:
+        bench, drawn = _in_company(bench, drawn)
     played = play(bench, drawn, shape)
     choices = {request.name: request.choice for step in drawn for request in step.join}
     about_none = any(
@@ -164,6 +166,23 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     )
     owners = tuple(_broken_by(shape, trouble.kind, about_none) for trouble in played.troubles)
     return Example(shape, drawn, played, owners)
+
+
+def _in_company(bench: Bench, drawn: History) -> tuple[Bench, History]:
+    """Return a bench that has the request with a penalty, or the history without that request."""
+    if company := bench.penalising():
+        return company, drawn
+    plain = bench.choices[-1]
+    return bench, tuple(
+        attrs.evolve(
+            step,
+            join=tuple(
+                attrs.evolve(request, choice=plain) if request.choice == SENT else request
+                for request in step.join
+            ),
+        )
+        for step in drawn
+    )
 
 
 def _broken_by(shape: Shape, kind: Kind, about_none: bool) -> tuple[str, ...]:  # noqa: FBT001
