@@ -79,8 +79,8 @@ def taken_for_last(
         after: the row as the plugin left it.
 
     Returns:
-        What went wrong, the sentence for it, and a row that differs; None where -1 is not taken
-        for that token.
+        What went wrong, the sentence for it, and the row with that token's logit as it is to be;
+        None where -1 is not taken for it.
 
     """
     last = bench.vocabulary - 1
@@ -99,5 +99,7 @@ def taken_for_last(
     *plain, taken = rows
     if not same(after, taken) or any(row[last] == taken[last] for row in plain):
         return None
+    expected = after.clone()
+    expected[last] = plain[0][last]
     message = "-1 among its outputs does to the row what the last token of the vocabulary does"
-    return Kind.PLACEHOLDER, message, plain[0]
+    return Kind.PLACEHOLDER, message, expected

@@ -102,9 +102,10 @@ RULES = (
         title="Tokens that never become known are not taken for others",
         statement=(
             "An engine that found the plugin by its entry point, and schedules asynchronously, "
-            "leaves -1 in apply for every output, unless a request in the batch has penalties or "
-            "bad words. Nothing raises, each request gets the row that it gets alone with these "
-            "outputs, and -1 is not the last token of the vocabulary."
+            "leaves -1 in apply for every output. Once a request with penalties or bad words is in "
+            "the batch, the newest one is replaced and those before it are dropped. Nothing "
+            "raises, rows follow from what the list holds, and -1 is not the last token of the "
+            "vocabulary."
         ),
         level=Level.SHOULD,
         section=SECTION,
@@ -117,13 +118,14 @@ RULES = (
             ),
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.update_async_output_token_ids",
-                "returns where no list of outputs is needed",
+                "returns where no list of outputs is needed, and later leaves as many placeholders "
+                "as there are ids",
                 since="0.14",
             ),
         ),
         hint="Skip -1 in apply, too: a negative index counts from the end in Python and in torch, "
-        "and is an error in scatter_, gather and a dictionary. Operators had better name the "
-        "class to the engine.",
+        "and is an error in scatter_, gather and a dictionary. Read a list anew that is shorter "
+        "than what was read. Operators had better name the class to the engine.",
         resembles=("vllm-project/vllm#52461",),
     ),
     Rule(
