@@ -300,9 +300,6 @@ def _tokenless(
 
 
 def _twin(run: _Play, name: str) -> Twin:
-    # Where vLLM takes placeholders back, a request is to go on as one that joins with what is left.
-    if run.blind and name in run.twins:
-        run.bench.retire(run.twins.pop(name).instance, 1)
     if name not in run.twins:
         run.twins[name] = alone(run.bench, run.requests[name])
     return run.twins[name]

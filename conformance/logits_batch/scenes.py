@@ -115,9 +115,9 @@ def _about_row(calls: list[Call], trouble: Trouble) -> Shown:
     if trouble.kind is Kind.OPT_OUT:
         return {"is": "unchanged", **expect}
     if trouble.kind is Kind.ROW:
-        # Where placeholders stay, there is one for each step.
+        # The first one: where placeholders stay, others show what a token in their place does.
         mine = (c for c in calls if c["do"] == "new" and c["serves"] == trouble.request)
-        *_, alone = (c["name"] for c in mine)
+        alone = next(mine)["name"]
         next(c for c in reversed(applied) if c["of"] == alone)["to"] = "expected"
         return {"is": "same", **expect, "expected": ["expected", 0]}
     if trouble.kind is Kind.PLACEHOLDER:

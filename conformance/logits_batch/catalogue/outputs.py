@@ -104,8 +104,8 @@ RULES = (
             "An engine that found the plugin by its entry point, and schedules asynchronously, "
             "leaves -1 in apply for every output. Once a request with penalties or bad words is in "
             "the batch, the newest one is replaced and those before it are dropped. Nothing "
-            "raises, rows follow from what the list holds, and -1 is not the last token of the "
-            "vocabulary."
+            "raises, each request gets the row that it gets alone with such a list, and -1 is not "
+            "the last token of the vocabulary."
         ),
         level=Level.SHOULD,
         section=SECTION,
@@ -124,8 +124,8 @@ RULES = (
             ),
         ),
         hint="Skip -1 in apply, too: a negative index counts from the end in Python and in torch, "
-        "and is an error in scatter_, gather and a dictionary. Read a list anew that is shorter "
-        "than what was read. Operators had better name the class to the engine.",
+        "and is an error in scatter_, gather and a dictionary. Do not count on a list that "
+        "never becomes shorter. Operators had better name the class to the engine.",
         resembles=("vllm-project/vllm#52461",),
     ),
     Rule(
