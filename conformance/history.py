@@ -59,6 +59,9 @@ class Step:
     chunk: tuple[tuple[str, int], ...] = ()  #: tokens computed, where fewer than the whole prefill
     rest: tuple[str, ...] = ()  #: live requests that are not scheduled, and stay where they are
     draft: tuple[tuple[str, int], ...] = ()  #: tokens that were guessed, and are verified
+    #: Requests that join or come back with keys and values from elsewhere, which prove to be lost
+    #: when the step is over: its token is taken back, and everything is computed again.
+    lost: tuple[str, ...] = ()
     repeat: int = 1
 
 
@@ -88,9 +91,12 @@ class Shape:
     greedy: bool = False  #: most requests are greedy, and in many steps all of them
     rest: bool = False  #: in some steps a running request is not scheduled
     draft: bool = False  #: speculative decoding: several tokens are verified in one step
+    lost: bool = False  #: keys and values that were to be loaded from elsewhere prove to be lost
     #: How the host plays the history, not what requests do:
     reorder: bool = False  #: the attention backend sorts decodes before prefills (SWAP moves)
     asynchronous: bool = False  #: async scheduling: the newest output is -1 in ``update_state``
+    #: The engine found the plugin by its entry point: with async scheduling outputs stay -1.
+    entry_point: bool = False
     parts: bool = False  #: a step's logits are processed in several parts
     sampled: bool = False  #: all of vLLM's sampler runs, behind the grammars of requests
     tolerant: bool = False  #: a row without a token is noted, and what follows is judged, too
@@ -114,6 +120,7 @@ class _Drawn:
     #: Live requests, in joining order, with the tokens that are still to be computed.
     prefill: dict[str, int] = attrs.field(factory=dict)
     outputs: dict[str, int] = attrs.field(factory=dict)
+    away: tuple[str, ...] = ()  #: preempted in the step before
 
 
 @st.composite
@@ -161,12 +168,17 @@ def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
     rest = _draw_pause(draw, old, len(prefill)) if shape.rest and index else ()
     running = [name for name in prefill if name not in (*pause, *rest)]
     chunk = _draw_chunk(draw, {name: prefill[name] for name in running}) if shape.chunk else {}
+    entering = [name for name in running if name in (*new, *drawn.away) and name not in chunk]
+    lost = _draw_lost(draw, {name: prefill[name] for name in entering}) if shape.lost else ()
     for name in running:
+        if name in lost:
+            continue
         prefill[name] = prefill[name] - chunk[name] if name in chunk else 1
         outputs[name] += name not in chunk
+    drawn.away = pause
     drafts = _draw_drafts(draw, running) if shape.draft else {}
     repeat = 1
-    if shape.repeat and not (finish or pause or chunk) and index:
+    if shape.repeat and not (finish or pause or chunk or lost) and index:
         longest = drawn.words.longest
         repeats = (1, 2, 3, 4) + ((longest + 1, longest + 4) if longest else ())
         # Whoever takes over a row has to outlive what was left there.
@@ -175,7 +187,7 @@ def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
         for name in running:
             outputs[name] += repeat - 1
     return Step(
-        finish, tuple(join), pause, tuple(chunk.items()), rest, tuple(drafts.items()), repeat
+        finish, tuple(join), pause, tuple(chunk.items()), rest, tuple(drafts.items()), lost, repeat
     )
 
 
@@ -217,6 +229,13 @@ def _draw_chunk(draw: DrawFn, prefill: Mapping[str, int]) -> dict[str, int]:
         for name, remaining in prefill.items()
         if remaining > 1 and (left := draw(st.integers(0, remaining - 1)))
     }
+
+
+def _draw_lost(draw: DrawFn, entering: Mapping[str, int]) -> tuple[str, ...]:
+    """Draw whose load fails, of those that enter with more tokens than the one to be computed."""
+    able = [name for name, remaining in entering.items() if remaining > 1]
+    mask = draw(st.integers(0, 2 ** len(able) - 1)) if able else 0
+    return tuple(name for bit, name in enumerate(able) if mask >> bit & 1)
 
 
 def _draw_drafts(draw: DrawFn, running: Sequence[str]) -> dict[str, int]:
@@ -287,7 +306,21 @@ def plainer(history: History) -> Iterator[History]:
     What is left is one that a scheduler can order: chunks follow from what was computed before.
     """
     if any(step.pause for step in history):
-        yield tuple(attrs.evolve(step, pause=(), chunk=()) for step in history)
+        # Nobody comes back any more.
+        yield tuple(
+            attrs.evolve(
+                step,
+                pause=(),
+                chunk=(),
+                lost=tuple(r.name for r in step.join if r.name in step.lost),
+            )
+            for step in history
+        )
+    for index, step in enumerate(history):
+        if step.lost:
+            whole = [attrs.evolve(each, chunk=()) for each in history]
+            whole[index] = attrs.evolve(whole[index], lost=())
+            yield tuple(whole)
     for name in ("chunk", "rest", "draft"):
         if any(getattr(step, name) for step in history):
             without: dict[str, Any] = {name: ()}
@@ -301,6 +334,7 @@ def shows(shape: Shape, history: History) -> bool:
         "chunk": shape.chunk,
         "rest": shape.rest,
         "draft": shape.draft,
+        "lost": shape.lost,
         "finish": shape.finish != "never",
     }
     found = [any(getattr(step, name) for step in history) for name, on in wanted.items() if on]
@@ -329,6 +363,8 @@ def to_json(history: History) -> list[dict[str, Any]]:
             document["rest"] = list(step.rest)
         if step.draft:
             document["draft"] = dict(step.draft)
+        if step.lost:
+            document["lost"] = list(step.lost)
         if step.repeat != 1:
             document["repeat"] = step.repeat
         steps.append(document)
@@ -354,6 +390,7 @@ def from_json(steps: Sequence[dict[str, Any]]) -> History:
             chunk=tuple(step.get("chunk", {}).items()),
             rest=tuple(step.get("rest", ())),
             draft=tuple(step.get("draft", {}).items()),
+            lost=tuple(step.get("lost", ())),
             repeat=step.get("repeat", 1),
         )
         for step in steps
@@ -368,6 +405,7 @@ def size(history: History) -> tuple[int, int, int]:
         + len(step.pause)
         + len(step.chunk)
         + len(step.rest)
+        + len(step.lost)
         + sum(count for _, count in step.draft)
         + sum(len(r.prompt) + len(r.outputs) for r in step.join)
         for step in history

@@ -38,9 +38,11 @@ EVERYTHING = Shape(
     name="everything", title="", finish="free", pause=True, chunk=True, first=4, prompt=5
 )
 REPLACED = Shape(name="replaced", title="", finish="replaced")
+LOST = Shape(name="lost", title="", pause=True, chunk=True, lost=True, join_later=False)
 SHAPES = (
     EVERYTHING,
     REPLACED,
+    LOST,
     Shape(name="plain", title=""),
     Shape(name="alone", title="", finish="alone", first=4),
     Shape(name="stack", title="", finish="stack"),
@@ -58,6 +60,7 @@ class Scheduler:
         self.outputs: Counter[str] = Counter()
         self.computed: Counter[str] = Counter()
         self.known: set[str] = set()
+        self.away: set[str] = set()  # not in the batch in the step before
 
     def order(self, step: Step) -> None:
         """Carry out one step, or raise ``AssertionError``."""
@@ -71,7 +74,10 @@ class Scheduler:
         assert set(step.pause) <= set(self.prompts) - new, "only running requests are preempted"
         chunks = dict(step.chunk)
         assert set(chunks) <= set(self.prompts) - set(step.pause)
-        assert step.repeat == 1 or not (step.finish or step.pause or chunks)
+        entering = (new | self.away & set(self.prompts)) - set(step.pause)
+        assert set(step.lost) <= entering - set(chunks), "only who enters loads anything"
+        assert step.repeat == 1 or not (step.finish or step.pause or chunks or step.lost)
+        self.away = set(step.pause)
         for _ in range(step.repeat):
             for name, prompt in self.prompts.items():
                 total = prompt + self.outputs[name]
@@ -80,6 +86,9 @@ class Scheduler:
                 elif name in chunks:
                     assert 0 < chunks[name] < total - self.computed[name], "a part of the prefill"
                     self.computed[name] += chunks[name]
+                elif name in step.lost:
+                    assert total > 1, "the last token is computed here"
+                    self.computed[name] = 0
                 else:
                     self.computed[name] = total
                     self.outputs[name] += 1
@@ -110,6 +119,7 @@ def test_a_history_keeps_to_its_shape(shape: Shape, data: st.DataObject) -> None
     assert {request.choice for request in requests} <= set(CHOICES)
     assert shape.pause or not any(step.pause for step in drawn)
     assert shape.chunk or not any(step.chunk for step in drawn)
+    assert shape.lost or not any(step.lost for step in drawn)
     assert shape.repeat or {step.repeat for step in drawn} == {1}
     assert shape.finish != "never" or not any(step.finish for step in drawn)
     assert shape.join_later or not any(step.join for step in drawn[1:])
@@ -118,9 +128,9 @@ def test_a_history_keeps_to_its_shape(shape: Shape, data: st.DataObject) -> None
         assert shape.finish != "alone" or not (step.join and step.finish)
 
 
-@given(strategy(EVERYTHING, CHOICES, WORDS))
+@given(strategy(EVERYTHING, CHOICES, WORDS) | strategy(LOST, CHOICES, WORDS))
 def test_a_plainer_history_can_be_ordered_too(drawn: History) -> None:
-    """What is left without preemptions, or without chunks, is still a history."""
+    """What is left without preemptions, chunks or failed loads is still a history."""
     for plain in history.plainer(drawn):
         assert plain != drawn
         scheduler = Scheduler()
@@ -128,7 +138,7 @@ def test_a_plainer_history_can_be_ordered_too(drawn: History) -> None:
             scheduler.order(step)
 
 
-@given(strategy(EVERYTHING, CHOICES, WORDS))
+@given(strategy(EVERYTHING, CHOICES, WORDS) | strategy(LOST, CHOICES, WORDS))
 def test_a_history_travels_as_json(drawn: History) -> None:
     """What is written as JSON is read back as the same history."""
     assert from_json(json.loads(json.dumps(to_json(drawn)))) == drawn
@@ -183,8 +193,17 @@ def _asking(name: str, *prompt: int) -> Request:
             lambda step: step.chunk,
             (Step(join=(_asking("A", 5, 7),), chunk=(("A", 1),)),),
         ),
+        (
+            LOST,
+            lambda step: step.lost and not step.join,
+            (
+                Step(join=(_asking("A", 5), _asking("B", 5))),
+                Step(pause=("A",)),
+                Step(lost=("A",)),
+            ),
+        ),
     ],
-    ids=["pause", "replace", "chunk"],
+    ids=["pause", "replace", "chunk", "lost"],
 )
 def test_histories_shrink_to_what_matters(
     shape: Shape, happens: Callable[[Step], object], expected: History

@@ -108,6 +108,16 @@ print("OK: $called returned")
 print("OK: $called raised nothing")
 """,
     "refuses": "",
+    "other": """\
+got, taken, given = $got, $taken, $given
+last = len(got) - 1
+if torch.equal(got, taken) and got[last] != given[last]:
+    print(f"FAILS: $whose takes -1 for token {last}, the last one of the vocabulary")
+    print(f"  token {last}: got {got[last]:.6g}, as where it is said; given {given[last]:.6g}")
+    print("expected: another row; -1 stands for a token that is not known yet")
+    sys.exit(1)
+print("OK: $whose does not take -1 for the last token of the vocabulary")
+""",
     "nan": """\
 wrong = $got.isnan().nonzero().flatten().tolist()
 if wrong:
@@ -303,6 +313,9 @@ def ending(expect: Mapping[str, Any], calls: Sequence[Call] = (), value: str = "
         words |= {"got": f"{variable}[{row}]", "whose": f"row {row}"}
         if expect.get("request"):
             words["whose"] += f" (request {expect['request']})"
+        if kind == "other":
+            words["taken"] = "{}[{}]".format(*expect["taken"])
+            words["given"] += f"[{row}]"
         if kind == "unchanged":
             words |= {"fails": "was changed, though it did not opt in", "holds": "is unchanged"}
             words["given"] += f"[{row}]"

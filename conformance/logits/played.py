@@ -24,6 +24,9 @@ class Kind(StrEnum):
     NAN = "nan"
     INFINITE = "infinite"  #: +inf in the row of a request that is sampled at random
     NO_TOKEN = "no-token"
+    PLACEHOLDER = (
+        "placeholder"  #: -1, for a token that is not known yet, was taken for the last one
+    )
     MUTATED = "mutated"  #: the plugin wrote to what it may only read
     PARAMETERS = "parameters"  #: the plugin wrote to the parameters of a request
     HUNG = "hung"

@@ -44,6 +44,10 @@ _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
 _KINDS, _TIES, _MASKED = 8, 3, 5  # of rows: one in eight has ties, and one is masked
 
 
+#: Parameters for which vLLM itself needs the outputs of every request in the batch.
+PENALISED: Mapping[str, Any] = {"presence_penalty": 0.5}
+
+
 @attrs.define
 class Stock:
     """A plugin class, and everything that the requests it is tried with are made of."""
@@ -149,6 +153,19 @@ class Stock:
             # Copies of a megabyte would take most of the time, and copies of deep lists fail.
             stock._containers[SENT, greedy].clear()  # noqa: SLF001 - as above
         return stock
+
+    def penalising(self) -> Self | None:
+        """Return the same stock with a request for which vLLM needs outputs, as ``SENT``.
+
+        None where the plugin refuses it.
+        """
+        params = sampling_params(PENALISED, "")
+        try:
+            with limited():
+                calls.call("validate_params", self.plugin.validate_params, params)
+        except (calls.PluginRaised, PluginHung):
+            return None
+        return self.sending(params, PENALISED)
 
     def going_on(self) -> Self:
         """Return this stock for histories that go on after rows without a token."""

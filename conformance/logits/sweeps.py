@@ -77,7 +77,7 @@ class Strata:
     #: Strata that must be clean before trouble in another one says anything about its own rule.
     built_on: Mapping[Shape, tuple[Shape, ...]]
     #: How many times as many examples where the thing that it is about is rare.
-    times: Mapping[Shape, int]
+    times: Mapping[Shape, float]
     plain: Shape
     everything: Shape
     #: Plays a history and says which rules each trouble breaks.
@@ -86,6 +86,8 @@ class Strata:
     classics: Callable[[str, Stock], Iterable[History]]
     #: Shapes of histories that no sweep draws: checks play them.
     besides: tuple[Shape, ...] = ()
+    #: Strata of what no document mentions: their trouble is of their own rule, and of no other.
+    apart: frozenset[Shape] = frozenset()
 
     @property
     def blocking(self) -> frozenset[Kind]:
@@ -255,7 +257,7 @@ class _Broken(Exception):
 
 
 def _count(strata: Strata, shape: Shape, budget: Budget) -> int:
-    return EXAMPLES[budget] * strata.times.get(shape, 1)
+    return round(EXAMPLES[budget] * strata.times.get(shape, 1))
 
 
 def _generate(
@@ -269,6 +271,8 @@ def _generate(
 ) -> None:
     """Run ``body`` on histories; the same seed gives the same ones, whatever the phases."""
     stopped: list[BaseException] = []
+    # Where nobody is known to need outputs, it matters who joins that does.
+    choices = (*bench.choices, history.SENT) if shape.entry_point else bench.choices
 
     @hypothesis.seed(bench.seed if seed is None else seed)
     @hypothesis.settings(
@@ -280,7 +284,7 @@ def _generate(
         suppress_health_check=list(HealthCheck),
         verbosity=hypothesis.Verbosity.quiet,
     )
-    @hypothesis.given(history.strategy(shape, bench.choices, bench.words, min(bench.life, LONGEST)))
+    @hypothesis.given(history.strategy(shape, choices, bench.words, min(bench.life, LONGEST)))
     def generated(drawn: History) -> None:
         if stopped:
             return

@@ -20,6 +20,7 @@ from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.parameters import LIKELY, Parameters, starter
 from conformance.logits.played import UNSAMPLED, Kind
+from conformance.logits.requests import PENALISED
 from conformance.verdict import RuleResult, Verdict, must_wait
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ class Trial(Asked):
         examples: list[Example] = []
         strata = self.contract.strata
         for shape in strata.rule_of:
-            if shape != strata.everything:
+            if shape != strata.everything and shape not in strata.apart:
                 examples += self.stratum(shape)
                 if self.only and any(self.only in example.rules() for example in examples):
                     break
@@ -349,6 +350,9 @@ class Trial(Asked):
 def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, Any]:
     """Return a counterexample as data: enough to print it and to play it again."""
     used = {request.choice for step in example.history for request in step.join}
+    parameters = dict(bench.parameters)
+    if history.SENT in used:
+        parameters.setdefault(history.SENT, PENALISED)
     return {
         "kind": "history",
         "stratum": example.shape.name,
@@ -357,7 +361,7 @@ def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, 
         "history": history.to_json(example.history),
         "parameters": [
             {"choice": list(choice), "keywords": encoded(keywords)}
-            for choice, keywords in bench.parameters.items()
+            for choice, keywords in parameters.items()
         ],
         "used": sorted(list(choice) for choice in used),
         "lines": [attrs.asdict(line) for line in example.played.lines],

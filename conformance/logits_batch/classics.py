@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from conformance.history import History, Request, Step
+from conformance.history import SENT, History, Request, Step
 from conformance.logits.successions import successions
 
 if TYPE_CHECKING:
@@ -98,6 +98,24 @@ def _resumed(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[Histo
     )
     # Before its first token, which comes late.
     yield Step(join=(first, second)), Step(pause=("A",)), Step(repeat=4)
+    # Its keys and values are in another place each time, and cannot be loaded from there.
+    yield (
+        Step(join=(first, second), lost=("A",)),
+        Step(repeat=3),
+        Step(pause=("A",)),
+        Step(lost=("A",)),
+        Step(repeat=3),
+    )
+
+
+def _unknown(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
+    """Tokens that nobody knows, and of which most are dropped once somebody needs outputs."""
+    yield (
+        Step(join=(Request("A", prompt, on), Request("B", prompt, off))),
+        Step(repeat=3),
+        Step(join=(Request("C", prompt, SENT),)),
+        Step(repeat=3),
+    )
 
 
 def _skipped(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
@@ -134,4 +152,5 @@ _WRITTEN = {
     "order": _moved,
     "resume": _resumed,
     "skipped": _skipped,
+    "entry-point": _unknown,
 }

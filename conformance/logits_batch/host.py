@@ -71,6 +71,11 @@ class Host:
     vocabulary: int
     reorder: bool = False
     asynchronous: bool = False
+    #: The engine found the plugin by its entry point, and was not given its class or name: then,
+    #: unless a request in the batch has penalties or bad words, nobody is known to need outputs,
+    #: the placeholders of asynchronous scheduling are never replaced, and lists hold them in
+    #: ``apply``, too.  In all other engines ``update_async_output_token_ids`` has replaced them.
+    entry_point: bool = False
     invariant: bool = False  #: what the plugin claimed when the engine asked
     others: Sequence[LogitsProcessor] = ()  #: vLLM's own, which stand before the plugin
     requests: dict[str, CachedRequestState] = attrs.field(init=False, factory=dict)
@@ -79,6 +84,8 @@ class Host:
     batch: InputBatch = attrs.field(init=False)
     #: Tokens computed in the current step, for each request in the batch.
     scheduled: dict[str, int] = attrs.field(init=False, factory=dict)
+    #: Requests of the current step whose keys and values were to be loaded, and are lost.
+    lost: frozenset[str] = attrs.field(init=False, default=frozenset())
     _recorder: _Recorder = attrs.field(init=False, factory=_Recorder)
 
     def __attrs_post_init__(self) -> None:
@@ -101,7 +108,8 @@ class Host:
             block_sizes=[BLOCK_SIZE],
             max_num_blocks_per_req=[-(-MAX_MODEL_LEN // BLOCK_SIZE)],
             logitsprocs=processors,
-            logitsprocs_need_output_token_ids=True,
+            # As GPUModelRunner.__init__: bool(custom_logitsprocs), those given to the engine.
+            logitsprocs_need_output_token_ids=not self.entry_point,
             **_older_arguments(),
         )
 
@@ -117,6 +125,7 @@ class Host:
         join: Sequence[Joining] = (),
         pause: Sequence[str] = (),
         chunk: Mapping[str, int] | None = None,
+        lost: Sequence[str] = (),
         scheduled: Mapping[str, int] | None = None,
         computed: Mapping[str, int] | None = None,
     ) -> None:
@@ -130,6 +139,8 @@ class Host:
             join: requests that are new.
             pause: requests that are not scheduled in this step, and preempted.
             chunk: tokens to compute, where fewer than the whole prefill.
+            lost: of those that are new or resumed, the requests whose keys and values are loaded
+                from elsewhere, all but for the last token, and prove to be lost.
             scheduled: instead of ``pause`` and ``chunk``: tokens to compute for every request.
             computed: tokens computed before, where a scheduler says so.
 
@@ -140,7 +151,9 @@ class Host:
             self.outputs.pop(name, None)
             batch.remove_request(name)
         scheduled = self.scheduled = (
-            self._schedule(join, pause, chunk or {}) if scheduled is None else dict(scheduled)
+            self._schedule(join, pause, {**(chunk or {}), **dict.fromkeys(lost, 1)})
+            if scheduled is None
+            else dict(scheduled)
         )
         for name in [name for name in batch.req_id_to_index if name not in scheduled]:
             batch.remove_request(name)
@@ -151,6 +164,7 @@ class Host:
             state = self.requests[name]
             if computed and name in computed:
                 state.num_computed_tokens = computed[name]
+            self._take_back(name)
             if (row := batch.req_id_to_index.get(name)) is not None:
                 batch.num_computed_tokens_cpu[row] = state.num_computed_tokens
             elif name not in new:
@@ -158,8 +172,8 @@ class Host:
                     # The runner recovers real ids for a resumed request, in a fresh list.
                     state.output_token_ids = list(self.outputs[name])
                 adding.append(state)
-        for state in adding:
-            batch.add_request(state)
+        self.lost = frozenset(lost)
+        self._add(adding)
         batch.condense()
         if self.reorder and scheduled:
             reorder_batch_to_split_decodes_and_prefills(
@@ -178,14 +192,20 @@ class Host:
         state = self.requests[name]
         return bool(state.num_computed_tokens + self.scheduled[name] >= state.num_tokens)
 
+    def keeps(self, name: str) -> bool:
+        """Tell whether a request keeps the token that this step samples for it."""
+        return self.samples(name) and name not in self.lost
+
     def complete(self, choose: Callable[[int], int]) -> list[str]:
         """Finish a step: append the token that ``choose(row)`` gives for each finished prefill.
 
         Follows ``GPUModelRunner._bookkeeping_sync``; the samples of unfinished prefills are
-        discarded.
+        discarded.  Whether keys and values were loaded is known after that: a lost request has
+        its token in the list, and the scheduler, which does not count it, starts again
+        (``Scheduler._handle_invalid_blocks``, policy ``recompute``).
 
         Returns:
-            The requests that got a token.
+            The requests that got a token, and keep it.
 
         """
         batch = self.batch
@@ -204,12 +224,37 @@ class Host:
             batch.is_token_ids[row, end] = True
             batch.num_tokens_no_spec[row] = end + 1
             state.output_token_ids.append(-1 if self.asynchronous else token)
+            if name in self.lost:
+                state.num_computed_tokens = 0
+                continue
             self.outputs[name].append(token)
             sampled.append(name)
         if self.asynchronous:
             batch.prev_req_id_to_index = {name: batch.req_id_to_index[name] for name in sampled}
             batch.set_async_sampled_token_ids(ids, _ARRIVED)
         return sampled
+
+    def _add(self, states: Sequence[CachedRequestState]) -> None:
+        for state in states:
+            if state.req_id in self.lost:
+                state.num_computed_tokens = state.num_tokens - 1
+            self.batch.add_request(state)
+
+    def _take_back(self, name: str) -> None:
+        """Take back the tokens that the scheduler does not count, as ``_update_states`` does.
+
+        That is before ``update_state``, and the token came after ``apply``: a plugin never sees
+        it.  What it does see is that a row is computed for the same outputs again.
+
+        With asynchronous scheduling nothing is taken back: ``Scheduler._handle_invalid_blocks``
+        leaves the placeholders that it counts, so the runner keeps a token that no client gets.
+        Histories have no failed loads there, for vLLM itself is wrong.
+        """
+        state, count = self.requests[name], len(self.outputs[name])
+        if count < len(state.output_token_ids):
+            del state.output_token_ids[count:]
+            if (row := self.batch.req_id_to_index.get(name)) is not None:
+                self.batch.num_tokens_no_spec[row] = self.batch.num_prompt_tokens[row] + count
 
     def _new(self, request: Joining) -> CachedRequestState:
         state = self.requests[request.name] = _state(request)
@@ -223,7 +268,8 @@ class Host:
         for name, state in self.requests.items():
             if name not in pause:
                 computed = state.num_computed_tokens if name in self.batch.req_id_to_index else 0
-                scheduled[name] = chunk.get(name, max(1, state.num_tokens - computed))
+                total = state.num_prompt_tokens + len(self.outputs[name])
+                scheduled[name] = chunk.get(name, max(1, total - computed))
         for request in join:
             scheduled[request.name] = chunk.get(request.name, len(request.prompt))
         return scheduled

@@ -18,39 +18,19 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from conformance.history import SENT
 from conformance.interruption import PluginHung, limited, place_in
 from conformance.logits import combinations
-from conformance.logits.calls import PluginMisshapen, PluginRaised, serving
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_batch.bench import Call
 from conformance.logits_batch.host import Host, Joining
+from conformance.logits_batch.twins import PLACEHOLDER, Twin, alone, taken_for_last
 from conformance.words import following
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
-    from conformance.history import Choice, History, Request, Shape
+    from conformance.history import Choice, History, Request, Shape, Step
     from conformance.logits_batch.bench import Bench, Watched
-
-
-@attrs.define
-class _Twin:
-    """A request alone."""
-
-    instance: Watched
-    params: SamplingParams
-    prompt: list[int]
-    outputs: list[int]
-    started: bool = False
-
-    def row(self, logits: torch.Tensor) -> torch.Tensor:
-        """Advance one step and return the processed row for logits ``[vocabulary]``."""
-        if self.started:
-            self.instance.update_state(None)
-        else:
-            self.instance.begin(self.params, self.prompt, self.outputs)
-            self.started = True
-        row: torch.Tensor = self.instance.apply(logits.clone().unsqueeze(0))
-        return row[0]
 
 
 class _Seen(LogitsProcessor):
@@ -83,7 +63,7 @@ class _Play:
     host: Host
     plugin: _Seen
     shape: Shape
-    twins: dict[str, _Twin] = attrs.field(factory=dict)
+    twins: dict[str, Twin] = attrs.field(factory=dict)
     requests: dict[str, Request] = attrs.field(factory=dict)
     params: dict[str, SamplingParams] = attrs.field(factory=dict)
     served: list[Request] = attrs.field(factory=list)  #: those that are over, too
@@ -91,7 +71,16 @@ class _Play:
     tokenless: list[Trouble] = attrs.field(factory=list)
     acted: set[Choice] = attrs.field(factory=set)
     lines: list[Line] = attrs.field(factory=list)
+    #: Where placeholders stay: the outputs of each request as ``update_state`` found them.
+    found: dict[str, list[int]] = attrs.field(factory=dict)
+    #: And as ``apply`` does: with a penalty in the batch vLLM has replaced some, and lost others.
+    left: dict[str, list[int]] = attrs.field(factory=dict)
     clock: int = 0
+
+    @property
+    def blind(self) -> bool:
+        """Whether placeholders stay in ``apply``, and the twins are shown them, too."""
+        return self.shape.entry_point
 
 
 def play(bench: Bench, history: History, shape: Shape) -> Played:
@@ -105,6 +94,7 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
                 bench.vocabulary,
                 reorder=shape.reorder,
                 asynchronous=shape.asynchronous,
+                entry_point=shape.entry_point,
                 invariant=bool(plugin.is_argmax_invariant()),
                 others=bench.others() if shape.sampled else (),
             )
@@ -126,48 +116,40 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
 def _steps(run: _Play, history: History) -> None:
     for step in history:
         for repetition in range(step.repeat):
-            first = repetition == 0
-            _step(
-                run,
-                finish=step.finish if first else (),
-                join=step.join if first else (),
-                pause=step.pause,
-                chunk=dict(step.chunk),
-            )
+            _step(run, step if not repetition else attrs.evolve(step, finish=(), join=()))
             if run.troubles:
                 return
             run.clock += 1
 
 
-def _step(
-    run: _Play,
-    *,
-    finish: tuple[str, ...],
-    join: tuple[Request, ...],
-    pause: tuple[str, ...],
-    chunk: dict[str, int],
-) -> None:
+def _step(run: _Play, step: Step) -> None:
     bench, host = run.bench, run.host
     joining: list[Joining] = []
-    for request in join:
+    for request in step.join:
         run.requests[request.name] = request
         run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
         run.served.append(request)
         joining.append(Joining(request.name, list(request.prompt), run.params[request.name]))
-    for name in finish:
+    for name in step.finish:
         run.requests.pop(name)
     try:
-        host.schedule(finish=finish, join=joining, pause=pause, chunk=chunk)
+        host.schedule(
+            finish=step.finish,
+            join=joining,
+            pause=step.pause,
+            chunk=dict(step.chunk),
+            lost=step.lost,
+        )
     except PluginRaised as error:
-        _note(run, finish, join, pause, chunk)
+        _note(run, step)
         run.troubles.append(_raised(run, error))
         return
-    _note(run, finish, join, pause, chunk)
+    _note(run, step)
     if not host.scheduled:
         _check_mutation(run)
         return
-    host.batch.update_async_output_token_ids()
     names = list(host.batch.req_ids)
+    _replace_placeholders(run, names)
     logits = _logits(run, names)
     _apply(run, logits)
     if run.troubles:
@@ -184,6 +166,16 @@ def _step(
     for name in sampled:
         if name in run.twins:
             run.twins[name].outputs.append(host.outputs[name][-1])
+
+
+def _replace_placeholders(run: _Play, names: list[str]) -> None:
+    """Have placeholders replaced, where vLLM does."""
+    live = {name: run.host.requests[name].output_token_ids for name in names}
+    if run.blind:
+        run.found = {name: list(outputs) for name, outputs in live.items()}
+    run.host.batch.update_async_output_token_ids()
+    if run.blind:
+        run.left = {name: list(outputs) for name, outputs in live.items()}
 
 
 def _logits(run: _Play, names: list[str]) -> torch.Tensor:
@@ -219,7 +211,7 @@ def _judge(run: _Play, names: list[str], before: torch.Tensor, after: torch.Tens
     for row, name in enumerate(names):
         # What an argmax-invariant processor does to a greedy row decides nothing.
         unused = run.host.invariant and run.params[name].sampling_type is SamplingType.GREEDY
-        if run.host.samples(name) and not unused:
+        if run.host.keeps(name) and not unused:
             _judge_row(run, row, name, before[row], after[row])
 
 
@@ -227,7 +219,8 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
     """Judge the row of one request against itself and against its twin."""
     choice = run.requests[name].choice
     changed = not torch.equal(before, after)
-    if changed and choice[0] != "off":
+    # Where placeholders stay, who reads outputs has little to do: being asked is what counts.
+    if (changed or (run.blind and PLACEHOLDER in _shown(run, name)[-1])) and choice[0] != "off":
         run.acted.add(choice)
     if choice == SENT:
         return  # what a client asked for is its own business
@@ -246,25 +239,47 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
         kind, message = tokenless
     else:
         try:
-            expected = _twin(run, name).row(before)
-        except PluginRaised as error:
-            alone = Kind.NONE if error.call == Call.NO_UPDATE else Kind.ALONE
-            run.troubles.append(
-                Trouble(alone, run.clock, f"{error}, for request {name} alone", name, row)
-            )
+            expected = _twin(run, name).row(before, _shown(run, name))
+        except (PluginRaised, PluginMisshapen) as error:
+            said = f"{error}, for request {name} alone"
+            run.troubles.append(Trouble(_alone_kind(error), run.clock, said, name, row))
             return
-        except PluginMisshapen as error:
-            run.troubles.append(
-                Trouble(Kind.SHAPE, run.clock, f"{error}, for request {name} alone", name, row)
-            )
-            return
-        if not same(after, expected):
-            kind = Kind.ROW
-            message = "the row is not the one that the request gets alone"
+        kind, message, expected = _beside(run, name, before, after, expected)
     if kind and message:
         run.troubles.append(
             Trouble(kind, run.clock, message, name, row, differing(after, expected))
         )
+
+
+def _beside(
+    run: _Play, name: str, before: torch.Tensor, after: torch.Tensor, expected: torch.Tensor
+) -> tuple[Kind | None, str, torch.Tensor]:
+    """Compare a row with that of its twin, and where placeholders stay with others."""
+    if not same(after, expected):
+        return Kind.ROW, "the row is not the one that the request gets alone", expected
+    taken = None
+    if run.blind:
+        outputs = _shown(run, name)[-1]
+        taken = taken_for_last(run.bench, run.requests[name], outputs, before, after)
+    return taken or (None, "", expected)
+
+
+def _alone_kind(error: PluginRaised | PluginMisshapen) -> Kind:
+    """Return what went wrong where a twin's call did."""
+    if isinstance(error, PluginMisshapen):
+        return Kind.SHAPE
+    return Kind.NONE if error.call == Call.NO_UPDATE else Kind.ALONE
+
+
+def _shown(run: _Play, name: str) -> tuple[list[int], ...]:
+    """Return what the twin is shown in place of outputs; nothing where it has the real ones.
+
+    As they were in ``update_state``, and as they are: another request in the batch may need
+    outputs, and then vLLM replaces placeholders between the two.
+    """
+    if not run.blind:
+        return ()
+    return run.found[name], run.left[name]
 
 
 def _tokenless(
@@ -284,16 +299,9 @@ def _tokenless(
     return None
 
 
-def _twin(run: _Play, name: str) -> _Twin:
+def _twin(run: _Play, name: str) -> Twin:
     if name not in run.twins:
-        request = run.requests[name]
-        serving(name)
-        run.twins[name] = _Twin(
-            run.bench.new(),
-            run.bench.params(request.choice, greedy=request.greedy),
-            list(request.prompt),
-            [],
-        )
+        run.twins[name] = alone(run.bench, run.requests[name])
     return run.twins[name]
 
 
@@ -311,18 +319,19 @@ def _token(run: _Play, name: str, offered: list[float], likeliest: int) -> int:
 def _check_mutation(run: _Play) -> None:
     for name, request in run.requests.items():
         state = run.host.requests[name]
-        outputs = run.host.outputs[name]
+        outputs = run.left.get(name, []) if run.blind else run.host.outputs[name]
         pending = len(outputs) - 1
+        live = state.output_token_ids
+        if name not in run.host.batch.req_id_to_index:
+            live = live[: len(outputs)]  # what is to be taken back is so when it returns
         seen = [
-            token if seen != -1 or index != pending else -1
-            for index, (token, seen) in enumerate(
-                zip(outputs, state.output_token_ids, strict=False)
-            )
+            token if seen != PLACEHOLDER or index != pending else PLACEHOLDER
+            for index, (token, seen) in enumerate(zip(outputs, live, strict=False))
         ]
         what = None
         if tuple(state.prompt_token_ids or ()) != request.prompt:
             what = "its prompt token ids"
-        elif seen != state.output_token_ids:
+        elif seen != live:
             what = "its output token ids"
         if what:
             run.troubles.append(
@@ -358,20 +367,15 @@ def _retire(run: _Play, plugin: Watched) -> None:
         run.troubles.append(_raised(run, error))
 
 
-def _note(
-    run: _Play,
-    finish: tuple[str, ...],
-    join: tuple[Request, ...],
-    pause: tuple[str, ...],
-    chunk: dict[str, int],
-) -> None:
+def _note(run: _Play, step: Step) -> None:
     """Write down the step for the table that a person reads."""
-    events = [f"{name} finishes" for name in finish]
-    for request in join:
+    events = [f"{name} finishes" for name in step.finish]
+    for request in step.join:
         label = run.bench.label(request.choice, greedy=request.greedy)
         events.append(f"{request.name} joins ({label}, {len(request.prompt)} tokens)")
-    events += [f"{name} is preempted" for name in pause]
-    events += [f"{name} computes {count} of its prefill" for name, count in chunk.items()]
+    events += [f"{name} is preempted" for name in step.pause]
+    events += [f"{name} computes {count} of its prefill" for name, count in step.chunk]
+    events += [f"{name}'s keys and values fail to load" for name in step.lost]
     run.lines.append(
         Line(
             run.clock,

@@ -78,7 +78,7 @@ def of_history(recorder: Recorder, case: Mapping[str, Any]) -> Shown | None:
 
 def _trouble(recorder: Recorder, calls: list[Call], trouble: Trouble) -> Shown | None:
     """Return what is expected where a history leads to this trouble."""
-    if trouble.kind in (Kind.ROW, Kind.OPT_OUT, *UNSAMPLED):
+    if trouble.kind in (Kind.ROW, Kind.OPT_OUT, Kind.PLACEHOLDER, *UNSAMPLED):
         return _about_row(calls, trouble)
     if trouble.kind is Kind.SHAPE:
         recorder.calls[-1]["to"] = "result"
@@ -115,9 +115,14 @@ def _about_row(calls: list[Call], trouble: Trouble) -> Shown:
     if trouble.kind is Kind.OPT_OUT:
         return {"is": "unchanged", **expect}
     if trouble.kind is Kind.ROW:
-        (alone,) = (c["name"] for c in calls if c["do"] == "new" and c["serves"] == trouble.request)
+        # The first one: where placeholders stay, others show what a token in their place does.
+        mine = (c for c in calls if c["do"] == "new" and c["serves"] == trouble.request)
+        alone = next(mine)["name"]
         next(c for c in reversed(applied) if c["of"] == alone)["to"] = "expected"
         return {"is": "same", **expect, "expected": ["expected", 0]}
+    if trouble.kind is Kind.PLACEHOLDER:
+        applied[-1]["to"] = "taken"
+        return {"is": "other", **expect, "taken": ["taken", 0]}
     return {"is": trouble.kind.value, **expect}
 
 

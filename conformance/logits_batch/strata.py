@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.history import History, Shape
+from conformance.history import SENT, History, Shape
 from conformance.interruption import limited
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
@@ -40,10 +41,21 @@ CHURN = Shape(
     name="churn", title="one request stays, others come and go", finish="stack", stays=True
 )
 RESUME = Shape(
-    name="resume", title="requests are preempted and resumed", pause=True, join_later=False, first=2
+    name="resume",
+    title="requests are preempted and resumed, and computed again where a load failed",
+    pause=True,
+    lost=True,
+    join_later=False,
+    first=2,
 )
 ASYNC = Shape(
     name="async", title="requests join and advance, scheduled asynchronously", asynchronous=True
+)
+ENTRY_POINT = Shape(
+    name="entry-point",
+    title="requests join and advance, scheduled asynchronously, and outputs stay -1",
+    asynchronous=True,
+    entry_point=True,
 )
 CHUNK = Shape(name="chunk", title="prompts are computed in chunks", chunk=True, prompt=6)
 SKIPPED = Shape(
@@ -93,6 +105,7 @@ RULE_OF_SHAPE = {
     REMOVED: "LB-19",
     ORDER: "LB-20",
     SKIPPED: "LB-26",
+    ENTRY_POINT: "LB-44",
     EVERYTHING: "LB-03",
 }
 
@@ -104,6 +117,7 @@ BUILT_ON = {
     REMOVED: (PLAIN,),
     CHUNK: (PLAIN,),
     ASYNC: (PLAIN,),
+    ENTRY_POINT: (PLAIN, ASYNC),
     ONE_WAY: (PLAIN, REMOVED),
     SWAP: (PLAIN, CHUNK),
     RESUME: (PLAIN, REPLACED, REMOVED, ONE_WAY),
@@ -131,11 +145,17 @@ _ROWS = (Kind.ROW, Kind.OPT_OUT)
 
 #: More examples where the thing that a stratum is about is rare: chains of moves, swaps of rows of
 #: different kinds, and what steps without ``apply`` leave.
-TIMES = {ORDER: 3, SWAP: 2, SKIPPED: 2}
+#: Fewer where a plugin acts in any of them.
+TIMES = {ORDER: 3, SWAP: 2, SKIPPED: 2, ENTRY_POINT: 0.5}
+
+#: That an entry point sees no tokens is said nowhere: what comes of it is advice.
+APART = frozenset((ENTRY_POINT,))
 
 
 def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     """Play one history, and where rows differ find out whether None is what makes them."""
+    if shape.entry_point:
+        bench, drawn = _in_company(bench, drawn)
     played = play(bench, drawn, shape)
     choices = {request.name: request.choice for step in drawn for request in step.join}
     about_none = any(
@@ -146,6 +166,23 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     )
     owners = tuple(_broken_by(shape, trouble.kind, about_none) for trouble in played.troubles)
     return Example(shape, drawn, played, owners)
+
+
+def _in_company(bench: Bench, drawn: History) -> tuple[Bench, History]:
+    """Return a bench that has the request with a penalty, or the history without that request."""
+    if company := bench.penalising():
+        return company, drawn
+    plain = bench.choices[-1]
+    return bench, tuple(
+        attrs.evolve(
+            step,
+            join=tuple(
+                attrs.evolve(request, choice=plain) if request.choice == SENT else request
+                for request in step.join
+            ),
+        )
+        for step in drawn
+    )
 
 
 def _broken_by(shape: Shape, kind: Kind, about_none: bool) -> tuple[str, ...]:  # noqa: FBT001
@@ -179,6 +216,8 @@ def _minds_none(bench: Bench, choice: Choice) -> bool:
 def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
     """Return the rules that trouble of a kind breaks in a stratum."""
     about = RULE_OF_SHAPE[shape]
+    if shape in APART:
+        return (about,)
     if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape == PLAIN):
         return (RULE_OF_KIND[kind],)
     if kind is Kind.OPT_OUT and shape == PLAIN:
@@ -198,4 +237,5 @@ STRATA = Strata(
     run=run,
     classics=classics,
     besides=SHAPES,
+    apart=APART,
 )

@@ -5,6 +5,13 @@ Slots, staged writes, the order of rows and the stages of the sampler are vLLM's
 (``RequestState``, ``Sampler``, ``sort_batch_req_ids`` and the functions that prepare a batch),
 called in the order in which ``GPUModelRunner.execute_model`` calls them.
 Only Triton kernels are replaced where no GPU runs them: :mod:`conformance.engine.kernels`.
+
+No keys and values fail to load here.  Where they do, the runner is told to start again, and takes
+nothing back: ``GPUModelRunner.update_requests`` changes the number of computed tokens on the CPU
+alone, so the rows that follow are of positions that the request does not have
+(vllm-project/vllm#49250).
+Nor is a sampled token ever a placeholder: ``post_update`` has written it to ``all_token_ids``
+before the next step's ``apply`` reads it, both on the device.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
-from conformance.rules import Level, Rule, changes, sentence
+from conformance.rules import Level, Rule, Source, changes, sentence
 
 SECTION = "Outputs and time"
 
@@ -54,7 +54,9 @@ RULES = (
         title="A resumed request continues as if never interrupted",
         statement=(
             "A preempted request leaves the batch and is added again with the outputs it already "
-            "has: its rows are those of a request that was never interrupted."
+            "has. Where keys and values fail to load, it stays in the batch, and its row is "
+            "computed again for the same outputs. Later rows are those of a request that was never "
+            "interrupted."
         ),
         level=Level.SHOULD,
         section=SECTION,
@@ -62,6 +64,11 @@ RULES = (
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
                 "resumed requests are added with their output tokens",
+            ),
+            Source(
+                "vllm-project/vllm#19330, Add Support for KV Load Failure Recovery",
+                "requests whose keys and values failed to load are computed again "
+                "(Scheduler._handle_invalid_blocks), and the token of that step is taken back",
             ),
             EDGE_CASES,
         ),
@@ -88,6 +95,37 @@ RULES = (
         ),
         hint="Read outputs in apply, not in update_state; async scheduling is on by default on "
         "GPUs.",
+        resembles=("vllm-project/vllm#52461",),
+    ),
+    Rule(
+        id="LB-44",
+        title="Tokens that never become known are not taken for others",
+        statement=(
+            "An engine that found the plugin by its entry point, and schedules asynchronously, "
+            "leaves -1 in apply for every output. Once a request with penalties or bad words is in "
+            "the batch, the newest one is replaced and those before it are dropped. Nothing "
+            "raises, each request gets the row that it gets alone with such a list, and -1 is not "
+            "the last token of the vocabulary."
+        ),
+        level=Level.SHOULD,
+        section=SECTION,
+        sources=(
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
+                "logitsprocs_need_output_token_ids=bool(custom_logitsprocs), which holds what was "
+                "named to the engine and no entry points",
+                since="0.14",
+            ),
+            vllm(
+                "v1/worker/gpu_input_batch.py:InputBatch.update_async_output_token_ids",
+                "returns where no list of outputs is needed, and later leaves as many placeholders "
+                "as there are ids",
+                since="0.14",
+            ),
+        ),
+        hint="Skip -1 in apply, too: a negative index counts from the end in Python and in torch, "
+        "and is an error in scatter_, gather and a dictionary. Do not count on a list that "
+        "never becomes shorter. Operators had better name the class to the engine.",
         resembles=("vllm-project/vllm#52461",),
     ),
     Rule(
