@@ -105,7 +105,7 @@ RULE_OF_SHAPE = {
     REMOVED: "LB-19",
     ORDER: "LB-20",
     SKIPPED: "LB-26",
-    ENTRY_POINT: "LB-44",
+    ENTRY_POINT: "LB-45",
     EVERYTHING: "LB-03",
 }
 

@@ -98,7 +98,7 @@ RULES = (
         resembles=("vllm-project/vllm#52461",),
     ),
     Rule(
-        id="LB-44",
+        id="LB-45",
         title="Tokens that never become known are not taken for others",
         statement=(
             "An engine that found the plugin by its entry point, and schedules asynchronously, "
