@@ -167,7 +167,7 @@ class Trial(ModalityTrial):
 
     def _kin(self, client: Client) -> None:
         """Items that differ by a hair are not served from each other's rows."""
-        for sample in self.deployment.kin:
+        for sample in (*self.deployment.samples, *self.deployment.kin):
             if (value := self.deployment.sendable(sample)) is None:
                 continue
             self._parts[sample] = value
