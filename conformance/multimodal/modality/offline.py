@@ -67,7 +67,7 @@ class Trial(ModalityTrial):
         self.ledger.saw(live.LOADS)
         prompts = self.deployment.prompts()
         self.opening.progress(f"asking an offline engine for {len(prompts)} prompts")
-        judges = (self._alone, self._kin, self._again, self._together, self._too_many)
+        judges = (self._alone, self._again, self._kin, self._together, self._too_many)
         for judge in (*judges, self._mistakes):
             judge(prompts)
             if self.ledger.over:

@@ -112,7 +112,7 @@ class Trial(ModalityTrial):
             return
         self.ledger.saw(live.LOADS)
         client = Client(self.server.url, self.server.model_name)
-        judges = (self._alone, self._kin, self._again, self._together, self._too_many)
+        judges = (self._alone, self._again, self._kin, self._together, self._too_many)
         for judge in (*judges, self._mistakes):
             judge(client)
             if self.ledger.over:
