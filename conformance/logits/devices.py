@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a plugin keeps to the device of the logits, told without one: see ``pretended``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from conformance.findings import failed, passed, unjudged
+from conformance.interruption import PluginHung, limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.pretended import Accelerator, PretenceError
+from conformance.worker.limits import explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from conformance.findings import Finding
+    from conformance.logits.trial import Trial
+
+    #: Serves requests, on an accelerator if there is one; yields logits before and after ``apply``.
+    Serve = Callable[[Trial, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+
+#: Steps for which a request runs alone.
+STEPS = 6
+
+
+def keeps_to_device(trial: Trial, serve: Serve) -> Finding:
+    """Nothing of the plugin takes a tensor of the CPU for one of the logits' device.
+
+    Only what torch is certain to refuse is a failure. Whatever else goes wrong where the device
+    is not what it says is no fault of the plugin: then nobody knows.
+    """
+    accelerator = Accelerator(trial.plugin)
+    examples = acted = 0
+    wrong = None
+    try:
+        with limited(), accelerator.watching():
+            for before, after in serve(trial, accelerator):
+                examples += 1
+                acted += not torch.equal(before, after)
+                if accelerator.returned_host:
+                    wrong = "apply(logits) returns logits of the CPU"
+                    break
+    except (PluginRaised, PluginMisshapen, PluginHung) as error:
+        raised = error.error if isinstance(error, PluginRaised) else None
+        assert raised is None or isinstance(raised, PretenceError)
+        if raised is None or raised.mismatch is None:
+            _serve_here(trial, serve)
+            said = f"{error.call} raised {explained(raised.error)}" if raised else str(error)
+            return unjudged(_UNKNOWN.format(said), examples, acted)
+        wrong = f"in {error.call}, {raised.mismatch}"
+    if wrong is None:
+        return passed(examples, acted)
+    if accelerator.looks_at_machine():
+        return unjudged(_LOOKS.format(wrong), examples, acted)
+    return failed(f"on a GPU: {wrong}", examples + 1, acted, case={"device": "cuda"})
+
+
+def _serve_here(trial: Trial, serve: Serve) -> None:
+    """Do the same on the CPU: what goes wrong there has nothing to do with devices.
+
+    Raises:
+        PluginRaised, PluginMisshapen, PluginHung: it goes wrong here, too.
+
+    """
+    with limited():
+        for _ in serve(trial, None):
+            pass
+
+
+_UNKNOWN = "{}, where a GPU was only pretended: an engine on one shows it"
+_LOOKS = (
+    "{}; whether that is so on a GPU cannot be told here, since the plugin looks at the machine "
+    "that it is on"
+)
