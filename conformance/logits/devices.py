@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,40 +17,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conformance.findings import Finding
-    from conformance.logits.trial import Trial
+    from conformance.logits.requests import Stock
 
-    #: Serves requests, on an accelerator if there is one; yields logits before and after ``apply``.
-    Serve = Callable[[Trial, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+    #: Serves requests with a bench, on an accelerator if there is one; yields logits before and
+    #: after each ``apply``.
+    Serve = Callable[[Any, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
 #: Steps for which a request runs alone.
 STEPS = 6
 
 
-def keeps_to_device(trial: Trial, serve: Serve) -> Finding:
+def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
     """Nothing of the plugin takes a tensor of the CPU for one of the logits' device.
 
     Only what torch is certain to refuse is a failure. Whatever else goes wrong where the device
     is not what it says is no fault of the plugin: then nobody knows.
+
+    Raises:
+        PluginRaised, PluginMisshapen, PluginHung: something goes wrong on a CPU, too.
+
     """
-    accelerator = Accelerator(trial.plugin)
+    accelerator = Accelerator(bench.plugin)
     examples = acted = 0
     wrong = None
     try:
         with limited(), accelerator.watching():
-            for before, after in serve(trial, accelerator):
+            for before, after in serve(bench, accelerator):
                 examples += 1
                 acted += not torch.equal(before, after)
                 if accelerator.returned_host:
                     wrong = "apply(logits) returns logits of the CPU"
                     break
-    except (PluginRaised, PluginMisshapen, PluginHung) as error:
-        raised = error.error if isinstance(error, PluginRaised) else None
-        assert raised is None or isinstance(raised, PretenceError)
-        if raised is None or raised.mismatch is None:
-            _serve_here(trial, serve)
-            said = f"{error.call} raised {explained(raised.error)}" if raised else str(error)
+    except PluginRaised as error:
+        raised = error.error
+        assert isinstance(raised, PretenceError)
+        if raised.mismatch is None:
+            _serve_here(bench, serve)
+            said = f"{error.call} raised {explained(raised.error)}"
             return unjudged(_UNKNOWN.format(said), examples, acted)
         wrong = f"in {error.call}, {raised.mismatch}"
+    except (PluginMisshapen, PluginHung) as error:
+        _serve_here(bench, serve)
+        return unjudged(_UNKNOWN.format(error), examples, acted)
     if wrong is None:
         return passed(examples, acted)
     if accelerator.looks_at_machine():
@@ -58,7 +66,7 @@ def keeps_to_device(trial: Trial, serve: Serve) -> Finding:
     return failed(f"on a GPU: {wrong}", examples + 1, acted, case={"device": "cuda"})
 
 
-def _serve_here(trial: Trial, serve: Serve) -> None:
+def _serve_here(bench: Stock, serve: Serve) -> None:
     """Do the same on the CPU: what goes wrong there has nothing to do with devices.
 
     Raises:
@@ -66,7 +74,7 @@ def _serve_here(trial: Trial, serve: Serve) -> None:
 
     """
     with limited():
-        for _ in serve(trial, None):
+        for _ in serve(bench, None):
             pass
 
 

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 def keeps_to_device(trial: Trial) -> Finding:
     """LB-44: each request alone, and all of them in a batch that changes."""
-    return devices.keeps_to_device(trial, _serve)
+    return devices.keeps_to_device(trial.bench, serve)
 
 
-def _serve(
-    trial: Trial, accelerator: Accelerator | None
+def serve(
+    bench: Bench, accelerator: Accelerator | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    bench: Bench = trial.bench
+    """Serve each parameter set alone, and as many as fit together."""
     for choice in bench.parameters:
         yield from _together(bench, accelerator, [choice])
     several = list(bench.parameters)[:MAX_REQUESTS]
@@ -45,7 +45,7 @@ def _serve(
 def _together(
     bench: Bench, accelerator: Accelerator | None, choices: Sequence[Choice]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Serve requests together; the first one finishes, the last one moves up, and it joins again.
+    """Serve requests together; the first finishes, the last moves up, and one like it joins.
 
     Raises:
         PluginRaised: the plugin raised.
@@ -63,11 +63,11 @@ def _together(
     ]
     last = count - 1
     moved = [(last, 0, MoveDirectionality.UNIDIRECTIONAL)] if last else []
-    again = (last, bench.params(choices[0]), bench.prompt, outputs[0])
+    anew = (last, bench.params(choices[0]), bench.prompt, list[int]())
     updates: dict[int, BatchUpdate] = {
         0: BatchUpdate(count, [], added, []),
         devices.STEPS: BatchUpdate(last, [0], [], moved),
-        devices.STEPS + 1: BatchUpdate(count, [], [again], []),
+        devices.STEPS + 1: BatchUpdate(count, [], [anew], []),
     }
     for step in range(devices.STEPS + 2):
         instance.update_state(updates.get(step))

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 def keeps_to_device(trial: Trial) -> Finding:
     """LS-42: each request alone, and all of them in one batch."""
-    return devices.keeps_to_device(trial, _serve)
+    return devices.keeps_to_device(trial.bench, serve)
 
 
-def _serve(
-    trial: Trial, accelerator: Accelerator | None
+def serve(
+    bench: Bench, accelerator: Accelerator | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    bench: Bench = trial.bench
+    """Serve each parameter set alone, and as many as fit together."""
     for choice in bench.parameters:
         yield from _together(bench, accelerator, [choice])
     several = list(bench.parameters)[:MAX_REQUESTS]

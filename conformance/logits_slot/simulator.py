@@ -10,7 +10,16 @@ from conformance.logits import judgement, processes
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract
-from conformance.logits_slot import checks, combined, costs, demonstrations, devices, effects, memory, strata
+from conformance.logits_slot import (
+    checks,
+    combined,
+    costs,
+    demonstrations,
+    devices,
+    effects,
+    memory,
+    strata,
+)
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import play

@@ -175,8 +175,8 @@ RULES = (
             ends(
                 vllm(
                     "v1/sample/logits_processor/__init__.py:build_logitsprocs",
-                    "hands the device of the logits to the constructor; on a GPU torch raises where "
-                    "an operation takes tensors of two devices, which ends the engine",
+                    "hands the device of the logits to the constructor; on a GPU torch raises "
+                    "where an operation takes tensors of two devices, which ends the engine",
                 )
             ),
             RAISES,

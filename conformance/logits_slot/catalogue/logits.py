@@ -109,8 +109,10 @@ RULES = (
         level=Level.MUST,
         section=SECTION,
         sources=(
-            interface("LogitsProcessor.__init__",
-                "exposes the on-device token history and batch constants a processor may read"),
+            interface(
+                "LogitsProcessor.__init__",
+                "exposes the on-device token history and batch constants a processor may read",
+            ),
             ends(
                 vllm(
                     "v1/worker/gpu/model_runner.py:GPUModelRunner.sample",
