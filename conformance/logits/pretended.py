@@ -41,13 +41,12 @@ DEVICE = torch.device("cuda:0")
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
-#: Functions that make tensors on the CPU where nobody says otherwise.
+#: Functions that make tensors on the CPU where nobody says otherwise; ``from_numpy`` asks no mode.
 _MAKING = frozenset(
     (
         torch.tensor,
         torch.as_tensor,
         torch.asarray,
-        torch.from_numpy,
         torch.zeros,
         torch.ones,
         torch.empty,
