@@ -10,6 +10,7 @@ import torch
 from conformance.findings import failed, passed, unjudged
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.effects import MORE_STEPS
 from conformance.logits.pretended import Accelerator, PretenceError
 from conformance.worker.limits import explained
 
@@ -17,14 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conformance.findings import Finding
+    from conformance.history import Choice
     from conformance.logits.requests import Stock
 
     #: Serves requests with a bench, on an accelerator if there is one; yields logits before and
     #: after each ``apply``.
     Serve = Callable[[Any, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
-#: Steps for which a request runs alone.
+#: Steps for which requests run together.
 STEPS = 6
+
+
+def steps_alone(bench: Stock, choice: Choice) -> int:
+    """Return for how many steps a request runs alone: some plugins act late in it."""
+    return max(STEPS, min(MORE_STEPS, bench.params(choice).max_tokens or MORE_STEPS))
 
 
 def keeps_to_device(bench: Stock, serve: Serve) -> Finding:

@@ -56,6 +56,7 @@ def _together(
     device = DEVICE if accelerator else host.CPU
     instance = Watched(call(Call.CONSTRUCTOR, bench.plugin, config, device, pinned))
     count = len(choices)
+    steps = devices.STEPS if count > 1 else devices.steps_alone(bench, choices[0])
     outputs: list[list[int]] = [[] for _ in choices]
     added = [
         (row, bench.params(choice), bench.prompt, outputs[row])
@@ -66,12 +67,12 @@ def _together(
     anew = (last, bench.params(choices[0]), bench.prompt, list[int]())
     updates: dict[int, BatchUpdate] = {
         0: BatchUpdate(count, [], added, []),
-        devices.STEPS: BatchUpdate(last, [0], [], moved),
-        devices.STEPS + 1: BatchUpdate(count, [], [anew], []),
+        steps: BatchUpdate(last, [0], [], moved),
+        steps + 1: BatchUpdate(count, [], [anew], []),
     }
-    for step in range(devices.STEPS + 2):
+    for step in range(steps + 2):
         instance.update_state(updates.get(step))
-        rows = last if step == devices.STEPS else count
+        rows = last if step == steps else count
         if rows:
             before = bench.table[[(step + row) % len(bench.table) for row in range(rows)]]
             yield before, instance.apply(before.clone())

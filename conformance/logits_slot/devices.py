@@ -66,7 +66,9 @@ def _together(
     ]
     for request in requests:
         request.begin()
-    for step in range(devices.STEPS):
+    alone = len(choices) == 1
+    steps = devices.steps_alone(bench, choices[0]) if alone else devices.STEPS
+    for step in range(steps):
         rows = [(step + row) % len(bench.table) for row in range(len(requests))]
         before = bench.table[rows]
         yield before, together(requests, before)
