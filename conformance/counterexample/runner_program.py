@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import helpers, verdicts
+from conformance.counterexample import device_scripts, helpers, verdicts
 from conformance.counterexample.source import (
     WIDTH,
     Named,
@@ -35,11 +35,11 @@ class Runner:
 
     def __init__(self, max_num_reqs: int = 8, vocab_size: int = {vocabulary}) -> None:
         self.staged = []
-        self.tokens = SimpleNamespace(gpu=torch.zeros(max_num_reqs, 128, dtype=torch.int32))
-        self.total = SimpleNamespace(gpu=torch.zeros(max_num_reqs, dtype=torch.int32))
+        self.tokens = SimpleNamespace(gpu=torch.zeros(max_num_reqs, 128, dtype=torch.int32{on}))
+        self.total = SimpleNamespace(gpu=torch.zeros(max_num_reqs, dtype=torch.int32{on}))
         self.prompt, self.prefill = self.lengths(max_num_reqs), self.lengths(max_num_reqs)
         states = LogitsProcRequestState(
-            device=torch.device("cpu"),
+            device={where},
             max_num_reqs=max_num_reqs,
             vocab_size=vocab_size,
             all_token_ids=self.tokens,
@@ -52,7 +52,7 @@ class Runner:
     @staticmethod
     def lengths(count: int) -> SimpleNamespace:
         """Return a host array and its two copies for the device, which are used in turn."""
-        buffers = [torch.zeros(count, dtype=torch.int32) for _ in range(2)]
+        buffers = [torch.zeros(count, dtype=torch.int32{on}) for _ in range(2)]
         return SimpleNamespace(np=np.zeros(count, dtype=np.int32), buffers=buffers, gpu=buffers[0])
 
     @torch.inference_mode()
@@ -89,12 +89,12 @@ class Runner:
         offsets = [slots[:row].count(slot) for row, slot in enumerate(slots)]
         lengths = [1 + max(p for s, p in zip(slots, positions) if s == slot) for slot in requests]
         return LogitsContext(
-            expanded_idx_mapping=torch.tensor(slots),
-            idx_mapping=torch.tensor(requests),
+            expanded_idx_mapping=torch.tensor(slots{on}),
+            idx_mapping=torch.tensor(requests{on}),
             idx_mapping_np=np.array(requests),
-            expanded_local_pos=torch.tensor(offsets, dtype=torch.int32),
-            input_ids=torch.tensor(tokens, dtype=torch.int32),
-            pos=torch.tensor(positions),
+            expanded_local_pos=torch.tensor(offsets, dtype=torch.int32{on}),
+            input_ids=torch.tensor(tokens, dtype=torch.int32{on}),
+            pos=torch.tensor(positions{on}),
             seq_lens_upper_bound_np=np.array(lengths, dtype=np.int32),
         )
 
@@ -136,7 +136,16 @@ def functions(shown: Mapping[str, Any], rows: int = 0) -> list[str]:
         calls.append({"do": "apply", "rows": list(range(rows))})
     vocabulary = shown["logits"]["vocabulary"]
     found = helpers.used(calls, bare=shown["bare"], seed=shown["seed"], logits=shown["logits"])
-    return [*found, _RUNNER.replace("{vocabulary}", str(vocabulary))]
+    on_gpu = shown.get("rule") in device_scripts.SLOT_SCRIPTS
+    words = {
+        "{vocabulary}": str(vocabulary),
+        "{where}": "DEVICE" if on_gpu else 'torch.device("cpu")',
+        "{on}": ", device=DEVICE" if on_gpu else "",
+    }
+    runner = _RUNNER
+    for word, text in words.items():
+        runner = runner.replace(word, text)
+    return [*found, runner]
 
 
 def body(shown: Mapping[str, Any]) -> str:

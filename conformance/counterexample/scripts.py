@@ -6,7 +6,12 @@ from __future__ import annotations
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import cost_scripts, fragments, loading_scripts
+from conformance.counterexample import (
+    cost_scripts,
+    device_scripts,
+    fragments,
+    loading_scripts,
+)
 from conformance.counterexample.source import decoded, laid_out, literal
 
 if TYPE_CHECKING:
@@ -187,14 +192,15 @@ SCRIPTS = {
     "LB-31": CONFIG + SERVED + fragments.COMPARE + fragments.ADMISSION,
     "LB-33": CONFIG + SERVED + fragments.COMPARE + fragments.RANKS,
     **cost_scripts.SCRIPTS,
+    **device_scripts.SCRIPTS,
     **loading_scripts.SCRIPTS,
 }
 
 #: Programs in which every request opts in.
 _OPTED_IN = frozenset({"LB-36", "LB-37"})
 
-#: Programs that start others of their own can be executed as files only.
-FILES_ONLY = frozenset({"LB-33"})
+#: Programs that cannot be tried here: they start others of their own, or need a GPU.
+FILES_ONLY = frozenset({"LB-33", *device_scripts.SCRIPTS})
 
 
 def script(case: Mapping[str, Any], *, bare: bool) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.counterexample import (
     cost_scripts,
+    device_scripts,
     fragments,
     loading_scripts,
     scripts,
@@ -329,11 +330,12 @@ SCRIPTS = {
     "LS-31": _BOTH,
     "LS-34": slot_graphs.PADDED,
     **cost_scripts.SLOT_SCRIPTS,
+    **device_scripts.SLOT_SCRIPTS,
     **loading_scripts.SCRIPTS,
 }
 
-#: Programs that start others of their own can be executed as files only.
-FILES_ONLY = frozenset({"LS-25"})
+#: Programs that cannot be tried here: they start others of their own, or need a GPU.
+FILES_ONLY = frozenset({"LS-25", *device_scripts.SLOT_SCRIPTS})
 
 #: Steps of a program where no finding says how many.
 _STEPS = {

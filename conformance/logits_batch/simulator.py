@@ -16,6 +16,7 @@ from conformance.logits_batch import (
     combined,
     costs,
     demonstrations,
+    devices,
     effects,
     memory,
     readiness,
@@ -61,6 +62,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-39": combined.harms_nothing,
     "LB-41": combined.leaves_a_token,
     "LB-40": processes.leaves_others_alone,
+    "LB-44": devices.keeps_to_device,
 }
 
 

@@ -10,8 +10,11 @@ import torch
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
+from conformance.counterexample import device_scripts
 from conformance.counterexample.source import choices
+from conformance.logits import devices as on_device
 from conformance.logits import errands
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import vllm_config
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.fuzzing.serving import refused
@@ -19,7 +22,7 @@ from conformance.logits.live import open_live
 from conformance.logits.played import UNSAMPLED
 from conformance.logits.trial import Trial as Simulation
 from conformance.logits.waiting import Found
-from conformance.logits_batch import demonstrations, parameters, strata
+from conformance.logits_batch import demonstrations, devices, parameters, strata
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.play import play
 from conformance.logits_batch.simulator import CONTRACT
@@ -27,6 +30,7 @@ from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite
 from conformance.untouched import Untouched
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,9 +116,11 @@ def _replay(
     Where the counterexample is none that this version could have written, it is ``unreadable``.
     """
     try:
-        if counterexample["kind"] == "calls":
-            return demonstrations.again(cls, counterexample)
         parameters_of = choices(counterexample["parameters"])
+        if counterexample["kind"] == "calls":
+            if counterexample["rule"] in device_scripts.SCRIPTS:
+                return _on_device(Bench(cls, model, parameters_of, counterexample["seed"]))
+            return demonstrations.again(cls, counterexample)
         waits = Found.of(counterexample.get("waits", {}))
         bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
         bench.tolerant = counterexample["trouble"]["kind"] not in UNSAMPLED
@@ -127,6 +133,16 @@ def _replay(
     played = play(bench, steps, shape)
     kinds = [trouble.kind.value for trouble in played.troubles]
     return kinds, "; ".join(trouble.message for trouble in played.troubles)
+
+
+def _on_device(bench: Bench) -> tuple[list[str], str]:
+    """Look again whether a plugin keeps to a device that its program, but not this machine, has."""
+    try:
+        found = on_device.keeps_to_device(bench, devices.serve)
+    except (PluginRaised, PluginMisshapen) as error:
+        return ["raised"], str(error)
+    kinds = {Verdict.PASS: [], Verdict.FAIL: ["calls"]}
+    return kinds.get(found.verdict, [found.verdict.value]), found.message or ""
 
 
 SUITE = Suite(

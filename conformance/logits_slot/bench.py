@@ -39,7 +39,7 @@ SLOW_CONSTRUCTOR = 0.02
 MEASURED_CONSTRUCTORS = 3
 
 #: Fields of the states that plugins may read.
-_READ = ("all_token_ids", "prompt_len", "prefill_len", "total_len")
+READ = ("all_token_ids", "prompt_len", "prefill_len", "total_len")
 
 #: Tensors of the context.
 _CONTEXT = ("expanded_idx_mapping", "idx_mapping", "expanded_local_pos", "input_ids", "pos")
@@ -141,7 +141,7 @@ class Watched(LogitsProcessor):
             result = call("apply(logits, ctx)", self.plugin.apply, logits, ctx)
         else:
             given = [logits, *(getattr(ctx, name) for name in _CONTEXT)]
-            given += [getattr(self.states, name).gpu for name in _READ]
+            given += [getattr(self.states, name).gpu for name in READ]
             with self.watching(given) as watch:
                 result = call("apply(logits, ctx)", self.plugin.apply, logits, ctx)
             self.waited = watch.seen
@@ -154,7 +154,7 @@ class Watched(LogitsProcessor):
         """Return what the plugin may only read."""
         if self.trusted:
             return {}
-        found = {name: getattr(self.states, name).gpu.numpy().tobytes() for name in _READ}
+        found = {name: getattr(self.states, name).gpu.numpy().tobytes() for name in READ}
         if ctx is not None:
             found |= {name: getattr(ctx, name).numpy().tobytes() for name in _CONTEXT}
             found |= {name: getattr(ctx, name).tobytes() for name in _CONTEXT_ARRAYS}
@@ -164,7 +164,7 @@ class Watched(LogitsProcessor):
 def _compare(before: dict[str, bytes], after: dict[str, bytes]) -> None:
     for name, value in before.items():
         if value != after[name]:
-            owner = "req_states" if name in _READ else "ctx"
+            owner = "req_states" if name in READ else "ctx"
             raise PluginWrote(f"{owner}.{name}")
 
 

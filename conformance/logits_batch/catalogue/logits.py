@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
-from conformance.rules import Level, Rule, sentence
+from conformance.rules import Level, Rule, ends, sentence
 
 SECTION = "Logits"
 
@@ -161,5 +161,27 @@ RULES = (
         hint="Index by (row, token): view(-1) raises, and what is written to the copies that "
         "reshape(-1) and contiguous() make is lost. Do not use autograd.",
         evidence=ENGINE,
+    ),
+    Rule(
+        id="LB-44",
+        title="What meets the logits is on their device",
+        statement=(
+            "Tensors that are used together with the logits are made on the device that the "
+            "constructor was given, or moved there."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            ends(
+                vllm(
+                    "v1/sample/logits_processor/__init__.py:build_logitsprocs",
+                    "hands the device of the logits to the constructor; on a GPU torch raises "
+                    "where an operation takes tensors of two devices, which ends the engine",
+                )
+            ),
+            RAISES,
+        ),
+        hint="Pass device=self.device, or logits.device, to what makes a tensor. On a CPU such a "
+        "mistake is not noticed; on a GPU the first step that gets there ends the engine.",
     ),
 )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
-from conformance.rules import Level, Rule, sentence
+from conformance.rules import Level, Rule, ends, sentence
 
 SECTION = "Processed logits"
 
@@ -98,5 +98,30 @@ RULES = (
             interface("LogitsContext", "on the host, for skipping work without a device sync"),
         ),
         hint="Use ctx.idx_mapping_np for decisions on the host and torch.where for rows.",
+    ),
+    Rule(
+        id="LS-42",
+        title="What meets the logits is on their device",
+        statement=(
+            "Tensors that are used together with the logits, the request states or the context "
+            "are made on req_states.device, or moved there."
+        ),
+        level=Level.MUST,
+        section=SECTION,
+        sources=(
+            interface(
+                "LogitsProcessor.__init__",
+                "exposes the on-device token history and batch constants a processor may read",
+            ),
+            ends(
+                vllm(
+                    "v1/worker/gpu/model_runner.py:GPUModelRunner.sample",
+                    "logits, states and context are on the GPU; torch raises where an operation "
+                    "takes tensors of two devices, which ends the engine",
+                )
+            ),
+        ),
+        hint="Pass device=req_states.device to what makes a tensor, and use ctx.idx_mapping_np for "
+        "arrays of the host. On a CPU such a mistake is not noticed.",
     ),
 )

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a plugin keeps to the device of the logits, told without one: see ``pretended``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import PluginHung, limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.effects import MORE_STEPS
+from conformance.logits.pretended import Accelerator, PretenceError
+from conformance.verdict import Verdict
+from conformance.worker.limits import explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from conformance.history import Choice
+    from conformance.logits.requests import Stock
+
+    #: Serves requests with a bench, on an accelerator if there is one; yields logits before and
+    #: after each ``apply``.
+    Serve = Callable[[Any, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+
+#: Steps for which requests run together.
+STEPS = 6
+
+
+def steps_alone(bench: Stock, choice: Choice) -> int:
+    """Return for how many steps a request runs alone: some plugins act late in it."""
+    return max(STEPS, min(MORE_STEPS, bench.params(choice).max_tokens or MORE_STEPS))
+
+
+def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
+    """Nothing of the plugin takes a tensor of the CPU for one of the logits' device.
+
+    Only what torch is certain to refuse is a failure. Whatever else goes wrong where the device
+    is not what it says is no fault of the plugin: then nobody knows.
+
+    Raises:
+        PluginRaised, PluginMisshapen, PluginHung: something goes wrong on a CPU, too.
+
+    """
+    accelerator = Accelerator(bench.plugin)
+    examples = acted = 0
+    wrong = None
+    try:
+        with limited(), accelerator.watching():
+            for before, after in serve(bench, accelerator):
+                examples += 1
+                acted += not torch.equal(before, after)
+                if accelerator.returned_host:
+                    wrong = "apply(logits) returns logits of the CPU"
+                    break
+    except PluginRaised as error:
+        raised = error.error
+        assert isinstance(raised, PretenceError)
+        if raised.mismatch is None:
+            _serve_here(bench, serve)
+            said = f"{error.call} raised {explained(raised.error)}"
+            return _untold(_UNKNOWN.format(said), examples)
+        wrong = f"in {error.call}, {raised.mismatch}"
+    except (PluginMisshapen, PluginHung) as error:
+        _serve_here(bench, serve)
+        return _untold(_UNKNOWN.format(error), examples)
+    if wrong is None:
+        return passed(examples, acted)
+    if accelerator.looks_at_machine():
+        return _untold(_LOOKS.format(wrong), examples)
+    return failed(f"on a GPU: {wrong}", examples + 1, acted, case={"device": "cuda"})
+
+
+def _untold(why: str, examples: int) -> Finding:
+    """Return that the rule is for a machine with a GPU: nothing here speaks against the plugin."""
+    return Finding(Verdict.NOT_APPLICABLE, examples, message=why)
+
+
+def _serve_here(bench: Stock, serve: Serve) -> None:
+    """Do the same on the CPU: what goes wrong there has nothing to do with devices.
+
+    Raises:
+        PluginRaised, PluginMisshapen, PluginHung: it goes wrong here, too.
+
+    """
+    with limited():
+        for _ in serve(bench, None):
+            pass
+
+
+_UNKNOWN = "{}, where a GPU was only pretended: an engine on one shows it"
+_LOOKS = (
+    "{}; whether that is so on a GPU cannot be told here, since the plugin looks at the machine "
+    "that it is on"
+)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches on a device that is not the CPU, where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
+
+from conformance.logits import devices
+from conformance.logits.calls import call
+from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.pretended import DEVICE
+from conformance.logits_batch import host
+from conformance.logits_batch.bench import Call, Watched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import torch
+
+    from conformance.findings import Finding
+    from conformance.history import Choice
+    from conformance.logits.pretended import Accelerator
+    from conformance.logits.trial import Trial
+    from conformance.logits_batch.bench import Bench
+
+
+def keeps_to_device(trial: Trial) -> Finding:
+    """LB-44: each request alone, and all of them in a batch that changes."""
+    return devices.keeps_to_device(trial.bench, serve)
+
+
+def serve(
+    bench: Bench, accelerator: Accelerator | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Serve each parameter set alone, and as many as fit together."""
+    for choice in bench.parameters:
+        yield from _together(bench, accelerator, [choice])
+    several = list(bench.parameters)[:MAX_REQUESTS]
+    if len(several) > 1:
+        yield from _together(bench, accelerator, several)
+
+
+def _together(
+    bench: Bench, accelerator: Accelerator | None, choices: Sequence[Choice]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Serve requests together; the first finishes, the last moves up, and one like it joins.
+
+    Raises:
+        PluginRaised: the plugin raised.
+
+    """
+    config = vllm_config(bench.model)
+    pinned = accelerator is not None  # as on GPUs
+    device = DEVICE if accelerator else host.CPU
+    instance = Watched(call(Call.CONSTRUCTOR, bench.plugin, config, device, pinned))
+    count = len(choices)
+    steps = devices.STEPS if count > 1 else devices.steps_alone(bench, choices[0])
+    outputs: list[list[int]] = [[] for _ in choices]
+    added = [
+        (row, bench.params(choice), bench.prompt, outputs[row])
+        for row, choice in enumerate(choices)
+    ]
+    last = count - 1
+    moved = [(last, 0, MoveDirectionality.UNIDIRECTIONAL)] if last else []
+    anew = (last, bench.params(choices[0]), bench.prompt, list[int]())
+    updates: dict[int, BatchUpdate] = {
+        0: BatchUpdate(count, [], added, []),
+        steps: BatchUpdate(last, [0], [], moved),
+        steps + 1: BatchUpdate(count, [], [anew], []),
+    }
+    for step in range(steps + 2):
+        instance.update_state(updates.get(step))
+        rows = last if step == steps else count
+        if rows:
+            before = bench.table[[(step + row) % len(bench.table) for row in range(rows)]]
+            yield before, instance.apply(before.clone())
+        for tokens in outputs:
+            tokens.append(bench.words.said(step))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slots on a device that is not the CPU, where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcRequestState
+
+from conformance.logits import devices
+from conformance.logits.calls import call
+from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.pretended import DEVICE
+from conformance.logits_slot.bench import READ, Alone, Watched, together
+from conformance.logits_slot.host import request_states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import torch
+
+    from conformance.findings import Finding
+    from conformance.history import Choice
+    from conformance.logits.pretended import Accelerator
+    from conformance.logits.trial import Trial
+    from conformance.logits_slot.bench import Bench
+
+
+def keeps_to_device(trial: Trial) -> Finding:
+    """LS-42: each request alone, and all of them in one batch."""
+    return devices.keeps_to_device(trial.bench, serve)
+
+
+def serve(
+    bench: Bench, accelerator: Accelerator | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Serve each parameter set alone, and as many as fit together."""
+    for choice in bench.parameters:
+        yield from _together(bench, accelerator, [choice])
+    several = list(bench.parameters)[:MAX_REQUESTS]
+    if len(several) > 1:
+        yield from _together(bench, accelerator, several)
+
+
+def _together(
+    bench: Bench, accelerator: Accelerator | None, choices: Sequence[Choice]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Serve requests together, a row each.
+
+    Raises:
+        PluginRaised: the plugin raised.
+
+    """
+    states = request_states(bench.vocabulary)
+    shown = LogitsProcRequestState.from_request_state(states)
+    if accelerator is not None:
+        shown = dataclasses.replace(shown, device=DEVICE)
+        # Buffers take turns: what is read now is not what is read in the next step.
+        accelerator.engine = lambda: [getattr(states, name).gpu for name in READ]
+    plugin = call("__init__", bench.plugin, vllm_config(bench.model), shown)
+    instance = Watched(plugin, states, trusted=True)
+    requests = [
+        Alone(instance, bench.params(choice), bench.prompt, name=f"{choice[0]}-{choice[1]}")
+        for choice in choices
+    ]
+    for request in requests:
+        request.begin()
+    alone = len(choices) == 1
+    steps = devices.steps_alone(bench, choices[0]) if alone else devices.STEPS
+    for step in range(steps):
+        rows = [(step + row) % len(bench.table) for row in range(len(requests))]
+        before = bench.table[rows]
+        yield before, together(requests, before)
+        for request in requests:
+            request.append(bench.words.said(step))
