@@ -1,9 +1,11 @@
 """LB-11 A resumed request continues as if never interrupted.
 
 Plugin    mineru_vl_utils:MinerULogitsProcessor
-Did       the row is not the one that the request gets alone (requests are preempted and resumed)
-Expected  A preempted request leaves the batch and is added again with the outputs it already has:
-          its rows are those of a request that was never interrupted.
+Did       the row is not the one that the request gets alone (requests are preempted and resumed,
+          and computed again where a load failed)
+Expected  A preempted request leaves the batch and is added again with the outputs it already has.
+          Where keys and values fail to load, it stays in the batch, and its row is computed again
+          for the same outputs. Later rows are those of a request that was never interrupted.
 Check     Derive all state from (params, prompt, outputs) when a request is added; do not count
           steps.
 
@@ -74,12 +76,12 @@ CONFIG = engine_config(max_num_seqs=8)
 # The batch, as vLLM's InputBatch told the plugin about it.
 batch = Plugin(CONFIG, torch.device("cpu"), False)
 
-# Step 0: A joins (on[0], 1 tokens), B joins (on[0], 1 tokens); rows: A in 0, B in 1.
+# Step 0: A joins (on[0], 2 tokens), B joins (off[0], 2 tokens); rows: A in 0, B in 1.
 params_a = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
-prompt_a = [3]
+prompt_a = [3, 7]
 outputs_a = []
-params_b = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
-prompt_b = [3]
+params_b = SamplingParams()
+prompt_b = [3, 7]
 outputs_b = []
 with torch.inference_mode():
     batch.update_state(
@@ -90,25 +92,25 @@ with torch.inference_mode():
             moved=[],
         ),
     )
-    batch.apply(rows(3, 3))
+    batch.apply(rows(33, 33))
     outputs_a.append(3)
     outputs_b.append(3)
 
     # Step 1: advance; rows: A in 0, B in 1.
     batch.update_state(None)
-    batch.apply(rows(13, 13))
-    outputs_a.append(3)
-    outputs_b.append(3)
+    batch.apply(rows(43, 43))
+    outputs_a.append(499)
+    outputs_b.append(499)
 
     # Step 2: advance; rows: A in 0, B in 1.
     batch.update_state(None)
-    batch.apply(rows(23, 23))
-    outputs_a.append(7)
-    outputs_b.append(7)
+    batch.apply(rows(86, 86))
+    outputs_a.append(250)
+    outputs_b.append(250)
 
     # Step 3: advance; rows: A in 0, B in 1.
     batch.update_state(None)
-    batch.apply(rows(45, 45))
+    batch.apply(rows(61, 61))
     outputs_a.append(3)
     outputs_b.append(3)
 
@@ -118,19 +120,19 @@ with torch.inference_mode():
             batch_size=1, removed=[], added=[], moved=[(1, 0, MoveDirectionality.UNIDIRECTIONAL)]
         ),
     )
-    batch.apply(rows(55))
-    outputs_b.append(250)
+    batch.apply(rows(71))
+    outputs_b.append(7)
 
     # Step 5: advance; rows: B in 0, A in 1.
     batch.update_state(
         BatchUpdate(batch_size=2, removed=[], added=[(1, params_a, prompt_a, outputs_a)], moved=[])
     )
-    result = batch.apply(rows(30, 55))
+    result = batch.apply(rows(93, 71))
 
 # The same request alone, in an instance of its own.
 alone = Plugin(CONFIG, torch.device("cpu"), False)
 params_alone = SamplingParams(extra_args={"no_repeat_ngram_size": 2})
-prompt_alone = [3]
+prompt_alone = [3, 7]
 outputs_alone = []
 with torch.inference_mode():
     alone.update_state(
@@ -141,23 +143,23 @@ with torch.inference_mode():
             moved=[],
         ),
     )
-    alone.apply(rows(3))
+    alone.apply(rows(33))
     outputs_alone.append(3)
 
     alone.update_state(None)
-    alone.apply(rows(13))
+    alone.apply(rows(43))
+    outputs_alone.append(499)
+
+    alone.update_state(None)
+    alone.apply(rows(86))
+    outputs_alone.append(250)
+
+    alone.update_state(None)
+    alone.apply(rows(61))
     outputs_alone.append(3)
 
     alone.update_state(None)
-    alone.apply(rows(23))
-    outputs_alone.append(7)
-
-    alone.update_state(None)
-    alone.apply(rows(45))
-    outputs_alone.append(3)
-
-    alone.update_state(None)
-    expected = alone.apply(rows(55))
+    expected = alone.apply(rows(71))
 
 got, expected = result[1], expected[0]
 close = torch.isclose(got, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
