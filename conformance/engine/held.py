@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct("Q")
 
-#: What this process holds; whoever needs it first has it.
+#: The processes that this one holds; each is taken once.
 _HELD: list[Held] = []
 
 
@@ -50,7 +50,7 @@ class Held:
         return self._supervisor.poll() is None
 
     def close(self) -> None:
-        """End a process that nobody needs."""
+        """End the process, which has served nothing."""
         os.close(self._orders)
         self._supervisor.terminate()
         self._supervisor.wait()
@@ -115,6 +115,6 @@ def _read(descriptor: int, length: int) -> bytes:
     while len(data) < length:
         more = os.read(descriptor, length - len(data))
         if not more:
-            raise SystemExit(0)  # nobody needs this process
+            raise SystemExit(0)  # the parent let go of it
         data += more
     return data

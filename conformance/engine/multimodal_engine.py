@@ -74,6 +74,19 @@ class Response:
     tokens: tuple[int, ...]
     decided: int  #: how many of the tokens rounding cannot have chosen
 
+    def differs(self, wanted: Response) -> str | None:
+        """Say in what this is another response than the one to the same request by itself."""
+        if self.prompt != wanted.prompt:
+            return f"becomes {len(self.prompt)} tokens instead of {len(wanted.prompt)}"
+        places = [(one.offset, one.length, one.count) for one in self.places]
+        first = [(one.offset, one.length, one.count) for one in wanted.places]
+        if places != first:
+            return f"has items at {places} instead of {first}"
+        sure = min(self.decided, wanted.decided)
+        if self.tokens[:sure] != wanted.tokens[:sure]:
+            return f"is answered {self.tokens} instead of {wanted.tokens}"
+        return None
+
 
 @attrs.define
 class MultiModalEngine:

@@ -154,6 +154,10 @@ class Server:
             if runner is not None:
                 path += model_runner.python_path(runner, device)
                 variables |= model_runner.environment(runner)
+            names = [name for entries in (entry_points or {}).values() for name in entries]
+            allowed = variables.get("VLLM_PLUGINS", os.environ.get("VLLM_PLUGINS"))
+            if names and allowed is not None:  # else vLLM would leave these out
+                variables["VLLM_PLUGINS"] = ",".join((allowed, *names))
             for index, (group, entries) in enumerate((entry_points or {}).items()):
                 path.append(
                     synthetic_distribution(

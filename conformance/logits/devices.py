@@ -38,7 +38,7 @@ def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
     """Nothing of the plugin takes a tensor of the CPU for one of the logits' device.
 
     Only what torch is certain to refuse is a failure. Whatever else goes wrong where the device
-    is not what it says is no fault of the plugin: then nobody knows.
+    is not what it says is no fault of the plugin: the rule is then not-applicable.
 
     Raises:
         PluginRaised, PluginMisshapen, PluginHung: something goes wrong on a CPU, too.

@@ -49,7 +49,7 @@ def looks(path: str) -> bool:
     try:
         tree = ast.parse(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
-        return True  # nobody can tell
+        return True  # without a source nothing rules it out
     said = {
         node.value
         for node in ast.walk(tree)

@@ -398,3 +398,29 @@ def test_gateway_that_refuses(gateway: str) -> None:
         other.wait_healthy(timeout=0)
     with pytest.raises(ServerFailed, match=r"no model name could be read from .*401"):
         _ = other.model_name
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"), [(None, None), ("", ",one,two"), ("mine", "mine,one,two")]
+)
+def test_its_own_entry_points_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str | None, expected: str | None
+) -> None:
+    """Who allows some plugins of vLLM alone allows those that a server is started with."""
+    if allowed is None:
+        monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+    else:
+        monkeypatch.setenv("VLLM_PLUGINS", allowed)
+    seen: list[str | None] = []
+
+    def launch(server: Server) -> None:
+        seen.append(server._environment.get("VLLM_PLUGINS"))
+        raise ServerFailed("nothing is started here")
+
+    monkeypatch.setattr(Server, "_launch", launch)
+    entries = {"vllm.general_plugins": {"one": "a:b"}, "vllm.io_processor_plugins": {"two": "c:d"}}
+
+    with pytest.raises(ServerFailed):
+        Server.start(tiny_llama(), log=tmp_path / "log", entry_points=entries)
+
+    assert seen == [expected]

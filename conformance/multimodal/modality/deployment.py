@@ -40,6 +40,9 @@ TOGETHER, ALONE = 4, 8
 #: The ids of letters: below are special tokens.
 LETTERS = 32
 
+#: Values of an embedding of the tiny model.
+HIDDEN_SIZE = 64
+
 _MODULE = "vllm_conformance_modality_entry"
 
 
@@ -95,7 +98,7 @@ class Deployment:
         kin = _counts(bench, model, stock.kin(bench.modality))
         samples = tuple(sample for sample, _ in fits)[:ALONE]
         largest = max(fits, key=lambda pair: pair[1])[0] if fits else None
-        made = runtime_of("serving").Serving.of(
+        made = runtime("serving", "bridge").Serving.of(
             ARCHITECTURE, [bench.make()], _model(bench, model, largest), text="LlamaForCausalLM"
         )
         others = tuple(sample for sample, _ in kin)
@@ -129,7 +132,7 @@ class Deployment:
         item = parsed(plugin, sample.data(self.bench.form)).item
         served = finished(plugin, item, config)
         rows = torch.from_numpy(self.serving.encode(served.features, served.count))
-        return Expected(served.count, runtime_of("model").projected(rows, HIDDEN_SIZE))
+        return Expected(served.count, runtime("model", "bridge").projected(rows, HIDDEN_SIZE))
 
     def tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the tokens of a prompt, one for each item."""
@@ -156,30 +159,12 @@ class Deployment:
 
     def sendable(self, sample: Sample) -> Any:  # noqa: ANN401 - what JSON can hold
         """Return an item as a part of a chat can hold it, or None: JSON knows no bytes."""
-        wanted = self.bench.alone(sample, self.bench.models[0])
+        wanted = self.bench.alone(sample)
         for value in written(sample):
-            plugin = self.bench.make()
-            item = parsed(plugin, value)
-            config = self.bench.config(self.bench.models[0])
-            served = finished(plugin, item.item, config) if item.good else item
+            served = self.bench.serve(self.bench.make(), stock.given(sample.name, value))
             if served.good and not shape.arrays(served.features, wanted.features):
                 return value
         return None
-
-
-#: Values of an embedding of the tiny model.
-HIDDEN_SIZE = 64
-
-
-def runtime_of(module: str) -> Any:  # noqa: ANN401 - a module of the bridge
-    """Return a module of the bridge.
-
-    Raises:
-        UsageError: the library of modalities is not installed.
-
-    """
-    runtime("interface")
-    return import_module(f"reference_plugins.bridge.{module}")
 
 
 def _counts(bench: Bench, model: Model, samples: Sequence[Sample]) -> list[tuple[Sample, int]]:
@@ -197,7 +182,7 @@ def _model(bench: Bench, model: Model, largest: Sample | None) -> type[Any]:
     """Return a model as the bridge takes it."""
     interface = runtime("interface")
     declared = model.declare()
-    first = runtime_of("checkpoint").FIRST
+    first = runtime("checkpoint", "bridge").FIRST
 
     class Served:
         @classmethod
@@ -240,7 +225,7 @@ def written(sample: Sample) -> list[Any]:
 def checkpoint(folder: Path, deployment: Deployment) -> Path:
     """Write a tiny checkpoint for a plugin."""
     modalities = deployment.serving.modalities
-    written: Path = runtime_of("checkpoint").write(folder, ARCHITECTURE, modalities)
+    written: Path = runtime("checkpoint", "bridge").write(folder, ARCHITECTURE, modalities)
     return written
 
 

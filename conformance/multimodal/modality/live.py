@@ -17,6 +17,7 @@ from conformance.multimodal.modality.deployment import Deployment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from conformance.multimodal.modality.deployment import Prompt
     from conformance.multimodal.modality.stock import Sample
 
 LOADS, SURVIVES, TAKEN, CLIENT, REFUSED = "MM-41", "MM-43", "MM-50", "MM-53", "MM-54"
@@ -24,6 +25,11 @@ HASH, ROWS, SAME, BEFORE, MIXED = "MM-62", "MM-66", "MM-70", "MM-71", "MM-72"
 
 #: How many of what should be refused are sent.
 MISTAKES = 40
+
+
+def independence(prompt: Prompt) -> str:
+    """Return the rule by which the items of a prompt depend on no others."""
+    return MIXED if len(prompt.samples) > 1 else BEFORE
 
 
 @attrs.define(eq=False)

@@ -37,6 +37,7 @@ class Trial(ModalityTrial):
     host: ClassVar[str] = "LLM.generate"
 
     _engine: MultiModalEngine = attrs.field(init=False)
+    _prompts: list[Prompt] = attrs.field(init=False, factory=list)
     #: What each prompt is answered when nobody else asks, and nothing is cached.
     _first: dict[Prompt, Response] = attrs.field(init=False, factory=dict)
     _identifiers: dict[str, Sample] = attrs.field(init=False, factory=dict)
@@ -65,18 +66,18 @@ class Trial(ModalityTrial):
                 self.ledger.fail(live.LOADS, why)
             return
         self.ledger.saw(live.LOADS)
-        prompts = self.deployment.prompts()
-        self.opening.progress(f"asking an offline engine for {len(prompts)} prompts")
+        self._prompts = self.deployment.prompts()
+        self.opening.progress(f"asking an offline engine for {len(self._prompts)} prompts")
         judges = (self._alone, self._again, self._kin, self._together, self._too_many)
         for judge in (*judges, self._mistakes):
-            judge(prompts)
+            judge()
             if self.ledger.over:
                 return
         self.ledger.saw(live.SURVIVES)
 
-    def _alone(self, prompts: Sequence[Prompt]) -> None:
+    def _alone(self) -> None:
         """Each prompt is answered by itself, and its items are what a fresh instance makes."""
-        for prompt in prompts:
+        for prompt in self._prompts:
             self._engine.forget()
             found = self._ask([prompt])
             if found is None:
@@ -87,9 +88,8 @@ class Trial(ModalityTrial):
                 return
             self.ledger.saw(live.TAKEN)
 
-    def _kin(self, prompts: Sequence[Prompt]) -> None:
+    def _kin(self) -> None:
         """Items that differ by a hair are not served from each other's rows."""
-        del prompts
         for sample in self.deployment.kin:
             prompt = Prompt((2, sample, 3))
             found = self._ask([prompt])
@@ -101,7 +101,7 @@ class Trial(ModalityTrial):
 
     def _judge(self, prompt: Prompt, got: Response) -> None:
         """Hold what the engine made of a prompt's items against fresh instances."""
-        rule = live.MIXED if len(prompt.samples) > 1 else live.BEFORE
+        rule = live.independence(prompt)
         if len(got.places) != len(prompt.samples):
             self.ledger.fault = f"the engine has {len(got.places)} items in {prompt}"
             return
@@ -146,32 +146,32 @@ class Trial(ModalityTrial):
         )
         return True
 
-    def _again(self, prompts: Sequence[Prompt]) -> None:
+    def _again(self) -> None:
         """Prompts are answered as the first time when their items are cached."""
-        for prompt in reversed(prompts):
+        for prompt in reversed(self._prompts):
             found = self._ask([prompt])
             if found is None:
                 return
-            if why := _other(found[0], self._first[prompt]):
+            if why := found[0].differs(self._first[prompt]):
                 self.ledger.fail(live.SAME, f"asked again, {prompt} {why}")
                 return
             self.ledger.saw(live.SAME)
 
-    def _together(self, prompts: Sequence[Prompt]) -> None:
+    def _together(self) -> None:
         """All prompts at the same time are answered as each by itself."""
         self._engine.forget()
-        found = self._ask(prompts)
+        found = self._ask(self._prompts)
         if found is None:
             return
-        for prompt, got in zip(prompts, found, strict=True):
-            if why := _other(got, self._first[prompt]):
+        for prompt, got in zip(self._prompts, found, strict=True):
+            if why := got.differs(self._first[prompt]):
                 self.ledger.fail(
-                    live.BEFORE, f"among {len(prompts)} requests at once {prompt} {why}"
+                    live.BEFORE, f"among {len(self._prompts)} requests at once {prompt} {why}"
                 )
                 return
             self.ledger.saw(live.BEFORE)
 
-    def _too_many(self, prompts: Sequence[Prompt]) -> None:
+    def _too_many(self) -> None:
         """One item more than the plugin allows is refused, and harms nobody."""
         limit = self.deployment.limit
         prompt = Prompt((2, *(self.deployment.samples[0],) * (limit + 1)))
@@ -181,9 +181,9 @@ class Trial(ModalityTrial):
         elif isinstance(found, list) or not Answer(error=found).of_client:
             self.ledger.fault = f"{limit + 1} items, of which {limit} may be, were not refused"
         else:
-            self._as_before(prompts[0], f"{limit + 1} items")
+            self._as_before(self._prompts[0], f"{limit + 1} items")
 
-    def _mistakes(self, prompts: Sequence[Prompt]) -> None:
+    def _mistakes(self) -> None:
         """What is no item is refused as the client's error, and harms nobody."""
         for sample in self.mistakes():
             prompt = Prompt((2, sample, 1))
@@ -200,13 +200,13 @@ class Trial(ModalityTrial):
             else:
                 self.ledger.saw(live.CLIENT)
                 self.ledger.saw(live.REFUSED)
-        self._as_before(prompts[0], "mistakes")
+        self._as_before(self._prompts[0], "mistakes")
 
     def _as_before(self, prompt: Prompt, what: str) -> None:
         """After a refusal others are answered as ever."""
         self._engine.forget()
         found = self._ask([prompt])
-        if found is not None and (why := _other(found[0], self._first[prompt])):
+        if found is not None and (why := found[0].differs(self._first[prompt])):
             self.ledger.fail(live.BEFORE, f"after {what} {prompt} {why}")
 
     def _ask(self, prompts: Sequence[Prompt]) -> list[Response] | None:
@@ -243,13 +243,3 @@ class Trial(ModalityTrial):
             )
         else:
             self.ledger.fail(live.SURVIVES, f"the engine ended at {what}: {error}")
-
-
-def _other(got: Response, wanted: Response) -> str | None:
-    """Say in what a response differs from the one to the same request by itself."""
-    if got.prompt != wanted.prompt:
-        return f"becomes {len(got.prompt)} tokens instead of {len(wanted.prompt)}"
-    sure = min(got.decided, wanted.decided)
-    if got.tokens[:sure] != wanted.tokens[:sure]:
-        return f"is answered {got.tokens} instead of {wanted.tokens}"
-    return None

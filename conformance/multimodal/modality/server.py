@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
+from conformance import target as targets
 from conformance.engine.server import Server
 from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
@@ -39,7 +40,7 @@ ARGUMENTS = (
     f"--max-model-len={deployment.MAX_MODEL_LEN}",
 )
 
-GENERAL_PLUGINS, NAME = "vllm.general_plugins", "conformance-modality"
+NAME = "conformance-modality"
 
 #: Clients that ask at the same time, each for every prompt.
 CROWD = 3
@@ -71,10 +72,10 @@ class Trial(ModalityTrial):
             self.serve(self._start())
 
     def _write_parts(self) -> None:
-        for sample in self.deployment.samples:
+        for sample in (*self.deployment.samples, *self.deployment.kin):
             if (value := self.deployment.sendable(sample)) is not None:
                 self._parts[sample] = value
-        if not self._parts:
+        if not any(sample in self._parts for sample in self.deployment.samples):
             self.ledger.stop(
                 "no item that is known can be written into a chat, which is JSON; give some in the "
                 'profile: [multimodal] valid = [{ file = "sample" }]'
@@ -99,7 +100,7 @@ class Trial(ModalityTrial):
             deployment.checkpoint(Path(model), self.deployment),
             log=folder / "server.log",
             python_path=[folder / "entry", *self.opening.python_path(), ours],
-            entry_points={GENERAL_PLUGINS: {NAME: f"{module}:register"}},
+            entry_points={targets.GENERAL_PLUGINS: {NAME: f"{module}:register"}},
             device=self.device,
             arguments=ARGUMENTS,
             imported=True,
@@ -130,15 +131,12 @@ class Trial(ModalityTrial):
             if isinstance(part, int):
                 content.append({"type": "text", "text": "abcdefgh"[:part]})
                 continue
-            made: dict[str, Any] = {"type": kind, kind: self._value(part)}
+            made: dict[str, Any] = {"type": kind, kind: self._parts[part]}
             if anew:
                 self._number += 1
                 made["uuid"] = f"anew-{self._number}"
             content.append(made)
         return content
-
-    def _value(self, sample: Sample) -> Any:  # noqa: ANN401 - what JSON can hold
-        return self._parts.get(sample)
 
     def _alone(self, client: Client) -> None:
         """Each prompt is answered by itself, with as many tokens as its items take."""
@@ -153,9 +151,8 @@ class Trial(ModalityTrial):
             counts = [self.deployment.expected(sample).count for sample in prompt.samples]
             tokens = got.prompt.count(self.deployment.token)
             if tokens != sum(counts):
-                rule = live.MIXED if len(counts) > 1 else live.BEFORE
                 self.ledger.fail(
-                    rule,
+                    live.independence(prompt),
                     f"the items of {prompt} take {tokens} tokens in the server, and alone "
                     f"{sum(counts)}; {self._curl(client, content)}",
                 )
@@ -167,10 +164,7 @@ class Trial(ModalityTrial):
 
     def _kin(self, client: Client) -> None:
         """Items that differ by a hair are not served from each other's rows."""
-        for sample in (*self.deployment.samples, *self.deployment.kin):
-            if (value := self.deployment.sendable(sample)) is None:
-                continue
-            self._parts[sample] = value
+        for sample in list(self._parts):
             prompt = Prompt((2, sample, 3))
             alone = clients.ask(client, self._content(prompt, anew=True), {})
             content = self._content(prompt)
@@ -185,8 +179,7 @@ class Trial(ModalityTrial):
             for prompt, (_, first) in reversed(self._asked.items()):
                 content = self._content(prompt, anew=anew)
                 got = clients.ask(client, content, {})
-                again = live.MIXED if len(prompt.samples) > 1 else live.BEFORE
-                rule = again if anew else live.SAME
+                rule = live.independence(prompt) if anew else live.SAME
                 if not self._same(client, (prompt, content, got), first, rule, "asked again"):
                     return
 
@@ -200,7 +193,7 @@ class Trial(ModalityTrial):
         answers = asyncio.run(clients.crowd(client, [(content, {}) for _, content, _ in asked]))
         for (prompt, content, first), got in zip(asked, answers, strict=True):
             when = f"among {len(asked)} requests at once"
-            rule = live.MIXED if len(prompt.samples) > 1 else live.BEFORE
+            rule = live.independence(prompt)
             if not self._same(client, (prompt, content, got), first, rule, when):
                 return
 
@@ -243,10 +236,9 @@ class Trial(ModalityTrial):
     def _mistakes(self, client: Client) -> None:
         """What is no item is refused with 400, and the server lives on."""
         for sample in self.mistakes():
-            written = list(deployment.written(sample))
-            if not written:
+            if not (forms := deployment.written(sample)):
                 continue
-            self._parts[sample] = written[0]
+            self._parts[sample] = forms[0]
             prompt = Prompt((1, sample))
             content = self._content(prompt)
             got = clients.ask(client, content, {})

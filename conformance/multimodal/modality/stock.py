@@ -72,7 +72,8 @@ def _file(
     return Sample(name, content, encoding, media.MIME[modality], plain=plain)
 
 
-def _raw(name: str, value: Any, same_as: str = "") -> Sample:  # noqa: ANN401 - arrays and others
+def given(name: str, value: Any, same_as: str = "") -> Sample:  # noqa: ANN401 - arrays and others
+    """Return a sample that is handed over as it is, a copy each time."""
     return Sample(name, partial(copy.deepcopy, value), same_as=same_as)
 
 
@@ -104,9 +105,9 @@ def _images() -> tuple[Sample, ...]:
         *modes,
         _file("image", "PNG of one colour", "PNG", _black),
         _file("image", "JPEG on its side", "JPEG", partial(media.turned, 6)),
-        _raw("pixels [40, 60, 3]", same, same_as="PNG of 60 x 40"),
-        _raw("pixels [150, 30, 3]", media.pixels(150, 30, 1), same_as="PNG of 30 x 150"),
-        _raw("picture of Pillow, 60 x 40", Image.fromarray(same), same_as="PNG of 60 x 40"),
+        given("pixels [40, 60, 3]", same, same_as="PNG of 60 x 40"),
+        given("pixels [150, 30, 3]", media.pixels(150, 30, 1), same_as="PNG of 30 x 150"),
+        given("picture of Pillow, 60 x 40", Image.fromarray(same), same_as="PNG of 60 x 40"),
     )
 
 
@@ -132,7 +133,7 @@ def _sounds() -> tuple[Sample, ...]:
         for waveform, (count, rate) in zip(tones, lengths, strict=True)
     ]
     raw = [
-        _raw(
+        given(
             f"waveform [{count}] at {rate} Hz",
             (media.floats(waveform), rate),
             same_as=f"WAV of {count} samples at {rate} Hz",
@@ -157,8 +158,8 @@ def _films() -> tuple[Sample, ...]:
     ]
     return (
         *files,
-        _raw("frames [4, 24, 32, 3]", media.frames(4, seed=1)),
-        _raw("frames [10, 40, 28, 3]", media.frames(10, 40, 28, seed=2)),
+        given("frames [4, 24, 32, 3]", media.frames(4, seed=1)),
+        given("frames [10, 40, 28, 3]", media.frames(10, 40, 28, seed=2)),
     )
 
 
@@ -177,8 +178,8 @@ def _clouds() -> tuple[Sample, ...]:
             "PLY",
             partial(media.ply, media.points(20, 5), text=True),
         ),
-        _raw("points [40, 3]", clouds[0], same_as="PLY of 40 points"),
-        _raw("points [7, 3]", media.points(7, 9)),
+        given("points [40, 3]", clouds[0], same_as="PLY of 40 points"),
+        given("points [7, 3]", media.points(7, 9)),
     )
 
 
@@ -236,11 +237,11 @@ def kin(modality: str) -> tuple[Sample, ...]:
         image = media.pixels(30, 60, 3)
         last = changed(image, 29, 59, 2)
         return (
-            _raw("pixels [30, 60, 3]", image),
-            _raw("the same bytes as pixels [60, 30, 3]", image.reshape(60, 30, 3)),
-            _raw("the same pixels, one of them changed", last),
-            _raw("the same pixels, upside down", image[::-1].copy()),
-            _raw("the same pixels, red for blue", image[:, :, ::-1].copy()),
+            given("pixels [30, 60, 3]", image),
+            given("the same bytes as pixels [60, 30, 3]", image.reshape(60, 30, 3)),
+            given("the same pixels, one of them changed", last),
+            given("the same pixels, upside down", image[::-1].copy()),
+            given("the same pixels, red for blue", image[:, :, ::-1].copy()),
             _file("image", "PNG of these pixels", "PNG", lambda: _png(image)),
             _file("image", "PNG with one pixel changed", "PNG", lambda: _png(last)),
             _file("image", "PNG with a palette", "PNG", partial(media.palette, 255)),
@@ -252,31 +253,31 @@ def kin(modality: str) -> tuple[Sample, ...]:
         sound = media.tone(3_000, 3)
         other = changed(media.floats(sound), 2_999)
         return (
-            _raw("waveform [3000] at 16000 Hz", (media.floats(sound), 16_000)),
-            _raw("the same waveform at 8000 Hz", (media.floats(sound), 8_000)),
-            _raw("the same waveform, its last sample changed", (other, 16_000)),
-            _raw("the same waveform backwards", (media.floats(sound)[::-1].copy(), 16_000)),
+            given("waveform [3000] at 16000 Hz", (media.floats(sound), 16_000)),
+            given("the same waveform at 8000 Hz", (media.floats(sound), 8_000)),
+            given("the same waveform, its last sample changed", (other, 16_000)),
+            given("the same waveform backwards", (media.floats(sound)[::-1].copy(), 16_000)),
             _file("audio", "WAV at 16000 Hz", "WAV", lambda: media.wav(sound, 16_000)),
             _file("audio", "the same WAV at 8000 Hz", "WAV", lambda: media.wav(sound, 8_000)),
         )
     if modality == "video":
         film = media.frames(4, 24, 32, 3)
         return (
-            _raw("frames [4, 24, 32, 3]", film),
-            _raw("the same frames backwards", film[::-1].copy()),
-            _raw("the same bytes as frames [4, 32, 24, 3]", film.reshape(4, 32, 24, 3)),
-            _raw("the same frames, the last one changed", changed(film, 3, 23, 31, 2)),
-            _raw("the same frames without the last", film[:3].copy()),
+            given("frames [4, 24, 32, 3]", film),
+            given("the same frames backwards", film[::-1].copy()),
+            given("the same bytes as frames [4, 32, 24, 3]", film.reshape(4, 32, 24, 3)),
+            given("the same frames, the last one changed", changed(film, 3, 23, 31, 2)),
+            given("the same frames without the last", film[:3].copy()),
             _file("video", "GIF of 4 frames", "GIF", partial(media.film, 4, seed=3)),
             _file("video", "GIF of 4 other frames", "GIF", partial(media.film, 4, seed=4)),
         )
     if modality == "point_cloud":
         cloud = media.points(30, 3)
         return (
-            _raw("points [30, 3]", cloud),
-            _raw("the same points, one of them changed", changed(cloud, 29, 2)),
-            _raw("the same points without the last", cloud[:29].copy()),
-            _raw("the same points, axes exchanged", cloud[:, ::-1].copy()),
+            given("points [30, 3]", cloud),
+            given("the same points, one of them changed", changed(cloud, 29, 2)),
+            given("the same points without the last", cloud[:29].copy()),
+            given("the same points, axes exchanged", cloud[:, ::-1].copy()),
             _file("point_cloud", "PLY of 30 points", "PLY", partial(media.ply, cloud)),
         )
     return ()

@@ -40,8 +40,6 @@ COUNTS: Mapping[str, str] = {
 #: Why there is nothing to refuse.
 ALL_SUPPORTED = "the model supports images, videos and sounds, and vLLM knows nothing else"
 
-#: The group of plugins that every process of vLLM runs when it starts.
-GENERAL_PLUGINS = "vllm.general_plugins"
 NAME = "conformance-model"
 _MODULE = "vllm_conformance_multimodal_entry"
 

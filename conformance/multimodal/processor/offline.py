@@ -150,7 +150,7 @@ class Trial(ProcessorTrial):
             found = self._ask([prompt])
             if found is None:
                 return
-            if why := _other(found[0], self._first[prompt]):
+            if why := found[0].differs(self._first[prompt]):
                 self.ledger.fail(live.CACHED, f"asked again, {live.shown(prompt)} {why}")
                 return
             self.ledger.saw(live.CACHED)
@@ -162,7 +162,7 @@ class Trial(ProcessorTrial):
         if found is None:
             return
         for prompt, got in zip(self._prompts, found, strict=True):
-            if why := _other(got, self._first[prompt]):
+            if why := got.differs(self._first[prompt]):
                 self.ledger.fail(
                     live.INDEPENDENT,
                     f"among {len(found)} requests at once {live.shown(prompt)} {why}",
@@ -195,7 +195,7 @@ class Trial(ProcessorTrial):
         if self._prompts:
             prompt = self._prompts[0]
             again = self._ask([prompt])
-            if again is not None and (why := _other(again[0], self._first[prompt])):
+            if again is not None and (why := again[0].differs(self._first[prompt])):
                 self.ledger.fail(live.SURVIVES, f"after refusals {live.shown(prompt)} {why}")
 
     def _refused(self, rule: str, what: str, found: list[Response] | Exception) -> bool:
@@ -317,17 +317,3 @@ class Trial(ProcessorTrial):
             with torch.inference_mode():
                 self._rows[key] = runner.model.embed_multimodal(**group[2])[0].cpu()
         return self._rows[key]
-
-
-def _other(got: Response, wanted: Response) -> str | None:
-    """Say in what a response differs from the one to the same request by itself."""
-    if got.prompt != wanted.prompt:
-        return f"becomes {len(got.prompt)} tokens instead of {len(wanted.prompt)}"
-    places = [(one.offset, one.length, one.count) for one in got.places]
-    first = [(one.offset, one.length, one.count) for one in wanted.places]
-    if places != first:
-        return f"has items at {places} instead of {first}"
-    sure = min(got.decided, wanted.decided)
-    if got.tokens[:sure] != wanted.tokens[:sure]:
-        return f"is answered {got.tokens} instead of {wanted.tokens}"
-    return None

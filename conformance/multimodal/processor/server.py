@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
+from conformance import target as targets
 from conformance.engine.server import Server, external
 from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
@@ -73,12 +73,11 @@ class Trial(ProcessorTrial):
         module = live.entry_module(folder / "entry", self)
         named = tuple(self.opening.section.get("items", {}))
         limits = dict.fromkeys((*MODALITIES, *named), LIMIT)
-        allowed = os.environ.get("VLLM_PLUGINS")
         return Server.start(
             self.checkpoint,
             log=folder / "server.log",
             python_path=[folder / "entry", *self.opening.python_path()],
-            entry_points={live.GENERAL_PLUGINS: {live.NAME: f"{module}:register"}},
+            entry_points={targets.GENERAL_PLUGINS: {live.NAME: f"{module}:register"}},
             device=self.device,
             arguments=[
                 *ARGUMENTS,
@@ -87,7 +86,6 @@ class Trial(ProcessorTrial):
                 *(() if self.weights else ("--load-format=dummy",)),
                 *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
             ],
-            environment={} if allowed is None else {"VLLM_PLUGINS": f"{allowed},{live.NAME}"},
             imported=True,
         )
 
