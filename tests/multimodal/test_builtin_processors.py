@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import tomllib
@@ -14,7 +15,8 @@ from families import FAMILIES
 from support import ROOT, Specimen, certify
 
 from conformance.engine import torchvision_site
-from conformance.runner import start_zygote
+from conformance.runner import Certification, start_zygote
+from conformance.settings import Settings
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -94,6 +96,19 @@ def _failed(zygote: Zygote, name: str, folder: Path) -> set[str]:
 def test_a_family_passes_without_torchvision(zygote: Zygote, name: str, tmp_path: Path) -> None:
     """Whisper has its sound in a prompt of the encoder's own; a template writes for the other."""
     assert _failed(zygote, name, tmp_path) == set()
+
+
+def test_a_missing_package_is_no_fault(zygote: Zygote, tmp_path: Path) -> None:
+    """A folder whose class cannot be imported here is a model's, and nothing is shown of it."""
+    if importlib.util.find_spec("torchvision"):
+        pytest.skip("torchvision is installed")
+    model = FAMILIES["llava-next"].write(tmp_path / "model")
+    with Certification(Settings(targets=(str(model),)), zygote=zygote) as run:
+        (plugin,) = run.load()
+
+    assert plugin.generation == "mm/processor"
+    assert plugin.unavailable
+    assert "install torchvision" in str(plugin.broken)
 
 
 @pytest.mark.slow

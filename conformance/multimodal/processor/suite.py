@@ -90,7 +90,7 @@ def _of_architecture(target: Target) -> Target:
     try:
         cls = entry.load_model_cls()
     except Exception as error:
-        raise LoadFailure(f"importing {name} raised {said(error)}") from error
+        raise targets.failure(target, f"importing {name} raised {said(error)}", error) from error
     return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
 
 
