@@ -27,8 +27,8 @@ Given = tuple[Any, ...]
 LAST = 3
 BYTES_PER_REQUEST = 4
 
-#: After so many requests a plugin that has grown with each of them will not stop: what a cache holds
-#: at most is less.
+#: After so many requests a plugin that has grown with each of them will not stop: caches that have
+#: an end are full by then.
 STRAIGHT = 5_000
 
 #: A constant larger than this is not walked through again and again.

@@ -56,6 +56,7 @@ class Contract:
     shape: str  #: the rule about what ``apply`` returns
     raises: str  #: the rule about what a call raises
     steady: str  #: the rule that a random plugin breaks
+    means: str  #: the rule about what the author says of rows
     #: The rules about calls that a check may fail to get over.
     rule_of_call: Mapping[str, str]
     #: The rules about what a call gives back, where they are not about its shape.

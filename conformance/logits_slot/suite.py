@@ -15,9 +15,10 @@ from conformance import history
 from conformance.counterexample.source import choices, decoded
 from conformance.logits import errands
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.execution import again
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
-from conformance.logits.played import UNSAMPLED
+from conformance.logits.played import UNSAMPLED, Kind
 from conformance.logits.requests import Stock
 from conformance.logits.waiting import Found
 from conformance.rules import Evidence
@@ -99,11 +100,13 @@ def _open(opening: Opening) -> Trial:
 
         found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
         bench = Bench(cls, model, found.simulated(), seed, found.waits)
+        bench.meaning = found.meaning
         return Simulation.of(opening, CONTRACT, found, bench, untouched)
     # Not in this process: it is going to run an engine, maybe on a GPU.
     asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
     found = errands.found(untouched, asked)
     stock = Stock(cls, model, found.choices(), seed, found.waits)
+    stock.meaning = found.meaning
     sent = errands.Explore(found, model, seed, f"{__name__}:explored")
     live = importlib.import_module("conformance.logits_slot.live")
     return open_live(
@@ -165,6 +168,10 @@ def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[l
         if counterexample["kind"] == "check":
             return _check_again(cls, counterexample, model)
         parameters_of = choices(counterexample["parameters"])
+        if counterexample["trouble"]["kind"] == Kind.MEANING:
+            # What its author says stands in the program: the profile may not be here.
+            found, said = again(cls, "LS-43", "logits/slot", counterexample)
+            return [Kind.MEANING.value if kind == "calls" else kind for kind in found], said
         waits = Found.of(counterexample.get("waits", {}))
         bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
         bench.tolerant = counterexample["trouble"]["kind"] not in UNSAMPLED
