@@ -73,9 +73,7 @@ def _open(opening: Opening) -> Trial:
     untouched = Untouched.fork(cls)
     if opening.evidence is Evidence.SIMULATOR:
         found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
-        bench = Bench(cls, model, found.simulated(), seed, found.waits)
-        bench.meaning = found.meaning
-        return Simulation.of(opening, CONTRACT, found, bench, untouched)
+        return Simulation.of(opening, CONTRACT, found, untouched)
     # Not in this process: engines are to be the first that the plugin meets.
     asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
     try:

@@ -95,13 +95,10 @@ def _open(opening: Opening) -> Trial:
     if opening.evidence is Evidence.SIMULATOR:
         from conformance.logits.trial import Trial as Simulation
         from conformance.logits_slot import parameters
-        from conformance.logits_slot.bench import Bench
         from conformance.logits_slot.simulator import CONTRACT
 
         found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
-        bench = Bench(cls, model, found.simulated(), seed, found.waits)
-        bench.meaning = found.meaning
-        return Simulation.of(opening, CONTRACT, found, bench, untouched)
+        return Simulation.of(opening, CONTRACT, found, untouched)
     # Not in this process: it is going to run an engine, maybe on a GPU.
     asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
     found = errands.found(untouched, asked)
@@ -187,8 +184,7 @@ def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[l
 
 
 def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench
+    from conformance.logits.trial import Trial, stocked
     from conformance.logits_slot.simulator import CONTRACT
 
     untouched = Untouched.fork(cls)
@@ -198,14 +194,16 @@ def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tu
         for kind in ("on", "off", "near")
     )
     invalid = tuple(decoded(keywords) for keywords in counterexample["invalid"])
-    parameters = Parameters("replay", True, on, off, invalid, near=near)  # noqa: FBT003 - as declared
-    bench = Bench(
-        cls,
-        model,
-        parameters.simulated(),
-        counterexample["seed"],
-        Found.of(counterexample.get("waits", {})),
+    parameters = Parameters(
+        origin="replay",
+        declared=True,
+        on=on,
+        off=off,
+        invalid=invalid,
+        near=near,
+        waits=Found.of(counterexample.get("waits", {})),
     )
+    bench = stocked(CONTRACT, cls, model, parameters, counterexample["seed"])
     fqcn = f"{cls.__module__}:{cls.__qualname__}"
     trial = Trial(CONTRACT, cls, fqcn, parameters, bench, Budget.STANDARD, untouched, survey=True)
     result = trial.check(counterexample["rule"])
