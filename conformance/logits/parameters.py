@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,11 @@ import attrs
 import torch
 from hypothesis.strategies import SearchStrategy
 
+from conformance.expectation import OracleFailed
 from conformance.interface import placeholders
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.meaning import Meaning
 from conformance.logits.neighbours import neighbours
 from conformance.logits.requests import LAST_SPECIAL, integers, sampling_params
 from conformance.logits.waiting import NOTHING, Found, declared, found_in
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
     from conformance.history import Choice
+    from conformance.logits.requests import Stock
     from conformance.logits.rows import RowsAlone
     from conformance.logits.waiting import Observed
 
@@ -54,6 +58,9 @@ UNRELATED: Keywords = {"unrelated": 1}
 
 #: Another such key.
 _UNKNOWN = "unknown"
+
+#: Rows of a request that the author's function is asked for before anything is played.
+ASKED = 3
 
 #: How often a plugin is watched reading a table under a key.
 MOST_INNER = 4
@@ -78,6 +85,7 @@ class Parameters:
     fields: tuple[str, ...] = ()  #: fields of ``SamplingParams`` that it read
     waits: Found = NOTHING  #: tokens that it may be waiting for
     near: tuple[Keywords, ...] = ()  #: derived from ``on``: other numbers and lists
+    meaning: Meaning | None = None  #: what the author says that it does to a row
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, as certificates show it."""
@@ -89,16 +97,24 @@ class Parameters:
             "invalid": list(self.invalid),
             "keys": list(self.keys),
             "waits": self.waits.document(),
+            "expected": self.meaning.document() if self.meaning else None,
         }
 
     def choices(self) -> dict[Choice, Keywords]:
         """Return ``on`` and ``off`` under the names that histories use."""
-        named: dict[Choice, Keywords] = {("on", index): k for index, k in enumerate(self.on)}
-        return named | {("off", index): k for index, k in enumerate(self.off)}
+        return _choices(self.on, self.off)
 
     def simulated(self) -> dict[Choice, Keywords]:
         """Return what the simulator plays: ``near`` as well, which costs engines too much."""
-        return self.choices() | {("near", index): k for index, k in enumerate(self.near)}
+        return _choices(self.on, self.off, self.near)
+
+
+def _choices(
+    on: Sequence[Keywords], off: Sequence[Keywords], near: Sequence[Keywords] = ()
+) -> dict[Choice, Keywords]:
+    named: dict[Choice, Keywords] = {("on", index): k for index, k in enumerate(on)}
+    named |= {("off", index): k for index, k in enumerate(off)}
+    return named | {("near", index): k for index, k in enumerate(near)}
 
 
 class Reaction(Enum):
@@ -275,6 +291,7 @@ def find(section: Mapping[str, Any], *, origin: str | None, seed: int, tried: Tr
 
 
 def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Tried) -> Parameters:
+    meaning = Meaning.of(section)
     on = _drawn(section.get("on", ()), seed)
     off = _drawn(section.get("off", ()), seed)
     invalid = _drawn(section.get("invalid", ()), seed)
@@ -297,6 +314,9 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         tried = attrs.evolve(tried, waits=tried.waiting(on))
     if "off" not in section and not tried.acts({}):
         off = [{}]
+    near = neighbours(on, tried.changes)
+    if meaning:
+        _ask(meaning, tried.bench(_choices(on, off, near), tried.waits))
     return Parameters(
         origin=origin or "found by watching the plugin",
         declared=said,
@@ -306,8 +326,37 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         keys=read.keys,
         fields=read.fields,
         waits=tried.waits,
-        near=neighbours(on, tried.changes),
+        near=near,
+        meaning=meaning,
     )
+
+
+def _ask(meaning: Meaning, bench: Stock) -> None:
+    """Ask the author's function for rows of each request that is tried, twice.
+
+    Raises:
+        UsageError: it raises, returns no row, or another row the second time.
+
+    """
+    for choice in bench.parameters:
+        whose = f"{choice[0]}[{choice[1]}]"
+        for count in range(ASKED):
+            asked = partial(
+                meaning.row,
+                bench.params(choice),
+                bench.prompt,
+                [bench.words.said(number) for number in range(count)],
+                bench.table[count],
+            )
+            try:
+                first, again = asked(), asked()
+            except OracleFailed as error:
+                raise UsageError(f"{error}, for {whose}.") from None
+            if not torch.equal(first, again):
+                raise UsageError(
+                    f"{meaning.expected} of the profile returns another row when it is asked "
+                    f"again, for {whose}."
+                )
 
 
 def starter(keys: Sequence[str]) -> str:
