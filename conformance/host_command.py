@@ -30,7 +30,7 @@ from conformance.settings import DEFAULT_SEED, Device, UsageError, require_writa
 from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from conformance.rules import Rule
     from conformance.verdict import RuleResult, RuleVerdict
@@ -188,7 +188,7 @@ def _build_scenes(
     return _document(
         generation,
         rules,
-        {result.rule: result for result in found},
+        found,
         environment=context,
         run={"seed": None, "seconds": round(seconds, 1), "records": 0},
     )
@@ -270,12 +270,12 @@ def build(recorded: Recorded, *, seed: int | None, seconds: float) -> dict[str, 
     """
     context, records, failure = recorded
     try:
-        found = {result.rule: result for result in results(records)}
+        found = results(records)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the stream is damaged: {type(error).__name__}: {error}.") from error
     if failure is not None:
         # What happened until then may break rules, and shows none of them to hold.
-        found = {rule: _unproven(result, failure) for rule, result in found.items()}
+        found = [_unproven(result, failure) for result in found]
     return _document(
         "logits/batch",
         RULES,
@@ -289,13 +289,16 @@ def build(recorded: Recorded, *, seed: int | None, seconds: float) -> dict[str, 
 def _document(
     generation: str,
     rules: Sequence[Rule],
-    found: Mapping[str, RuleResult],
+    found: Sequence[RuleResult],
     *,
     environment: dict[str, Any],
     run: dict[str, Any],
     failure: str | None = None,
 ) -> dict[str, Any]:
-    verdicts = {rule.id: combine(rule.id, rule.level, [found[rule.id]]) for rule in rules}
+    verdicts = {
+        rule.id: combine(rule.id, rule.level, [one for one in found if one.rule == rule.id])
+        for rule in rules
+    }
     return {
         "schema": 1,
         "verdict": decide(verdicts.values()).value,

@@ -87,8 +87,7 @@ def _failed(zygote: Zygote, name: str, folder: Path) -> set[str]:
     model = FAMILIES[name].write(folder / name)
     specimen = Specimen(str(model), None, {}, generation="mm/processor")
     results = certify(zygote, specimen, folder)
-    for rule in ("MM-10", "MM-12"):
-        assert results[rule].acted, rule
+    assert results["MM-10"].acted
     return {rule for rule, found in results.items() if found.verdict is Verdict.FAIL}
 
 

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
-def judge(connection: Connection, *, patch: str | None) -> None:
+def judge(connection: Connection, *, patch: str | None, live: bool) -> None:
     """Answer with what is known about the surroundings, and a result for every rule.
 
     Args:
         connection: asks once.
         patch: ``module:function`` that changes vLLM before it is judged.
+        live: whether an engine is started as well, which shows some rules a second time.
 
     """
     connection.recv()
@@ -33,7 +34,7 @@ def judge(connection: Connection, *, patch: str | None) -> None:
         module, _, function = patch.partition(":")
         getattr(importlib.import_module(module), function)()
     surroundings = {"vllm": vllm.__version__, "python": platform.python_version()}
-    connection.send((surroundings, results()))
+    connection.send((surroundings, [*results(), *(_live() if live else ())]))
 
 
 def results() -> list[RuleResult]:
@@ -51,6 +52,18 @@ def results() -> list[RuleResult]:
             for rule in RULES
         ]
     return [_result(rule.id, SCENES[rule.id]) for rule in RULES]
+
+
+def _live() -> list[RuleResult]:
+    """Judge the rules that a live engine shows."""
+    try:
+        from conformance.multimodal.host.recording import results as recorded
+
+        return recorded()
+    except Exception as error:  # noqa: BLE001 - an engine may raise anything
+        traceback.print_exc()
+        why = f"a live engine could not be observed: {said(error)}"
+        return [RuleResult("ME-01", Verdict.NOT_VERIFIED, Evidence.OFFLINE, message=why)]
 
 
 def _result(rule: str, scene: Any) -> RuleResult:  # noqa: ANN401 - importing its type imports vLLM

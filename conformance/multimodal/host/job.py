@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Judged", "judge"]
 
-#: Seconds for all scenes, in which nothing is computed.
+#: Seconds for all scenes, in which nothing is computed, and for an engine.
 LIMIT = 300.0
 
-#: What is known about the surroundings, and a result for each rule.
+#: What is known about the surroundings, and one or two results for each rule.
 Judged = tuple[dict[str, Any], list["RuleResult"]]
 
 
@@ -28,6 +28,7 @@ def judge(
     folder: Path,
     *,
     patch: str | None = None,
+    live: bool = True,
     python_path: Sequence[str] = (),
 ) -> Judged:
     """Judge vLLM's scheduler and its caches of items in a forked process.
@@ -36,6 +37,7 @@ def judge(
         zygote: the process to fork from.
         folder: where the process writes its log.
         patch: ``module:function`` on ``python_path`` that changes vLLM first.
+        live: whether an engine is started as well, which shows some rules a second time.
         python_path: folders for the worker's ``sys.path``.
 
     Returns:
@@ -49,7 +51,7 @@ def judge(
     """
     job = zygote.fork(
         "conformance.multimodal.host.check:judge",
-        {"patch": patch},
+        {"patch": patch, "live": live},
         log=folder / "host.log",
         directory=folder,
         python_path=python_path,

@@ -7,12 +7,15 @@ Identifiers are stable: a rule that goes away leaves its number unused.
 
 from __future__ import annotations
 
-from conformance.rules import Level, Rule, Source, changes, ends, leaks, sentence
+from conformance.rules import Evidence, Level, Rule, Source, changes, ends, leaks, sentence
 
 ENCODING = "When the engine encodes"
 ROOM = "Room for what is encoded"
 PREFIXES = "Prefixes with items"
 INTERRUPTIONS = "Requests that are interrupted"
+
+#: What the orders of a live engine show as well.
+_LIVE = (Evidence.SIMULATOR, Evidence.OFFLINE)
 
 
 def _vllm(symbol: str, says: str) -> Source:
@@ -31,6 +34,7 @@ def _rule(
     hint: str,
     *sources: Source,
     level: Level = Level.MUST,
+    evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,),
 ) -> Rule:
     return Rule(
         id=rule_id,
@@ -40,6 +44,7 @@ def _rule(
         section=section,
         sources=sources,
         hint=hint,
+        evidence=evidence,
     )
 
 
@@ -57,6 +62,7 @@ RULES = (
                 "without an item's rows the runner raises, and the engine ends",
             )
         ),
+        evidence=_LIVE,
     ),
     _rule(
         "ME-02",
@@ -69,6 +75,7 @@ RULES = (
             "v1/core/encoder_cache_manager.py:EncoderCacheManager",
             "share embeddings of same multimodal data item between different requests",
         ),
+        evidence=_LIVE,
     ),
     _rule(
         "ME-03",
@@ -77,6 +84,7 @@ RULES = (
         "A step encodes an item only where it computes some of its placeholders.",
         "Look at the window of positions by which items are chosen.",
         _article("Vision/audio encoding only happens during prefill"),
+        evidence=_LIVE,
     ),
     _rule(
         "ME-04",
@@ -93,6 +101,7 @@ RULES = (
                 "before the unschedulable encoder input",
             )
         ),
+        evidence=_LIVE,
     ),
     _rule(
         "ME-05",
