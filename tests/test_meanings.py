@@ -15,7 +15,7 @@ from reference_plugins import expected
 ROW = torch.tensor([0.5, 2.0, -1.0, 3.0])
 
 
-def _row(meaning: meanings.Function, output: int = 0, **arguments: Any) -> list[float]:
+def _row(meaning: meanings.Function, output: int = 0, /, **arguments: object) -> list[float]:
     params = SamplingParams(extra_args=arguments or None)
     row = meaning(params, [1], [2] * output, ROW.clone())
     found: list[float] = row.tolist()
@@ -84,7 +84,7 @@ def test_one_after_the_other() -> None:
     ],
 )
 def test_they_say_what_those_of_the_references_say(
-    ready: meanings.Function, plain: meanings.Function, arguments: dict[str, object]
+    ready: meanings.Function, plain: meanings.Function, arguments: dict[str, Any]
 ) -> None:
     """Two ways to say the same, one ready and one written out."""
     assert _row(ready, **arguments) == _row(plain, **arguments)
