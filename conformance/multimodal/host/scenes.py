@@ -212,6 +212,8 @@ def prefix_of_another(see: Sight) -> None:
         ((9, _A, 1, _C, 9), (9, _A, 1, Media("other", 8), 9)),
         ((9, _A, _C, 9), (9, Media("a and a piece", 7), Media("piece", 7), 9)),
         ((1, Media("long", 24), 3), (1, Media("another", 24), 3)),
+        # Behind a placeholder that somebody typed the same item begins later, in the same tokens.
+        ((1, _A, -1, 9), (1, -1, _A, 9)),
     ):
         stage = _second(Asked("first", first), Asked("second", second))
         wrong = [each.wrong[0] for each in stage.steps if each.wrong]

@@ -71,7 +71,7 @@ class Media:
 
 @attrs.frozen
 class Asked:
-    """A request: numbers stand for so many tokens of text."""
+    """A request: numbers stand for tokens of text, negative ones for placeholders in a text."""
 
     name: str
     parts: tuple[int | Media, ...]
@@ -86,10 +86,12 @@ class Asked:
         """Return the prompt."""
         found: list[int] = []
         for part in self.parts:
-            if isinstance(part, int):
-                found += [WORDS + len(found) + n for n in range(part)]
-            else:
+            if not isinstance(part, int):
                 found += [ITEM] * part.length
+            elif part < 0:
+                found += [ITEM] * -part
+            else:
+                found += [WORDS + len(found) + n for n in range(part)]
         return found
 
     def contents(self) -> list[str]:
@@ -106,7 +108,7 @@ class Asked:
         for part in self.parts:
             if not isinstance(part, int):
                 found.append((part, at))
-            at += part if isinstance(part, int) else part.length
+            at += abs(part) if isinstance(part, int) else part.length
         return found
 
 
