@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from vllm.logger import init_logger
 
-from conformance import constants, interruption, likeness
+from conformance import constants, foreign_build, interruption, likeness
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine import control, held
@@ -386,6 +386,7 @@ def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
     if observer is not None and (found := observer.notes()):
         told = {**told, "notes": [*told.get("notes", ()), found]}
     on_gpu = told.get("device") == "cuda"
+    build = foreign_build.described()
     return {
         "vllm": vllm.__version__,
         # Its own type would make the reader import torch.
@@ -394,5 +395,6 @@ def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,
         **plain(told),
+        **({"host_build": f"{build}, simulator on CPU"} if build else {}),
         **({"host_cuda_graphs": "off" if eager("cuda") else "on"} if on_gpu else {}),
     }

@@ -64,7 +64,6 @@ _NAMES = (
         "vllm.entrypoints.pooling.pooling.protocol",
         ("IOProcessorRequest", "IOProcessorResponse"),
     ),
-    ("vllm.entrypoints.pooling.utils", ("get_json_response_cls",)),
     (
         "vllm.entrypoints.serve.exception_handling.error_response",
         ("create_error_response",),

@@ -15,16 +15,21 @@ Everything is found by trying, nothing by the name or the version of what is ins
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import torch
 
 #: The variable in which vLLM looks for the name of a platform before it looks at the machine.
 VARIABLE = "VLLM_TARGET_DEVICE"
 
+#: How torch says that it has an operation, and not for tensors of a CPU.
+_NO_KERNEL = re.compile(r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend")
+
+#: What the build is called, once this process runs it on a CPU.
 _PREPARED: list[str] = []
 
 
@@ -65,6 +70,55 @@ def complete() -> tuple[str, ...]:
         torch.library.define(f"_C::{name}", schema)
         torch.library.impl(f"_C::{name}", "CPU", function)
     return tuple(lacking)
+
+
+def engine_arguments() -> dict[str, Any]:
+    """Return what ``EngineArgs`` needs so that models run with the operations that there are."""
+    # vLLM's layers then compute with torch, as where nothing is compiled for them.
+    return {"compilation_config": {"custom_ops": ["none"]}} if described() else {}
+
+
+def lacks(error: BaseException) -> str | None:
+    """Say that an error comes of an operation that the build has for its own device alone, if so.
+
+    Args:
+        error: what was raised, by whomever.
+
+    """
+    if (build := described()) is None:
+        return None
+    for cause in _chain(error):
+        if (operation := _operation(cause)) is not None:
+            import vllm
+
+            return (
+                f"the {build} of vLLM {vllm.__version__} is without its device here, and has no "
+                f"operation {operation} for a CPU"
+            )
+    return None
+
+
+def _operation(error: BaseException) -> str | None:
+    """Return the name of the operation that torch did not find, or not for a CPU."""
+    import torch
+
+    if isinstance(error, AttributeError) and isinstance(error.obj, torch._ops._OpNamespace):  # noqa: SLF001 - its one type
+        return f"{error.obj.name}.{error.name}"
+    if isinstance(error, NotImplementedError):
+        # torch has no type for it.
+        found = _NO_KERNEL.match(str(error))
+        return found["name"].replace("::", ".") if found else None
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised from, or while they were handled."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__
 
 
 def _knows_no_platform() -> bool:
