@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 VARIABLE = "VLLM_TARGET_DEVICE"
 
 #: How torch says that it has an operation, and not for tensors of a CPU.
-_NO_KERNEL = re.compile(r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend")
+_NO_KERNEL = re.compile(
+    r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend"
+)
 
 #: What the build is called, once this process runs it on a CPU.
 _PREPARED: list[str] = []
@@ -64,12 +66,17 @@ def complete() -> tuple[str, ...]:
     import torch
     import vllm._custom_ops  # noqa: F401 - imports the kernels that there are
 
-    lacking = [name for name in OPERATIONS if not hasattr(torch.ops._C, name)]
+    lacking = [name for name in OPERATIONS if not hasattr(torch.ops._C, name)]  # noqa: SLF001
     for name in lacking:
         schema, function = OPERATIONS[name]
         torch.library.define(f"_C::{name}", schema)
         torch.library.impl(f"_C::{name}", "CPU", function)
     return tuple(lacking)
+
+
+def variables() -> dict[str, str]:
+    """Return the variables that another process needs to run vLLM as this one does."""
+    return {VARIABLE: "cpu"} if described() else {}
 
 
 def engine_arguments() -> dict[str, Any]:
@@ -123,7 +130,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _knows_no_platform() -> bool:
     """Tell whether vLLM finds nothing here that it could run on."""
-    import vllm.platforms as platforms
+    from vllm import platforms
 
     # A function that keeps nothing: asking for the platform itself would settle it.
     resolve: Callable[[], str] | None = getattr(
