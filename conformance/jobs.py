@@ -133,7 +133,7 @@ def trial(
         while True:
             rule = receive()
             if rule == "context":
-                send(_context(guarded.opened, observer))
+                send(_context(guarded.opened, evidence, observer))
                 continue
             send(guarded.check(rule))
     except (EOFError, ConnectionResetError):  # the second from a caller that was killed
@@ -373,7 +373,7 @@ def profile_of(plugin: Plugin, settings: Settings) -> profiles.Profile | None:
     return found.of_class(plugin.qualname) if found else None
 
 
-def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
+def _context(opened: Trial, evidence: Evidence, observer: Observer | None) -> dict[str, Any]:
     """Return what a certificate says about where and with what the rules were tried."""
     import torch
     import vllm
@@ -386,7 +386,6 @@ def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
     if observer is not None and (found := observer.notes()):
         told = {**told, "notes": [*told.get("notes", ()), found]}
     on_gpu = told.get("device") == "cuda"
-    build = foreign_build.described()
     return {
         "vllm": vllm.__version__,
         # Its own type would make the reader import torch.
@@ -395,6 +394,16 @@ def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,
         **plain(told),
-        **({"host_build": f"{build}, simulator on CPU"} if build else {}),
+        **_build(evidence),
         **({"host_cuda_graphs": "off" if eager("cuda") else "on"} if on_gpu else {}),
     }
+
+
+def _build(evidence: Evidence) -> dict[str, str]:
+    """Return what a certificate says of a vLLM that is not built for this machine."""
+    build = foreign_build.described()
+    if build is None:
+        return {}
+    if evidence is Evidence.SIMULATOR:
+        return {"host_build": f"{build}, simulator on CPU"}
+    return {"host_engines": f"{build}, on CPU: operations it lacks there were computed with torch"}

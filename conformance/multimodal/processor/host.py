@@ -37,7 +37,6 @@ from vllm.plugins import load_general_plugins
 from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.worker.utils import sanity_check_mm_encoder_outputs
 
-from conformance import foreign_build
 from conformance.engine.model_classes import inspect_models_here
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 
@@ -132,7 +131,6 @@ class Host:
             enforce_eager=True,
             dtype="float32",
             limit_mm_per_prompt=limits,
-            **foreign_build.engine_arguments(),
         ).create_engine_config()
         return cls(model, config)
 

@@ -5,34 +5,36 @@
 of it that asks for one works.  Its Python code is the same as that of the build for a CPU, and
 vLLM has a variable that asks for this platform by name; so the processes of a run set it, for
 themselves and for those that they start.
-What is compiled is not the same: operations for a CPU are not there.  Those that the host of a
-simulator needs are given to it (:data:`OPERATIONS`), each by what vLLM itself computes where no
-kernel is; engines need more than that and do not start.
+What is compiled is not the same: operations for a CPU are not there.  vLLM computes with torch
+where it has no kernel, and :mod:`conformance.foreign_build.operations` does for the few operations
+of which it knows no other way.
 
 Everything is found by trying, nothing by the name or the version of what is installed.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import torch
+    from collections.abc import Callable, Iterator
 
 #: The variable in which vLLM looks for the name of a platform before it looks at the machine.
 VARIABLE = "VLLM_TARGET_DEVICE"
 
-#: How torch says that it has an operation, and not for tensors of a CPU.
-_NO_KERNEL = re.compile(
-    r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend"
-)
+#: A distribution whose ``vllm.general_plugins`` entry point is :func:`complete`.
+_SITE = Path(__file__).with_name("site")
+_PLUGIN = "conformance-foreign-build"
 
-#: What the build is called, once this process runs it on a CPU.
-_PREPARED: list[str] = []
+#: How torch says that it has an operation, and not for tensors of a CPU.
+_NO_KERNEL = re.compile(r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend")
+
+#: Whether this process had to be told to take the CPU.
+_told = False
 
 
 def prepare() -> None:
@@ -40,22 +42,32 @@ def prepare() -> None:
 
     To be called before anything asks for vLLM's current platform.
     """
-    if _PREPARED or not _knows_no_platform():
+    global _told  # noqa: PLW0603 - what vLLM runs on is settled once in a process
+    if _told or not _knows_no_platform():
         return
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "cpu"
     if _knows_no_platform():
         _restore(before)
         return
-    _PREPARED.append(_build())
+    _told = True
     complete()
 
 
+@functools.cache
 def described() -> str | None:
     """Return what certificates call the build, if this process runs it without its device."""
-    return _PREPARED[0] if _PREPARED else None
+    if not _told:
+        return None
+    import torch
+
+    for name, label in (("cuda", "CUDA"), ("hip", "ROCm"), ("xpu", "XPU")):
+        if getattr(torch.version, name, None):
+            return f"{label} build"
+    return None  # one for a CPU, whose metadata do not say so
 
 
+@functools.cache
 def complete() -> tuple[str, ...]:
     """Give vLLM the operations that its code for a CPU calls, and its build does not have.
 
@@ -65,24 +77,46 @@ def complete() -> tuple[str, ...]:
     """
     import torch
     import vllm._custom_ops  # noqa: F401 - imports the kernels that there are
+    from vllm.platforms.cpu import CpuPlatform
+
+    from conformance.foreign_build.operations import OPERATIONS
 
     lacking = [name for name in OPERATIONS if not hasattr(torch.ops._C, name)]  # noqa: SLF001
     for name in lacking:
         schema, function = OPERATIONS[name]
         torch.library.define(f"_C::{name}", schema)
-        torch.library.impl(f"_C::{name}", "CPU", function)
+        torch.library.impl(f"_C::{name}", "CompositeExplicitAutograd", function)
+    if lacking:
+        choose = CpuPlatform.apply_config_platform_defaults
+        CpuPlatform.apply_config_platform_defaults = staticmethod(_natively(choose))
     return tuple(lacking)
+
+
+def _natively(choose: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Have layers compute with torch, as vLLM's do where nothing is compiled for them."""
+
+    def choose_natively(config: Any) -> None:  # noqa: ANN401 - vLLM's
+        choose(config)
+        chosen = config.compilation_config.custom_ops
+        if not {"all", "none"} & set(chosen):
+            chosen.append("none")
+
+    return choose_natively
 
 
 def variables() -> dict[str, str]:
     """Return the variables that another process needs to run vLLM as this one does."""
-    return {VARIABLE: "cpu"} if described() else {}
+    return {VARIABLE: "cpu"} if _told else {}
 
 
-def engine_arguments() -> dict[str, Any]:
-    """Return what ``EngineArgs`` needs so that models run with the operations that there are."""
-    # vLLM's layers then compute with torch, as where nothing is compiled for them.
-    return {"compilation_config": {"custom_ops": ["none"]}} if described() else {}
+def python_path() -> list[str]:
+    """Return what another process needs on ``PYTHONPATH`` so that its engines have all operations."""
+    return [str(_SITE)] if _told and complete() else []
+
+
+def allowed(plugins: str) -> str:
+    """Return a value of ``VLLM_PLUGINS`` that does not keep vLLM from loading them."""
+    return f"{plugins},{_PLUGIN}" if _told and complete() else plugins
 
 
 def lacks(error: BaseException) -> str | None:
@@ -144,39 +178,3 @@ def _restore(before: str | None) -> None:
         del os.environ[VARIABLE]
     else:
         os.environ[VARIABLE] = before
-
-
-def _build() -> str:
-    """Return what the installed vLLM was built for, by the torch that it was built with."""
-    import torch
-
-    for name, label in (("cuda", "CUDA"), ("hip", "ROCm"), ("xpu", "XPU")):
-        if getattr(torch.version, name, None):
-            return f"{label} build"
-    return "build for another device"
-
-
-def _greedy_argmax(logits: torch.Tensor) -> torch.Tensor:
-    """Take the first of the highest logits, as ``Sampler.greedy_sample`` does elsewhere."""
-    return logits.argmax(dim=-1).view(-1)
-
-
-def _fused_gumbel_argmax(logits: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
-    """Draw a token of each row as ``TopKTopPSampler.forward_native`` does, with the row's seed.
-
-    The kernel has a generator of its own: it draws other tokens of the same distribution.
-    """
-    import torch
-
-    probabilities = logits.softmax(dim=-1, dtype=torch.float32)
-    noise = torch.empty_like(probabilities)
-    for row, seed in zip(noise, seeds.tolist(), strict=True):
-        row.exponential_(generator=torch.Generator().manual_seed(seed))
-    return (probabilities / noise).argmax(dim=-1).view(-1)
-
-
-#: What simulators call on a CPU, by name: the schema of the operation, and what it computes.
-OPERATIONS: Mapping[str, tuple[str, Callable[..., torch.Tensor]]] = {
-    "greedy_argmax": ("(Tensor logits) -> Tensor", _greedy_argmax),
-    "fused_gumbel_argmax": ("(Tensor logits, Tensor seeds) -> Tensor", _fused_gumbel_argmax),
-}
