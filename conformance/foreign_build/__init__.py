@@ -31,7 +31,9 @@ _SITE = Path(__file__).with_name("site")
 _PLUGIN = "conformance-foreign-build"
 
 #: How torch says that it has an operation, and not for tensors of a CPU.
-_NO_KERNEL = re.compile(r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend")
+_NO_KERNEL = re.compile(
+    r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend"
+)
 
 #: Whether this process had to be told to take the CPU.
 _told = False
@@ -110,7 +112,7 @@ def variables() -> dict[str, str]:
 
 
 def python_path() -> list[str]:
-    """Return what another process needs on ``PYTHONPATH`` so that its engines have all operations."""
+    """Return what a new process needs on ``PYTHONPATH`` for its engines to have operations."""
     return [str(_SITE)] if _told and complete() else []
 
 
@@ -126,8 +128,9 @@ def lacks(error: BaseException) -> str | None:
         error: what was raised, by whomever.
 
     """
-    if (build := described()) is None:
+    if not _told:
         return None
+    build = described() or "build"
     for cause in _chain(error):
         if (operation := _operation(cause)) is not None:
             import vllm
