@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from conformance.target import Plugin
 
 
+#: Verdicts on a plugin whose host lacks what it was asked for.
+_SHOWS_NOTHING = (Verdict.FAIL, Verdict.ERROR, Verdict.NOT_VERIFIED)
+
 #: What is called a constructor in a sentence.
 _MAKING = "making an instance"
 
@@ -86,11 +89,12 @@ class Guarded:
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
         result = self._judged(rule)
+        # What waits for a rule that cannot be judged here has the same reason.
+        if self._lacking is not None and result.verdict in _SHOWS_NOTHING:
+            return self._not_verified(rule, self._lacking)
         if result.verdict not in (Verdict.FAIL, Verdict.ERROR):
             return result
         generation = named(self.plugin.generation)
-        if self._lacking is not None:
-            return self._not_verified(rule, self._lacking)
         # Nothing can be wrong with an instance that cannot be made here.
         if self._unavailable is not None and rule != generation.loading_rule:
             unavailable = self._not_verified(rule, self._unavailable)

@@ -158,7 +158,7 @@ def test_a_plugin_that_takes_a_gpu_is_not_to_blame(tmp_path: Path) -> None:
     assert before in source
     asked = before + "        torch.ops._C.rms_norm(logits, logits, logits, 0.1)\n"
     (tmp_path / "asks.py").write_text(source.replace(before, asked), encoding="utf-8")
-    status, certificate, said = _judged((*CLI, "certify", "asks.py"), tmp_path)
+    status, certificate, said = _judged((*CLI, "certify", "asks.py:DummyLogitsProcessor"), tmp_path)
 
     assert status == ExitStatus.INCOMPLETE, said
     assert not failures(certificate)
