@@ -99,13 +99,15 @@ class Guarded:
         if self._unavailable is not None and rule != generation.loading_rule:
             unavailable = self._not_verified(rule, self._unavailable)
             return attrs.evolve(unavailable, unavailable=True)
-        # These are about starting; the others wait for them.
-        if rule in (generation.loading_rule, generation.survival_rule):
+        # Whatever is broken by what does not start: nothing may start without the plugin either.
+        if result.unstarted or rule in (generation.loading_rule, generation.survival_rule):
             if not self._host_asked:
                 self._host_asked = True
                 self._host = self._control()
             if self._host is not None:
                 return self._not_verified(rule, self._host)
+        if result.unstarted:
+            return attrs.evolve(result, message=f"{result.message}; without the plugin vLLM starts")
         return result
 
     def _not_verified(self, rule: str, why: str) -> RuleResult:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from click.testing import CliRunner
-from support import FIXTURES
+from support import FIXTURES, ROOT
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
 from conformance import runner
@@ -566,6 +566,68 @@ def test_a_host_that_does_not_start_without_the_plugin_either_blames_nobody(
     assert "no such kernel" in messages["LB-01"]
     assert set(verdicts(document).values()) <= {"not-verified", "not-applicable"}
     assert "Traceback" not in said
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("reference", "evidence"),
+    [
+        ("logits_slot/target_token.py", "offline"),
+        ("io_processor/labels.py@io/data", "offline"),
+        ("io_processor/labels.py@io/data", "server"),
+        ("classifier_hook/hooks/annotator.py", "offline"),
+        ("tiny_vlm/model.py", "offline"),
+        ("modality/images.py", "offline"),
+        ("parser/thinking.py", "server"),
+    ],
+)
+def test_a_host_that_does_not_start_blames_nobody_of_any_family(
+    tmp_path: Path, reference: str, evidence: str
+) -> None:
+    """Whatever an engine is to be started for, one without the plugin is asked first."""
+    (tmp_path / "theirs.py").write_text(BROKEN_HOST)
+    groups = {"entry_points.txt": "[vllm.general_plugins]\ntheirs = theirs:register\n"}
+    write_distribution(tmp_path, name="theirs", version="1", files=groups)
+    command = (*CLI, "certify", str(ROOT / "reference_plugins" / reference))
+    options = (f"--evidence={evidence}", "--budget=quick")
+    status, said = run(*command, *options, folder=tmp_path, paths=(tmp_path, ROOT))
+    (document,) = certificates(tmp_path).values()
+    messages = [rule["message"] for rule in document["rules"] if rule["message"]]
+
+    assert status == 2, said
+    assert any("does not start here without the plugin either: " in each for each in messages)
+    assert set(verdicts(document).values()) <= {"not-verified", "not-applicable"}
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_whatever_does_not_start_is_tried_without_the_plugin(
+    tmp_path: Path, *, starts: bool
+) -> None:
+    """Of a rule that is no rule about starting, too; where it starts, the sentence says so."""
+
+    def failing(rule: str) -> RuleResult:
+        said = "the second engine did not start"
+        return RuleResult(rule, Verdict.FAIL, Evidence.OFFLINE, message=said, unstarted=True)
+
+    opened = SimpleNamespace(check=failing)
+    opening = partial(getattr, SimpleNamespace(made=opened), "made")
+    surroundings = private.Surroundings.take()
+    guarded = Guarded(
+        a_plugin(tmp_path),
+        Evidence.OFFLINE,
+        opening,
+        surroundings,
+        lambda: None if starts else "vLLM does not start here",
+    )
+    guarded.open()
+    result = guarded.check("LB-03")
+
+    if starts:
+        assert result.verdict is Verdict.FAIL
+        assert result.message == "the second engine did not start; without the plugin vLLM starts"
+    else:
+        assert result.verdict is Verdict.NOT_VERIFIED
+        assert result.message == "vLLM does not start here"
 
 
 def test_what_a_host_does_without_the_plugin_is_asked_once(tmp_path: Path) -> None:
