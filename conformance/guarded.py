@@ -124,8 +124,8 @@ class Guarded:
             traceback.print_exc()
             if self._give_up(error, rule):
                 return self._check(rule)
-            if (lacking := foreign_build.lacks(error)) is not None:
-                return self._not_verified(rule, lacking)
+            if (why := _hindrance(error)) is not None:
+                return self._not_verified(rule, why)
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=_named(error))
         finally:
             self._asked.add(rule)
@@ -197,6 +197,11 @@ class Guarded:
         self.opened = Unopened(harm, self.evidence, owner)
 
 
+def _hindrance(error: BaseException) -> str | None:
+    """Return what of the host kept a rule from being judged, if anything did."""
+    return foreign_build.lacks(error) or hindrances.unknown_release(error)
+
+
 def _shown(counterexample: dict[str, Any] | None) -> dict[str, Any] | None:
     """Add what a program needs to run vLLM as this process does."""
     variables = foreign_build.variables()
@@ -230,6 +235,8 @@ def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> Unopened:
         hindrances.explain(error, plugin)
     except LoadFailure as failure:
         return Unopened(str(failure), evidence, named(plugin.generation).loading_rule)
+    if (why := hindrances.unknown_release(error)) is not None:
+        return Unopened(why, evidence)
     message = f"the trial could not be opened: {_named(error)}"
     return Unopened(message, evidence, verdict=Verdict.ERROR)
 

@@ -20,6 +20,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance.rules import Evidence
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -67,6 +69,16 @@ def described() -> str | None:
         if getattr(torch.version, name, None):
             return f"{label} build"
     return None  # one for a CPU, whose metadata do not say so
+
+
+def noted(evidence: Evidence) -> dict[str, str]:
+    """Return what a certificate says of a vLLM that is not built for this machine."""
+    build = described()
+    if build is None:
+        return {}
+    if evidence is Evidence.SIMULATOR:
+        return {"host_build": f"{build}, simulator on CPU"}
+    return {"host_engines": f"{build}, on CPU: operations it lacks there were computed with torch"}
 
 
 @functools.cache
