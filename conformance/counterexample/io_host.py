@@ -116,7 +116,15 @@ def status_of(error: Exception) -> int:
 _WRITTEN = '''\
 def written(response: IOProcessorResponse):
     """Return the data of a response as the client reads them."""
-    return json.loads(get_json_response_cls()(content=response.model_dump()).body)["data"]
+    try:
+        from vllm.entrypoints.pooling.utils import get_json_response_cls
+    except ImportError:  # since 0.33
+        from vllm.entrypoints.serve.utils.api_utils import create_json_response
+
+        whole = create_json_response(response)
+    else:
+        whole = get_json_response_cls()(content=response.model_dump())
+    return json.loads(whole.body)["data"]
 '''
 
 _BEGIN = '''\
