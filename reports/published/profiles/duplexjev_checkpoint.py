@@ -46,7 +46,7 @@ def write(folder: Path) -> Path:
         },
         "text_config": text_config("LlamaForCausalLM", "llama", TOKENS),
     }
-    write_checkpoint(
+    return write_checkpoint(
         Path(folder),
         config=config,
         weights={},
@@ -54,5 +54,3 @@ def write(folder: Path) -> Path:
         items={"audio": "<|audio|>"},
         documents={"preprocessor_config.json": features},
     )
-    (Path(folder) / "model.safetensors").unlink()
-    return Path(folder)
