@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, SERVER, SIMULATOR, vllm
-from conformance.rules import Level, Rule, ends
+from conformance.rules import Level, Rule, ends, section
 
-SECTION = "Whatever a client may send"
-
-RULES = (
+RULES = section(
+    "Whatever a client may send",
     Rule(
         id="LB-38",
         title="No request that a client can send ends the engine",
@@ -18,7 +17,6 @@ RULES = (
             "hangs, memory stays bounded, and other requests do not notice."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             ends(
                 vllm(
@@ -47,7 +45,6 @@ RULES = (
             "answers with status 400, and so names the client's mistake."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "entrypoints/serve/exception_handling/error_response.py:create_error_response",

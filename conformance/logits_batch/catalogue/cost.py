@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import document, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, section
 
-SECTION = "Cost"
-
-RULES = (
+RULES = section(
+    "Cost",
     Rule(
         id="LB-35",
         title="Where nobody opts in, a large batch costs what a small one does",
@@ -17,7 +16,6 @@ RULES = (
             "Python with 128 requests as with 8."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             document(
                 "we recommend designing apply() to return the unmodified input tensor if all "
@@ -39,7 +37,6 @@ RULES = (
             "instructions of Python, and with a vocabulary four times as large about as many."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/sample/logits_processor/builtin.py:process_dict_updates",
@@ -60,7 +57,6 @@ RULES = (
             "with 40 outputs for each request."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._dummy_sampler_run",

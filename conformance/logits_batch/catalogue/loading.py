@@ -13,11 +13,10 @@ from conformance.logits_batch.catalogue.sources import (
     document,
     vllm,
 )
-from conformance.rules import Level, Rule, changes, ends, sentence
+from conformance.rules import Level, Rule, changes, ends, section, sentence
 
-SECTION = "Loading and admission"
-
-RULES = (
+RULES = section(
+    "Loading and admission",
     Rule(
         id="LB-01",
         title="The class loads in every documented way",
@@ -27,7 +26,6 @@ RULES = (
             "fully-qualified name; an engine and a server start with it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -53,7 +51,6 @@ RULES = (
             "once in a process, and share no request state."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -74,7 +71,6 @@ RULES = (
         title="is_argmax_invariant returns the same bool for ever",
         statement="The claim is a bool, and does not change while the engine runs.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(document("is_argmax_invariant() is evaluated once at startup")),
             vllm(
@@ -92,7 +88,6 @@ RULES = (
             "requests, and for none of the others: HTTP 400 for that request and nothing else."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 vllm(
@@ -119,7 +114,6 @@ RULES = (
             "for all requests."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             document("vLLM will invoke update_state() and apply() ... in every engine step"),
             STOPS,
@@ -135,7 +129,6 @@ RULES = (
             "the plugin serves it, or leaves it alone, and does not raise."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 vllm(
@@ -164,7 +157,6 @@ RULES = (
             "that the engine would need, and changes nothing."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/sample/logits_processor/__init__.py:validate_logits_processors_parameters",
@@ -190,7 +182,6 @@ RULES = (
             "LLM.generate, AsyncLLM.generate, the OpenAI SDK or plain REST."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             document("different ways of making your logits processor visible to vLLM"),
             document("The examples below show how a user would pass a custom argument"),
@@ -210,7 +201,6 @@ RULES = (
             "hangs, and its row and those of others are the ones they get alone."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "sampling_params.py:SamplingParams",
@@ -237,7 +227,6 @@ RULES = (
             "plugin keeps at least one of them above -inf, and no logit is NaN or +inf."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/sample/sampler.py:Sampler.apply_logits_processors",
@@ -261,7 +250,6 @@ RULES = (
             "process that keeps the engine from ending or outlives it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             changes(
                 vllm(

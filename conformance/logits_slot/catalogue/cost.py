@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, section
 
-SECTION = "Cost"
-
-RULES = (
+RULES = section(
+    "Cost",
     Rule(
         id="LS-32",
         title="A step grows no faster than its batch, and not with the vocabulary",
@@ -18,7 +17,6 @@ RULES = (
             "about as many with a vocabulary four times as large."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/bad_words.py:BadWordsState.apply",
@@ -40,7 +38,6 @@ RULES = (
             "same time, with 40 outputs for each request."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/model_runner.py:GPUModelRunner._dummy_sampler_run",

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, LIVE, RAISES, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, sentence
+from conformance.rules import Level, Rule, changes, ends, section, sentence
 
-SECTION = "Loading, warm-up and admission"
-
-RULES = (
+RULES = section(
+    "Loading, warm-up and admission",
     Rule(
         id="LS-01",
         title="The class loads in every documented way",
@@ -18,7 +17,6 @@ RULES = (
             "it by its fully-qualified name; an engine and a server start with it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs_by_fqcns",
@@ -38,7 +36,6 @@ RULES = (
             "process, and share no request state."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -63,7 +60,6 @@ RULES = (
             "rows of later requests do not depend on it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             ends(
                 vllm(
@@ -84,7 +80,6 @@ RULES = (
             "invalid one with ValueError."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -111,7 +106,6 @@ RULES = (
             "that the engine would need, and changes nothing."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             interface("LogitsProcessor.validate_params", "a classmethod, run at admission"),
             vllm(
@@ -132,7 +126,6 @@ RULES = (
             "same requests get the same tokens."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs",
@@ -150,7 +143,6 @@ RULES = (
             "and logits, none of them masked, gets the same rows there."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:LOGITSPROCS_GROUP",
@@ -170,7 +162,6 @@ RULES = (
             "raises or hangs, and its rows and those of others are the ones they get alone."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "sampling_params.py:SamplingParams",
@@ -197,7 +188,6 @@ RULES = (
             "plugin keeps at least one of them above -inf, and no logit is NaN or +inf."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/sampler.py:Sampler.__init__",
@@ -221,7 +211,6 @@ RULES = (
             "process that keeps the engine from ending or outlives it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             changes(
                 vllm(
