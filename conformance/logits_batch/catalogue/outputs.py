@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
 from conformance.rules import Level, Rule, Source, changes, section, sentence
 
@@ -161,19 +162,13 @@ RULES = section(
         ),
         hint="Copy a list before changing it.",
     ),
-    Rule(
-        id="LB-43",
-        title="The parameters of a request are left as they are",
-        statement="The plugin does not write to the SamplingParams of a request.",
-        level=Level.SHOULD,
-        sources=(
-            vllm(
-                "v1/worker/gpu_input_batch.py:CachedRequestState",
-                "holds sampling_params, from which the request is added again when it resumes",
-            ),
+    rules.keeps_parameters(
+        "LB-43",
+        vllm(
+            "v1/worker/gpu_input_batch.py:CachedRequestState",
+            "holds sampling_params, from which the request is added again when it resumes",
         ),
-        hint="Use .get instead of .pop on extra_args. Only a SHOULD: no other request notices.",
-        evidence=ENGINE,
+        ENGINE,
     ),
     Rule(
         id="LB-23",

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from conformance.logits import rules
 from conformance.logits_slot.catalogue.sources import ALL, GROWS, RANKS, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, leaks, section, sentence
+from conformance.rules import Evidence, Level, Rule, changes, ends, leaks, section, sentence
 
 RULES = section(
     "Slots and rows",
@@ -97,15 +98,10 @@ RULES = section(
         ),
         hint="Clone a tensor of req_states or ctx before changing it in place.",
     ),
-    Rule(
-        id="LS-40",
-        title="The parameters of a request are left as they are",
-        statement="The plugin does not write to the SamplingParams of a request.",
-        level=Level.SHOULD,
-        sources=(
-            interface("LogitsProcessor.add_request", "is handed the request's own SamplingParams"),
-        ),
-        hint="Use .get instead of .pop on extra_args. Only a SHOULD: no other request notices.",
+    rules.keeps_parameters(
+        "LS-40",
+        interface("LogitsProcessor.add_request", "is handed the request's own SamplingParams"),
+        (Evidence.SIMULATOR,),
     ),
     Rule(
         id="LS-17",
