@@ -309,7 +309,11 @@ def test_data_are_written_as_they_are() -> None:
     last = next(
         node for node in ast.parse(program(case)).body[::-1] if isinstance(node, ast.Assign)
     )
-    (written,) = (node.value for node in ast.walk(last) if getattr(node, "arg", "") == "data")
+    (written,) = (
+        node.value
+        for node in ast.walk(last)
+        if isinstance(node, ast.keyword) and node.arg == "data"
+    )
 
     assert eval(ast.unparse(written)) == {"a $new": ["$data {x}", "\ud800"], "long": "x" * 500}  # noqa: S307 - the literal under test
 
