@@ -37,7 +37,7 @@ def joined(sources: Iterable[str]) -> str:
         docstrings.append(ast.get_source_segment(source, docstring))
         imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
         for node in imports:
-            given = {alias.name for alias in node.names}
+            given = {ast.unparse(alias) for alias in node.names}
             if isinstance(node, ast.Import):
                 modules |= given
             elif not str(node.module).startswith("conformance."):

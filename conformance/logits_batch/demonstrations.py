@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance import counterexample
 from conformance.counterexample.execution import Execute, document, execute
-from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
+from conformance.counterexample.logits_checks import FILES_ONLY, SCRIPTED
 from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
@@ -82,7 +82,7 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     """Return the shortest part of a failure that still fails."""
     if errand.case and "calls" in errand.case:
         parts = [{key: errand.case[key] for key in ("calls", "expect")}]
-    elif rule in SCRIPTS:
+    elif rule in SCRIPTED:
         admitted = admissible(errand.parameters.invalid)
         invalid = [encoded(keywords) for _, keywords, _ in admitted]
         parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid}}]
