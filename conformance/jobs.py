@@ -28,6 +28,7 @@ from conformance.engine import control, held
 from conformance.engine.environment import chosen_device, eager
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import hold
+from conformance.expectation import located
 from conformance.generations import all_generations, named
 from conformance.guarded import Guarded, plain
 from conformance.loading import Observer
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from conformance.engine.model_runner import Runner
     from conformance.interface import Generation
+    from conformance.profile import Profile
     from conformance.settings import Settings
     from conformance.suite import Suite, Trial
 
@@ -108,7 +110,7 @@ def trial(
                 evidence=evidence,
                 cls=cls,
                 plugin=plugin,
-                section=profile.section(generation.interface) if profile else {},
+                section=_section(profile, generation.interface) if profile else {},
                 origin=profile.origin if profile else None,
                 model=model,
                 settings=settings,
@@ -143,6 +145,16 @@ def trial(
             observer.close()
         guarded.close()
         held.let_go()
+
+
+def _section(profile: Profile, interface: str) -> Mapping[str, Any]:
+    """Return what a profile says of an interface.
+
+    Raises:
+        UsageError: ``expected`` names no function.
+
+    """
+    return located(profile.section(interface), profile.folder, profile.origin)
 
 
 def _model(plugin: Plugin, settings: Settings, problems: list[Exception]) -> str | None:

@@ -27,6 +27,10 @@ Given = tuple[Any, ...]
 LAST = 3
 BYTES_PER_REQUEST = 4
 
+#: After so many requests a plugin that has grown with each of them will not stop: caches that have
+#: an end are full by then.
+STRAIGHT = 5_000
+
 #: A constant larger than this is not walked through again and again.
 MOST_OBJECTS = 200_000
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from conformance import expectation
 from conformance.generations import sections
 from conformance.rules import nearest
 from conformance.settings import UsageError
@@ -212,7 +213,8 @@ def _check_section(origin: str, section: str, table: Mapping[str, Any]) -> None:
                 f"profile {origin}: [{section}] has no key {key!r}; "
                 f"it takes {', '.join(keys)}." + nearest(key, keys)
             )
-        if not isinstance(value, keys[key].type) and not _is_strategy(value):
+        named = key == expectation.KEY and callable(value)
+        if not (isinstance(value, keys[key].type) or named or _is_strategy(value)):
             wanted = _KINDS[keys[key].type]
             raise UsageError(
                 f"profile {origin}: [{section}] {key} must be {wanted}, not {value!r}."

@@ -56,7 +56,8 @@ class Waiting:
 
     def __str__(self) -> str:
         """Return the sentence for it."""
-        sentence = f"cannot be judged before {', '.join(self.rules)} holds"
+        hold = "holds" if len(self.rules) == 1 else "hold"
+        sentence = f"cannot be judged before {', '.join(self.rules)} {hold}"
         return f"{sentence}: {self.why}" if self.why else sentence
 
 

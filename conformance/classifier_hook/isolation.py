@@ -20,7 +20,7 @@ from conformance.classifier_hook.calls import TURNS, asked, begun, many, one, ru
 from conformance.clocks import clocks
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
-from conformance.leaks import Given, growing, kept, size_of
+from conformance.leaks import STRAIGHT, Given, growing, kept, size_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -252,8 +252,8 @@ def forgets(trial: Trial) -> Finding:
     if what := kept(given[: count // 2], ("context",), KEPT):
         return failed(f"after {count} calls {what}", count)
     if what := growing(*_evenly(sizes)):
-        if count < CALLS:  # a cache that has an end may not be full yet
-            why = f"{CALLS} calls did not fit into the time there is, and after {count} {what}"
+        if count < STRAIGHT:
+            why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
             return Finding(Verdict.NOT_VERIFIED, count, message=why)
         return failed(f"after {count} calls {what}", count)
     return passed(count, count)

@@ -113,6 +113,8 @@ def _words(shown: Mapping[str, Any], last: Event) -> dict[str, str]:
             "fails": "is not what it gets alone",
             "holds": "is what it gets alone",
         }
+        if expect["is"] == "means":
+            words |= verdicts.meant(expect)
         if expect["is"] == "unchanged":
             words |= {"fails": f"was changed, though {expect['why']}", "holds": "is unchanged"}
     if expect["is"] == "shape":

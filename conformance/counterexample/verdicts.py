@@ -6,6 +6,8 @@ from __future__ import annotations
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from conformance.counterexample.source import decoded, flat, literal
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -101,6 +103,21 @@ STATES = {
 _ENDINGS = {
     "same": _SAME,
     "unchanged": _UNCHANGED,
+    "means": """\
+got, expected = $got, $tokens
+near = {"rtol": $rtol, "atol": $rtol}
+wrong = [
+    token
+    for token, value in expected.items()
+    if not torch.isclose(got[token].float(), torch.tensor(value), **near)
+]
+if wrong:
+    print("FAILS: $whose is not what $function returns")
+    for token in wrong:
+        print(f"  token {token}: got {got[token]:.6g}, expected {expected[token]:.6g}")
+    sys.exit(1)
+print("OK: $whose is what $function returns, for the tokens shown")
+""",
     "returns": """\
 print("OK: $called returned")
 """,
@@ -289,6 +306,25 @@ def filled(kind: str, words: Mapping[str, str]) -> list[str]:
     return Template(_ENDINGS[kind]).substitute(words).splitlines()
 
 
+def meant(expect: Mapping[str, Any]) -> dict[str, str]:
+    """Return the words for a row that is to be what the author's function returns."""
+    tokens = ", ".join(f"{token}: {flat(literal(decoded(v)))}" for token, v in expect["tokens"])
+    return {
+        "tokens": f"{{{tokens}}}",
+        "function": expect["function"],
+        "rtol": f"{expect['rtol']:g}",
+    }
+
+
+def _more(expect: Mapping[str, Any]) -> dict[str, str]:
+    """Return the words that one kind of expectation alone has."""
+    if expect["is"] == "means":
+        return meant(expect)
+    if "generator" in expect:
+        return {"generator": expect["generator"], "state": STATES[expect["generator"]]}
+    return {}
+
+
 def ending(expect: Mapping[str, Any], calls: Sequence[Call] = (), value: str = "") -> list[str]:
     """Return the statements at the end of a program.
 
@@ -306,8 +342,7 @@ def ending(expect: Mapping[str, Any], calls: Sequence[Call] = (), value: str = "
     if kind == "same" and expect["got"][1] is None:
         words |= {"got": expect["got"][0], "expected": expect["expected"][0]}
         return Template(_ALL_SAME).substitute(words).splitlines()
-    if "generator" in expect:
-        words |= {"generator": expect["generator"], "state": STATES[expect["generator"]]}
+    words |= _more(expect)
     if "got" in expect:
         variable, row = expect["got"]
         words |= {"got": f"{variable}[{row}]", "whose": f"row {row}"}

@@ -9,20 +9,20 @@ from __future__ import annotations
 import copy
 import gc
 import sys
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from conformance.checking import checks
+from conformance.clocks import undelayed
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import changed, places, without
-from conformance.leaks import Given, growing, kept, size_of
+from conformance.leaks import STRAIGHT, Given, growing, kept, size_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -86,8 +86,8 @@ def _judged(load: _Load, which: str, *, most: int) -> Finding:
     found = kept(load.given, NAMES, KEPT) if which == "answered" else None
     if found is None and (grew := growing(sizes, each)) and _keeps_growing(load, most):
         found = grew
-        if load.served < most:
-            why = f"after {load.served} requests {found}; there was no time for {most}"
+        if load.served < (enough := min(most, STRAIGHT)):
+            why = f"after {load.served} requests {found}; there was no time for {enough}"
             return Finding(Verdict.NOT_VERIFIED, load.served, load.served, why)
     if found:
         return failed(f"after {load.served} {which} requests {found}", load.served)
@@ -128,11 +128,11 @@ class _Load:
 
     def serve(self, most: int, seconds: float) -> int:
         """Serve so many requests, or as many as there is time for; return how many."""
-        end = time.monotonic() + seconds
+        end = undelayed() + seconds
         for count in range(1, most + 1):
             with limited():
                 self._serve_one()
-            if count >= FEWEST and time.monotonic() > end:
+            if count >= FEWEST and undelayed() > end:
                 return count
         return most
 

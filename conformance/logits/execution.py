@@ -8,6 +8,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
+from conformance import counterexample
 from conformance.counterexample import execution
 from conformance.counterexample.source import encoded
 
@@ -40,6 +41,18 @@ def parameters(bench: Stock) -> list[dict[str, Any]]:
 def variants(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each part twice: with plain ``SamplingParams``, and with those of vLLM's front end."""
     return [{**part, "bare": bare} for part in parts for bare in (True, False)]
+
+
+def again(
+    plugin: type, rule: str, generation: str, case: Mapping[str, Any]
+) -> tuple[list[str], str]:
+    """Execute the program of a counterexample; return kinds of trouble and a message."""
+    fqcn = f"{plugin.__module__}:{plugin.__qualname__}"
+    source = counterexample.program(execution.document(rule, fqcn, case, generation))
+    status, said = execution.execute(plugin, execution.Execute(source))
+    failures = [line for line in said.splitlines() if line.startswith("FAILS: ")]
+    message = failures[0].removeprefix("FAILS: ") if failures else said.strip().splitlines()[-1]
+    return {0: [], 1: ["calls"]}.get(status, ["raised"]), message
 
 
 def first_failing(

@@ -43,6 +43,8 @@ def judge(trial: Trial, rule: str) -> Judged:
     if rule not in contract.judged:
         raise LookupError(f"{rule} has no check in the simulator")
     why = contract.inapplicable(trial, rule)
+    if rule == contract.means and trial.bench.meaning is None:
+        why = "the profile has no `expected`"
     if rule == contract.opt_out and not trial.opts_in:
         why = "every request is treated alike: the plugin has no opt-in"
     if why:
@@ -51,8 +53,8 @@ def judge(trial: Trial, rule: str) -> Judged:
     examples = _examples(trial, rule, shape)
     failing = [example for example in examples if rule in example.rules()]
     acted = sweeps.acted(examples)
-    if failing and all(_only_rows(example, rule) for example in failing) and trial.random:
-        return unjudged(trial.waits([contract.steady]), len(examples), acted), None
+    if failing and (unknown := _unknown(trial, rule, failing)):
+        return unjudged(unknown, len(examples), acted), None
     # Trouble that was traced to a rule waits for no other.
     traced = rule in trial.contract.anywhere and any(e.shape != shape for e in failing)
     if failing and not traced and (first := _look_first(trial, rule, shape)):
@@ -66,7 +68,17 @@ def judge(trial: Trial, rule: str) -> Judged:
 
 def _only_rows(example: Example, rule: str) -> bool:
     """Tell whether nothing breaks the rule but rows that are not those of the request alone."""
-    return all(t.kind is Kind.ROW for t, broken in example.troubles() if rule in broken)
+    kinds = (Kind.ROW, Kind.MEANING)
+    return all(t.kind in kinds for t, broken in example.troubles() if rule in broken)
+
+
+def _unknown(trial: Trial, rule: str, failing: Sequence[Example]) -> Reason | None:
+    """Return why nobody knows what the rows should be that break a rule, if so."""
+    if all(_only_rows(example, rule) for example in failing) and trial.random:
+        return trial.waits([trial.contract.steady])
+    troubles = (each for example in failing for each in example.troubles())
+    oracles = (t.message for t, broken in troubles if rule in broken and t.kind is Kind.ORACLE)
+    return next(oracles, None)
 
 
 def first_failure(trial: Trial, rule: str) -> int | None:

@@ -43,6 +43,8 @@ class LogitsTrial(LiveTrial):
             self.ledger.beside[self.roles.opt_out] = "the plugin has no opt-in"
         if not self.parameters.invalid:
             self.ledger.beside[self.roles.refuses] = "the profile names no invalid requests"
+        if self.bench.meaning is None:
+            self.ledger.beside[self.roles.means] = "the profile has no `expected`"
         self.ask()
         if not self.ledger.over:
             self.judge_effect()

@@ -20,6 +20,7 @@ from hypothesis.strategies import SearchStrategy
 from conformance.interface import placeholders
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.meaning import Meaning
 from conformance.logits.neighbours import neighbours
 from conformance.logits.requests import LAST_SPECIAL, integers, sampling_params
 from conformance.logits.waiting import NOTHING, Found, declared, found_in
@@ -78,6 +79,7 @@ class Parameters:
     fields: tuple[str, ...] = ()  #: fields of ``SamplingParams`` that it read
     waits: Found = NOTHING  #: tokens that it may be waiting for
     near: tuple[Keywords, ...] = ()  #: derived from ``on``: other numbers and lists
+    meaning: Meaning | None = None  #: what the author says that it does to a row
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, as certificates show it."""
@@ -89,16 +91,24 @@ class Parameters:
             "invalid": list(self.invalid),
             "keys": list(self.keys),
             "waits": self.waits.document(),
+            "expected": self.meaning.document() if self.meaning else None,
         }
 
     def choices(self) -> dict[Choice, Keywords]:
         """Return ``on`` and ``off`` under the names that histories use."""
-        named: dict[Choice, Keywords] = {("on", index): k for index, k in enumerate(self.on)}
-        return named | {("off", index): k for index, k in enumerate(self.off)}
+        return _choices(self.on, self.off)
 
     def simulated(self) -> dict[Choice, Keywords]:
         """Return what the simulator plays: ``near`` as well, which costs engines too much."""
-        return self.choices() | {("near", index): k for index, k in enumerate(self.near)}
+        return _choices(self.on, self.off, self.near)
+
+
+def _choices(
+    on: Sequence[Keywords], off: Sequence[Keywords], near: Sequence[Keywords] = ()
+) -> dict[Choice, Keywords]:
+    named: dict[Choice, Keywords] = {("on", index): k for index, k in enumerate(on)}
+    named |= {("off", index): k for index, k in enumerate(off)}
+    return named | {("near", index): k for index, k in enumerate(near)}
 
 
 class Reaction(Enum):
@@ -275,6 +285,7 @@ def find(section: Mapping[str, Any], *, origin: str | None, seed: int, tried: Tr
 
 
 def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Tried) -> Parameters:
+    meaning = Meaning.of(section)
     on = _drawn(section.get("on", ()), seed)
     off = _drawn(section.get("off", ()), seed)
     invalid = _drawn(section.get("invalid", ()), seed)
@@ -297,6 +308,9 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         tried = attrs.evolve(tried, waits=tried.waiting(on))
     if "off" not in section and not tried.acts({}):
         off = [{}]
+    near = neighbours(on, tried.changes)
+    if meaning:
+        meaning.check(tried.bench(_choices(on, off, near), tried.waits))
     return Parameters(
         origin=origin or "found by watching the plugin",
         declared=said,
@@ -306,7 +320,8 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         keys=read.keys,
         fields=read.fields,
         waits=tried.waits,
-        near=neighbours(on, tried.changes),
+        near=near,
+        meaning=meaning,
     )
 
 

@@ -32,11 +32,17 @@ class Kind(StrEnum):
     HUNG = "hung"
     CONSTRUCTOR = "constructor"  #: making an instance raised
     ANSWER = "answer"  #: ``add_request`` said something else than was done
+    MEANING = "meaning"  #: a row is not what the author says it must be
+    ORACLE = "oracle"  #: the author's function did not say what a row must be
     CLAIM = "claim"  #: asking for the claim of argmax invariance raised
 
 
 #: What keeps a row from being sampled from.
 UNSAMPLED = frozenset((Kind.NAN, Kind.INFINITE, Kind.NO_TOKEN))
+
+
+#: What is noticed of a history that goes on all the same: nothing is hidden by it.
+BESIDES = frozenset((Kind.PARAMETERS, Kind.MEANING, Kind.ORACLE))
 
 
 @attrs.frozen
@@ -77,5 +83,5 @@ class Played:
 
     @property
     def faults(self) -> tuple[Trouble, ...]:
-        """What went wrong, but for writing to parameters, which hides nothing."""
-        return tuple(trouble for trouble in self.troubles if trouble.kind is not Kind.PARAMETERS)
+        """What went wrong, but for what hides nothing."""
+        return tuple(trouble for trouble in self.troubles if trouble.kind not in BESIDES)

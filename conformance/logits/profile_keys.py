@@ -25,6 +25,16 @@ FIELDS: Mapping[str, Field] = {
     "tokens": Field(list, "Tokens that it waits for: ids, or texts of one token.", '["</think>"]'),
     "prompts": Field(list, "Prompts that it waits for: token ids, or texts.", '["Think first."]'),
     "outputs": Field(list, "Outputs that it waits for: token ids, or texts.", '["<think>hm"]'),
+    "expected": Field(
+        str,
+        "What it means: a function of (params, prompt, output, logits) that returns the row.",
+        '"my_module:expected"',
+    ),
+    "tolerance": Field(
+        dict,
+        "How near to `expected` rows must be: rtol, or how many of the likeliest tokens count.",
+        "{ rtol = 1e-4, top_k = 20 }",
+    ),
     "tokenizer": Field(
         str, "The folder of the model whose tokenizer and vocabulary it is for.", '"path/to/model"'
     ),

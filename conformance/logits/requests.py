@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from conformance.history import Choice
+    from conformance.logits.meaning import Meaning
 
 #: The last of the token ids that stand for no text in the tiny model.
 LAST_SPECIAL = 2
@@ -61,6 +62,8 @@ class Stock:
     waits: Found = NOTHING  #: tokens that the plugin may be waiting for
     #: Whether histories go on after rows without a token, which harm their own request alone.
     tolerant: bool = attrs.field(init=False, default=False)
+    #: What the author says that rows must be, where histories are held to that, too.
+    meaning: Meaning | None = attrs.field(init=False, default=None)
     vocabulary: int = attrs.field(init=False)
     words: Words = attrs.field(init=False)  #: what prompts and outputs are made of
     table: torch.Tensor = attrs.field(init=False)

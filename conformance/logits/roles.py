@@ -28,6 +28,7 @@ class Roles:
     client_error: str  #: what is refused is the client's mistake
     survives: str
     combined: str  #: others get what they get, whatever else a client asks for
+    means: str  #: rows are what the author says
     same: str  #: the same tokens by every way of loading and asking
     #: Rules about processors that claim argmax invariance.
     claimed: tuple[str, ...] = ()

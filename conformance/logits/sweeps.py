@@ -19,7 +19,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 
 from conformance import history
-from conformance.logits.played import Kind, Played
+from conformance.logits.played import BESIDES, Kind, Played
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Strata:
     @property
     def blocking(self) -> frozenset[Kind]:
         """The kinds of trouble after which nothing else can be told about an example."""
-        return frozenset(self.rule_of_kind) - {Kind.RAISED, Kind.PARAMETERS}
+        return frozenset(self.rule_of_kind) - {Kind.RAISED} - BESIDES
 
     def named(self, name: str) -> Shape:
         """Return the stratum with a name, or raise ``LookupError``."""
@@ -126,7 +126,7 @@ def sweep(
     _generate(bench, shape, count, (Phase.generate,), body)
     switches = any(choice[0] == "on" for choice in bench.choices)
     for number in range(1, ROUNDS + 1):
-        trouble = any(example.played.troubles for example in examples)
+        trouble = any(example.played.faults for example in examples)
         if not switches or trouble or acted(examples) >= LEAST_ACTED[budget]:
             break
         _generate(

@@ -56,6 +56,7 @@ class Contract:
     shape: str  #: the rule about what ``apply`` returns
     raises: str  #: the rule about what a call raises
     steady: str  #: the rule that a random plugin breaks
+    means: str  #: the rule about what the author says of rows
     #: The rules about calls that a check may fail to get over.
     rule_of_call: Mapping[str, str]
     #: The rules about what a call gives back, where they are not about its shape.
@@ -96,6 +97,15 @@ class Contract:
         return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, self.opt_out})
 
 
+def stocked(
+    contract: Contract, plugin: type, model: str, parameters: Parameters, seed: int
+) -> Stock:
+    """Return what a plugin is tried on in the simulator."""
+    bench = contract.bench(plugin, model, parameters.simulated(), seed, parameters.waits)
+    bench.meaning = parameters.meaning
+    return bench
+
+
 @attrs.define
 class Trial(Asked):
     """One plugin in the simulator; strata are played when a rule first asks for them."""
@@ -134,17 +144,17 @@ class Trial(Asked):
         opening: Opening,
         contract: Contract,
         parameters: Parameters,
-        bench: Stock,
         untouched: Untouched,
     ) -> Self:
         """Return the trial that was asked for."""
+        settings = opening.settings
         return cls(
             contract,
             opening.cls,
             opening.plugin.fqcn,
             parameters,
-            bench,
-            opening.settings.budget,
+            stocked(contract, opening.cls, opening.model, parameters, settings.seed),
+            settings.budget,
             untouched,
             observer=opening.observer,
         )

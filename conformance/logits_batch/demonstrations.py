@@ -11,10 +11,9 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from conformance import counterexample
-from conformance.counterexample.execution import Execute, document, execute
 from conformance.counterexample.logits_checks import FILES_ONLY, SCRIPTED
 from conformance.counterexample.source import choices, encoded
+from conformance.logits import execution
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.played import Kind
@@ -95,14 +94,11 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     return first_failing(trial, rule, GENERATION, kept, candidates)
 
 
-def again(plugin: type[LogitsProcessor], case: Mapping[str, Any]) -> tuple[list[str], str]:
+def again(
+    plugin: type[LogitsProcessor], rule: str, case: Mapping[str, Any]
+) -> tuple[list[str], str]:
     """Execute the program of a counterexample; return kinds of trouble and a message."""
-    fqcn = f"{plugin.__module__}:{plugin.__qualname__}"
-    source = counterexample.program(document(case["rule"], fqcn, case, GENERATION))
-    status, said = execute(plugin, Execute(source))
-    failures = [line for line in said.splitlines() if line.startswith("FAILS: ")]
-    message = failures[0].removeprefix("FAILS: ") if failures else said.strip().splitlines()[-1]
-    return {0: [], 1: ["calls"]}.get(status, ["raised"]), message
+    return execution.again(plugin, rule, GENERATION, case)
 
 
 def record(plugin: type[LogitsProcessor], errand: Record, contract: Contract) -> Shown | None:
@@ -121,7 +117,9 @@ def _record(plugin: type[LogitsProcessor], errand: Record, contract: Contract) -
     if errand.case is not None and "stratum" in errand.case:
         # Some requests of histories are the harness's own, and not in the profile.
         sets = choices(errand.case["parameters"])
-    recorder = Recorder(Bench(plugin, errand.model, sets, errand.seed, errand.parameters.waits))
+    bench = Bench(plugin, errand.model, sets, errand.seed, errand.parameters.waits)
+    bench.meaning = errand.parameters.meaning if errand.rule == contract.means else None
+    recorder = Recorder(bench)
     with observed(recorder):
         if errand.case and errand.case.get("kind") == "history":
             expect = of_history(recorder, errand.case)

@@ -40,6 +40,7 @@ ROLES = Roles(
     client_error="LB-42",
     survives="LB-24",
     combined="LB-39",
+    means="LB-46",
     same="LB-32",
     claimed=("LB-12", "LB-26"),
     invariant=_invariant,

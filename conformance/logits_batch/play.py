@@ -18,7 +18,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from conformance.history import SENT
 from conformance.interruption import PluginHung, limited, place_in
 from conformance.logits import combinations
-from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.calls import PluginMisshapen, PluginRaised, note
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_batch.bench import Call
@@ -69,6 +69,8 @@ class _Play:
     served: list[Request] = attrs.field(factory=list)  #: those that are over, too
     troubles: list[Trouble] = attrs.field(factory=list)
     tokenless: list[Trouble] = attrs.field(factory=list)
+    #: The first row that is not what the author says; it ends no history.
+    unmeant: list[Trouble] = attrs.field(factory=list)
     acted: set[Choice] = attrs.field(factory=set)
     lines: list[Line] = attrs.field(factory=list)
     #: Where placeholders stay: the outputs of each request as ``update_state`` found them.
@@ -110,6 +112,8 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
             _check_params(run)
         if not run.troubles:
             _retire(run, plugin)
+        if not Played(tuple(run.troubles), frozenset()).faults:
+            run.troubles += run.unmeant
     return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines), tuple(run.tokenless))
 
 
@@ -245,10 +249,25 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
             run.troubles.append(Trouble(_alone_kind(error), run.clock, said, name, row))
             return
         kind, message, expected = _beside(run, name, before, after, expected)
+        if kind is None:
+            _hold_to_meaning(run, row, name, before, after)
     if kind and message:
         run.troubles.append(
             Trouble(kind, run.clock, message, name, row, differing(after, expected))
         )
+
+
+def _hold_to_meaning(
+    run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor
+) -> None:
+    """Hold a row that a request gets alone, too, to what the author says of it."""
+    meaning = run.bench.meaning
+    if meaning is None or run.unmeant or run.blind or run.shape.sampled:
+        return
+    twin = run.twins[name]
+    if trouble := meaning.trouble(run.bench, run.requests[name], twin.outputs, before, after):
+        run.unmeant.append(attrs.evolve(trouble, step=run.clock, row=row))
+        note("unmeant", twin.instance)
 
 
 def _beside(

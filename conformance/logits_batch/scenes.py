@@ -80,6 +80,9 @@ def _trouble(recorder: Recorder, calls: list[Call], trouble: Trouble) -> Shown |
     """Return what is expected where a history leads to this trouble."""
     if trouble.kind in (Kind.ROW, Kind.OPT_OUT, Kind.PLACEHOLDER, *UNSAMPLED):
         return _about_row(calls, trouble)
+    if trouble.kind is Kind.MEANING:
+        assert recorder.bench.meaning is not None
+        return {"got": ["result", 0], **recorder.bench.meaning.shown(trouble)}
     if trouble.kind is Kind.SHAPE:
         recorder.calls[-1]["to"] = "result"
         return {"is": "shape"}

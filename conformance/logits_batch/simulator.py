@@ -83,6 +83,7 @@ CONTRACT = Contract(
     shape="LB-14",
     raises="LB-16",
     steady="LB-23",
+    means="LB-46",
     rule_of_call={
         Call.CONSTRUCTOR: "LB-02",
         Call.CLAIM: "LB-13",

@@ -133,6 +133,8 @@ RULE_OF_KIND = {
     Kind.NO_TOKEN: "LB-22",
     Kind.MUTATED: "LB-21",
     Kind.PARAMETERS: "LB-43",
+    Kind.MEANING: "LB-46",
+    Kind.ORACLE: "LB-46",
     Kind.HUNG: "LB-24",
     Kind.NONE: "LB-09",
     Kind.CONSTRUCTOR: "LB-02",

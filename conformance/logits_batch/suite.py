@@ -19,7 +19,7 @@ from conformance.logits.configuration import vllm_config
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.fuzzing.serving import refused
 from conformance.logits.live import open_live
-from conformance.logits.played import UNSAMPLED
+from conformance.logits.played import UNSAMPLED, Kind
 from conformance.logits.trial import Trial as Simulation
 from conformance.logits.waiting import Found
 from conformance.logits_batch import demonstrations, devices, parameters, strata
@@ -73,8 +73,7 @@ def _open(opening: Opening) -> Trial:
     untouched = Untouched.fork(cls)
     if opening.evidence is Evidence.SIMULATOR:
         found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
-        bench = Bench(cls, model, found.simulated(), seed, found.waits)
-        return Simulation.of(opening, CONTRACT, found, bench, untouched)
+        return Simulation.of(opening, CONTRACT, found, untouched)
     # Not in this process: engines are to be the first that the plugin meets.
     asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
     try:
@@ -82,6 +81,7 @@ def _open(opening: Opening) -> Trial:
     except EOFError:  # as it does here, which shows whose fault that is
         found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
     bench = Bench(cls, model, found.choices(), seed, found.waits)
+    bench.meaning = found.meaning
     sent = errands.Explore(found, model, seed, f"{__name__}:explored")
     live = importlib.import_module("conformance.logits_batch.live")
     return open_live(
@@ -120,7 +120,11 @@ def _replay(
         if counterexample["kind"] == "calls":
             if counterexample["rule"] in ON_GPU:
                 return _on_device(Bench(cls, model, parameters_of, counterexample["seed"]))
-            return demonstrations.again(cls, counterexample)
+            return demonstrations.again(cls, counterexample["rule"], counterexample)
+        if counterexample["trouble"]["kind"] == Kind.MEANING:
+            # What its author says stands in the program: the profile may not be here.
+            found, said = demonstrations.again(cls, CONTRACT.means, counterexample)
+            return [Kind.MEANING.value if kind == "calls" else kind for kind in found], said
         waits = Found.of(counterexample.get("waits", {}))
         bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
         bench.tolerant = counterexample["trouble"]["kind"] not in UNSAMPLED

@@ -73,7 +73,9 @@ class Recorder:
         self._serving = name
 
     def note(self, event: dict[str, Any]) -> None:
-        """Nothing is done to a batch but by calls."""
+        """Mark the call whose row is not what the author says; nothing else is done to a batch."""
+        if event["do"] == "unmeant":
+            self.calls[-1]["to"] = "result"
 
     def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
         """Call a function of the plugin and write it down."""

@@ -10,6 +10,7 @@ import torch
 from vllm.sampling_params import SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate
 
+from conformance.expectation import OracleFailed
 from conformance.logits.calls import call, misshapen
 from conformance.logits.rows import dethroned, differing, same
 from conformance.logits_batch.bench import Watched
@@ -167,6 +168,7 @@ class Witness:
                 f"token {token} is {got:.5g}, expected {wanted:.5g}",
             )
             return False
+        self._hold_to_meaning(live, before, after)
         if self.claims and dethroned(before, after):
             self.ledger.fail("LB-12", f"row {row} has another highest logit in {where}")
             return False
@@ -176,6 +178,20 @@ class Witness:
         self.ledger.saw("LB-12", int(self.claims and changed))
         self.ledger.saw("LB-26", int(self._skips > 0 and changed))
         return True
+
+    def _hold_to_meaning(self, live: _Live, before: torch.Tensor, after: torch.Tensor) -> None:
+        """Hold a row to what the author says of it."""
+        meaning = self.bench.meaning
+        if meaning is None:
+            return
+        try:
+            wrong = meaning.wrong(live.params, live.job.prompt, live.outputs, before, after)
+        except OracleFailed as error:
+            self.ledger.remarks["LB-46"] = str(error)
+            return
+        if wrong:
+            self.ledger.advise("LB-46", wrong)
+        self.ledger.saw("LB-46")
 
     def _pass_over(self, step: Recorded) -> None:
         """Let the twins have the step that the engine spared the plugin."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.findings import Finding
+    from conformance.logits.meaning import Meaning
     from conformance.logits.played import Trouble
     from conformance.logits.trial import Trial
 
@@ -67,6 +68,7 @@ class Record:
     model: str
     case: Mapping[str, Any]
     hangs: bool = False
+    meaning: Meaning | None = None
     what: str = "journal"
 
 
@@ -74,6 +76,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
     """Return the counterexample of a failure, with a program wherever one shows it."""
     bench = trial.bench
     hangs = case is not None and case["trouble"]["kind"] == Kind.HUNG
+    meaning = bench.meaning if rule == trial.contract.means else None
     plain = case or {
         "kind": "check",
         "rule": rule,
@@ -90,7 +93,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
     kept = {**plain, "logits": logits}
     try:
         if case is not None:
-            parts = trial.untouched.run(Record(bench.model, case, hangs)) or []
+            parts = trial.untouched.run(Record(bench.model, case, hangs, meaning)) or []
         elif finding.case and "calls" in finding.case:
             parts = [{key: finding.case[key] for key in ("calls", "expect")}]
             hangs = finding.case["hangs"]
@@ -121,6 +124,7 @@ def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
         plugin, errand.model, parameters_of, case["seed"], Found.of(case.get("waits", {}))
     )
     bench.tolerant = case["trouble"]["kind"] not in UNSAMPLED
+    bench.meaning = errand.meaning
     journal = Journal(bench)
     if errand.hangs:
         hurry()
@@ -128,7 +132,15 @@ def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
         played = play(bench, history.from_json(case["history"]), STRATA.named(case["stratum"]))
     if not played.troubles:
         return None
-    trouble = played.troubles[0]
+    kind = case["trouble"]["kind"]
+    trouble = next((each for each in played.troubles if each.kind == kind), played.troubles[0])
+    if errand.meaning is not None and trouble.kind is Kind.MEANING:
+        return list(parts(journal, {"row": 0, **errand.meaning.shown(trouble)}))
+    return _of_trouble(journal, trouble)
+
+
+def _of_trouble(journal: Journal, trouble: Trouble) -> list[dict[str, Any]] | None:
+    """Return parts of what was done, with what is to be expected at their end."""
     kind = Kind(trouble.kind)
     if kind in _OF_CALL:
         return list(parts(journal, _of_call(journal, kind)))

@@ -62,6 +62,9 @@ class Journal:
             if (first := next(mine, None)) is not None:
                 first |= {"step": event["step"], "note": event["note"]}
             self._step = len(self.events)
+        elif do == "unmeant":
+            processed = (e for e in reversed(self.events) if e["do"] == "process")
+            next(e for e in processed if e["name"] == name)["to"] = "result"
         elif do == "judge":
             self.judged = {"name": name, **event}
         elif do in _SHOWN:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from conformance.engine.offline import OfflineEngine, Order
     from conformance.engine.slot_recording import Event
     from conformance.history import Choice
+    from conformance.logits.meaning import Meaning
     from conformance.logits.offline import Trial
     from conformance.logits.workload import Job
     from conformance.untouched import Untouched
@@ -37,6 +38,7 @@ ROLES = Roles(
     client_error="LS-39",
     survives="LS-24",
     combined="LS-36",
+    means="LS-43",
     same="LS-30",
 )
 
@@ -86,10 +88,15 @@ class Watch:
             tuple(engine.orders) if tokens is not None else (),
             {job.prompt: given for job, given in zip(jobs, tokens or (), strict=False)},
             recording.free,
+            trial.bench.meaning,
         )
         found: Found = self.untouched.run(errand)
         for rule, message in found.troubles.items():
             trial.ledger.fail(rule, message)
+        if found.unmeant:
+            trial.ledger.advise(ROLES.means, found.unmeant)
+        if found.unsaid:
+            trial.ledger.remarks[ROLES.means] = found.unsaid
         for rule, count in found.seen.items():
             trial.ledger.saw(rule, count)
         trial.acted |= found.acted
@@ -107,6 +114,8 @@ class Found:
     seen: dict[str, int]
     acted: set[Choice]
     fault: str | None
+    unmeant: str | None = None  #: the row that is not what the author says
+    unsaid: str | None = None  #: why the author's function did not say what a row must be
 
 
 @attrs.frozen
@@ -121,6 +130,7 @@ class Judge:
     orders: tuple[Order, ...]  #: none where a request failed
     outputs: Mapping[tuple[int, ...], tuple[int, ...]]  #: the tokens that each prompt got
     free: tuple[int, ...]  #: all slots, the next to be given away last
+    meaning: Meaning | None = None
     what: str = "conformance.logits_slot.witness:judge"
 
 

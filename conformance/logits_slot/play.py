@@ -78,6 +78,8 @@ class _Play:
     served: list[Request] = attrs.field(factory=list)  #: those that are over, too
     troubles: list[Trouble] = attrs.field(factory=list)
     tokenless: list[Trouble] = attrs.field(factory=list)
+    #: The first row that is not what the author says; it ends no history.
+    unmeant: list[Trouble] = attrs.field(factory=list)
     acted: set[Choice] = attrs.field(factory=set)
     lines: list[Line] = attrs.field(factory=list)
     clock: int = 0
@@ -110,12 +112,19 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
                     break
         except PluginHung as error:
             run.troubles.append(_hung(run, error))
-        if not run.troubles:
-            _check_params(run)
-        if not run.troubles:
-            for instance in (plugin, *(twin.instance for twin in run.twins.values())):
-                bench.retire(instance)
+        _finish(run, plugin)
     return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines), tuple(run.tokenless))
+
+
+def _finish(run: _Play, plugin: Watched) -> None:
+    """Look at what a history without a fault has left, and take the instances back."""
+    if not run.troubles:
+        _check_params(run)
+    if not run.troubles:
+        for instance in (plugin, *(twin.instance for twin in run.twins.values())):
+            run.bench.retire(instance)
+    if not Played(tuple(run.troubles), frozenset()).faults:
+        run.troubles += run.unmeant
 
 
 def ordered(bench: Bench, history: History, shape: Shape) -> tuple[History, Shape]:
@@ -265,10 +274,25 @@ def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: tor
             return
         if not same(after, expected):
             kind, message = Kind.ROW, "the row is not the one that the request gets alone"
+        else:
+            _hold_to_meaning(run, row, name, before, after)
     if kind and message:
         run.troubles.append(
             Trouble(kind, run.clock, message, name, row, differing(after, expected))
         )
+
+
+def _hold_to_meaning(
+    run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor
+) -> None:
+    """Hold a row that a request gets alone, too, to what the author says of it."""
+    meaning = run.bench.meaning
+    if meaning is None or run.unmeant or run.shape.sampled:
+        return
+    twin = run.twins[name]
+    if trouble := meaning.trouble(run.bench, run.requests[name], twin.outputs, before, after):
+        run.unmeant.append(attrs.evolve(trouble, step=run.clock, row=row))
+        note("unmeant", twin.instance.states)
 
 
 def _hung(run: _Play, error: PluginHung) -> Trouble:

@@ -82,6 +82,7 @@ CONTRACT = Contract(
     shape="LS-20",
     raises="LS-22",
     steady="LS-15",
+    means="LS-43",
     rule_of_call={"__init__": "LS-02"},
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},
     comparing=frozenset(("LS-02", "LS-13", "LS-27", "LS-31", "LS-34", "LS-36", "LS-41")),

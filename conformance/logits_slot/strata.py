@@ -107,6 +107,8 @@ RULE_OF_KIND = {
     Kind.NO_TOKEN: "LS-21",
     Kind.MUTATED: "LS-16",
     Kind.PARAMETERS: "LS-40",
+    Kind.MEANING: "LS-43",
+    Kind.ORACLE: "LS-43",
     Kind.HUNG: "LS-24",
     Kind.ANSWER: "LS-14",
     Kind.CONSTRUCTOR: "LS-02",

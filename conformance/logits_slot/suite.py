@@ -15,9 +15,10 @@ from conformance import history
 from conformance.counterexample.source import choices, decoded
 from conformance.logits import errands
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.execution import again
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
-from conformance.logits.played import UNSAMPLED
+from conformance.logits.played import UNSAMPLED, Kind
 from conformance.logits.requests import Stock
 from conformance.logits.waiting import Found
 from conformance.rules import Evidence
@@ -94,16 +95,15 @@ def _open(opening: Opening) -> Trial:
     if opening.evidence is Evidence.SIMULATOR:
         from conformance.logits.trial import Trial as Simulation
         from conformance.logits_slot import parameters
-        from conformance.logits_slot.bench import Bench
         from conformance.logits_slot.simulator import CONTRACT
 
         found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
-        bench = Bench(cls, model, found.simulated(), seed, found.waits)
-        return Simulation.of(opening, CONTRACT, found, bench, untouched)
+        return Simulation.of(opening, CONTRACT, found, untouched)
     # Not in this process: it is going to run an engine, maybe on a GPU.
     asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
     found = errands.found(untouched, asked)
     stock = Stock(cls, model, found.choices(), seed, found.waits)
+    stock.meaning = found.meaning
     sent = errands.Explore(found, model, seed, f"{__name__}:explored")
     live = importlib.import_module("conformance.logits_slot.live")
     return open_live(
@@ -165,6 +165,10 @@ def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[l
         if counterexample["kind"] == "check":
             return _check_again(cls, counterexample, model)
         parameters_of = choices(counterexample["parameters"])
+        if counterexample["trouble"]["kind"] == Kind.MEANING:
+            # What its author says stands in the program: the profile may not be here.
+            found, said = again(cls, "LS-43", "logits/slot", counterexample)
+            return [Kind.MEANING.value if kind == "calls" else kind for kind in found], said
         waits = Found.of(counterexample.get("waits", {}))
         bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
         bench.tolerant = counterexample["trouble"]["kind"] not in UNSAMPLED
@@ -180,8 +184,7 @@ def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[l
 
 
 def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench
+    from conformance.logits.trial import Trial, stocked
     from conformance.logits_slot.simulator import CONTRACT
 
     untouched = Untouched.fork(cls)
@@ -191,14 +194,16 @@ def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tu
         for kind in ("on", "off", "near")
     )
     invalid = tuple(decoded(keywords) for keywords in counterexample["invalid"])
-    parameters = Parameters("replay", True, on, off, invalid, near=near)  # noqa: FBT003 - as declared
-    bench = Bench(
-        cls,
-        model,
-        parameters.simulated(),
-        counterexample["seed"],
-        Found.of(counterexample.get("waits", {})),
+    parameters = Parameters(
+        origin="replay",
+        declared=True,
+        on=on,
+        off=off,
+        invalid=invalid,
+        near=near,
+        waits=Found.of(counterexample.get("waits", {})),
     )
+    bench = stocked(CONTRACT, cls, model, parameters, counterexample["seed"])
     fqcn = f"{cls.__module__}:{cls.__qualname__}"
     trial = Trial(CONTRACT, cls, fqcn, parameters, bench, Budget.STANDARD, untouched, survey=True)
     result = trial.check(counterexample["rule"])

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from conformance.engine.slot_recording import Applied, Entered, SlotRecording
+from conformance.expectation import OracleFailed
 from conformance.logits.calls import misshapen
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 def judge(plugin: type, errand: Judge) -> Found:
     """Judge every row that an engine sampled from, and play its orders again."""
     bench = Bench(plugin, errand.model, errand.parameters, errand.seed)
+    bench.meaning = errand.meaning
     witness = _Witness(bench, dict(errand.jobs))
     witness.judge(errand.events)
     fault = None
@@ -40,7 +42,14 @@ def judge(plugin: type, errand: Judge) -> Found:
                 f"{live}, the simulator {ours}; please report this"
             )
             break
-    return Found(witness.troubles, dict(witness.seen), witness.acted, fault)
+    return Found(
+        witness.troubles,
+        dict(witness.seen),
+        witness.acted,
+        fault,
+        witness.unmeant,
+        witness.unsaid,
+    )
 
 
 @attrs.define
@@ -61,6 +70,8 @@ class _Witness:
     troubles: dict[str, str] = attrs.field(factory=dict)
     seen: Counter[str] = attrs.field(factory=Counter)
     acted: set[Choice] = attrs.field(factory=set)
+    unmeant: str | None = None
+    unsaid: str | None = None
     _entered: dict[str, Entered] = attrs.field(factory=dict)
     _known: dict[str, _Live] = attrs.field(factory=dict)
     _slots: set[int] = attrs.field(factory=set)
@@ -131,9 +142,26 @@ class _Witness:
                 f"{where}: token {token} is {got:.5g}, expected {wanted:.5g}",
             )
             return False
+        self._hold_to_meaning(row, live, before, after)
         self.saw(rule or "LS-03")
         self.saw("LS-04", int(choice[0] == "off"))
         return True
+
+    def _hold_to_meaning(
+        self, row: Row, live: _Live, before: torch.Tensor, after: torch.Tensor
+    ) -> None:
+        """Hold a row to what the author says of it."""
+        meaning, twin = self.bench.meaning, live.twin
+        if meaning is None:
+            return
+        params = self._entered[row.name].params
+        try:
+            wrong = meaning.wrong(params, twin.prompt, twin.outputs, before, after)
+        except OracleFailed as error:
+            self.unsaid = str(error)
+            return
+        self.unmeant = self.unmeant or wrong
+        self.saw("LS-43")
 
     def _live(self, row: Row) -> _Live:
         if row.name not in self._known:

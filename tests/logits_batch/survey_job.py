@@ -7,14 +7,16 @@ import importlib
 import os
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance import target as targets
+from conformance.expectation import located
 from conformance.loading import Observer
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
 from conformance.logits.processes import LOADING_LIMIT
-from conformance.logits.trial import Trial
+from conformance.logits.trial import Trial, stocked
 from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
@@ -52,7 +54,8 @@ def survey(
     # After the fork: what drives slot plugins replaces parts of torch.
     contract: Contract = importlib.import_module(f"{generation}.simulator").CONTRACT
     found = importlib.import_module(f"{generation}.parameters")
-    parameters = found.find(cls, profile, origin=None, model=model, seed=0)
+    section = located(profile, Path.cwd(), "the gallery's profile")
+    parameters = found.find(cls, section, origin=None, model=model, seed=0)
     name = f"{target.module}:{target.qualname}"
     observer.found(LOADING_LIMIT)  # once, for all seeds
     with suppress(EOFError):
@@ -62,7 +65,7 @@ def survey(
             if (pid := os.fork()) == 0:
                 status = 1
                 try:
-                    bench = contract.bench(cls, model, parameters.choices(), seed, parameters.waits)
+                    bench = stocked(contract, cls, model, parameters, seed)
                     only = rules[0] if len(rules) == 1 else None
                     trial = Trial(
                         contract,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
-from conformance.rules import Level, Rule, ends, section, sentence
+from conformance.rules import Level, Rule, Source, ends, section, sentence
 
 RULES = section(
     "Logits",
@@ -173,5 +173,18 @@ RULES = section(
         ),
         hint="Pass device=self.device, or logits.device, to what makes a tensor. On a CPU such a "
         "mistake is not noticed; on a GPU the first step that gets there ends the engine.",
+    ),
+    Rule(
+        id="LB-46",
+        title="Rows are what the author says they are",
+        statement=(
+            "Where a profile has `expected`, each row is what that function returns for the "
+            "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
+        ),
+        level=Level.MUST,
+        sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
+        hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
+        "failure shows with what the request asked for.",
+        evidence=ENGINE,
     ),
 )

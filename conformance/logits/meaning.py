@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the author says a logits processor does to the row of one request.
+
+The function is a request-level one: ``expected(params, prompt, output, logits) -> logits``.  Those
+that vLLM's ``AdapterLogitsProcessor`` wraps will do as well, so an old processor says what the
+one that takes its place must do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+
+from conformance.counterexample.source import encoded
+from conformance.expectation import Expected, OracleFailed
+from conformance.interruption import place_in
+from conformance.logits.played import Kind, Trouble
+from conformance.logits.rows import TOLERANCE
+from conformance.raised import said
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from vllm.sampling_params import SamplingParams
+
+    from conformance.history import Request
+    from conformance.logits.requests import Stock
+
+#: Keys of the profile's ``tolerance``, and the type of each.
+RTOL, TOP_K = "rtol", "top_k"
+
+#: What a function takes, by how many arguments it has.
+_ARGUMENTS = {2: "output, logits", 3: "prompt, output, logits", 4: "params, prompt, output, logits"}
+
+#: Tokens that a failure shows.
+MOST_SHOWN = 4
+
+#: Tokens of the outputs for which a function is asked before anything is played.
+_TRIED = 3
+
+
+@attrs.frozen
+class Meaning:
+    """The function of a profile, and how near to it a row must be."""
+
+    expected: Expected
+    rtol: float = TOLERANCE
+    top_k: int | None = None  #: how many of the likeliest tokens count; None for all
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Meaning | None:
+        """Return what a section of a profile says, or None.
+
+        Raises:
+            UsageError: there is no such function, or ``tolerance`` is not one.
+
+        """
+        tolerance = section.get("tolerance", {})
+        expected = section.get("expected")
+        if not isinstance(expected, Expected):
+            if tolerance:
+                raise UsageError("tolerance is for rows of `expected`, which the profile lacks.")
+            return None
+        where = f"profile {expected.origin}: tolerance"
+        if unknown := tolerance.keys() - {RTOL, TOP_K}:
+            raise UsageError(f"{where} has no {min(unknown)!r}; it takes {RTOL} and {TOP_K}.")
+        rtol, top_k = tolerance.get(RTOL, TOLERANCE), tolerance.get(TOP_K)
+        if isinstance(rtol, bool) or not isinstance(rtol, int | float) or rtol < 0:
+            raise UsageError(f"{where}.{RTOL} must be a number from 0 on, not {rtol!r}.")
+        if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int)):
+            raise UsageError(f"{where}.{TOP_K} must be a whole number, not {top_k!r}.")
+        if top_k is not None and top_k < 1:
+            raise UsageError(f"{where}.{TOP_K} must be 1 or more, not {top_k!r}.")
+        _arguments(expected)
+        return cls(expected, float(rtol), top_k)
+
+    def document(self) -> dict[str, Any]:
+        """Return what a certificate says of it."""
+        return {"function": str(self.expected), RTOL: self.rtol, TOP_K: self.top_k}
+
+    def row(
+        self,
+        params: SamplingParams,
+        prompt: Sequence[int],
+        outputs: Sequence[int],
+        logits: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the row ``[vocabulary]`` that a request is to get for logits of that shape.
+
+        Raises:
+            OracleFailed: the function raised, or returned no such tensor.
+
+        """
+        function = self.expected.load()
+        try:
+            row = _asked(function, params, list(prompt), list(outputs), logits.clone())
+        except Exception as error:
+            place = place_in(error, sys.modules[self.expected.module].__file__)
+            where = f", at {place}" if place else ""
+            raise OracleFailed(
+                f"{self.expected} of the profile raised {said(error)}{where}"
+            ) from error
+        if not isinstance(row, torch.Tensor) or row.shape != logits.shape:
+            got = list(row.shape) if isinstance(row, torch.Tensor) else type(row).__name__
+            raise OracleFailed(
+                f"{self.expected} of the profile returned {got}, and not a row of logits "
+                f"{list(logits.shape)}"
+            )
+        return row.to(logits.dtype)
+
+    def agrees(self, got: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Tell whether a row ``[vocabulary]`` is near enough to what is expected."""
+        if self.top_k is None:
+            near = torch.isclose(got, expected, rtol=self.rtol, atol=self.rtol, equal_nan=True)
+            return bool(near.all())
+        # Tokens with equal logits may stand in any order.
+        best = expected.topk(min(self.top_k, len(expected))).values
+        mine = got.topk(len(best))
+        return bool(torch.allclose(expected[mine.indices], best, rtol=self.rtol, atol=self.rtol))
+
+    def trouble(
+        self,
+        stock: Stock,
+        request: Request,
+        outputs: Sequence[int],
+        before: torch.Tensor,
+        after: torch.Tensor,
+    ) -> Trouble | None:
+        """Return what is wrong with a row ``[vocabulary]``; the caller says in which step.
+
+        Args:
+            stock: what the request is made of.
+            request: whose row it is.
+            outputs: its tokens so far.
+            before: the row as the model gave it.
+            after: the row as the plugin left it.
+
+        """
+        params = stock.params(request.choice, greedy=request.greedy)
+        try:
+            tokens = self.differing(params, request.prompt, outputs, before, after)
+        except OracleFailed as error:
+            return Trouble(Kind.ORACLE, 0, str(error), request.name)
+        if not tokens:
+            return None
+        said = f"the row is not what {self.expected} of the profile returns"
+        return Trouble(Kind.MEANING, 0, said, request.name, tokens=tokens)
+
+    def wrong(
+        self,
+        params: SamplingParams,
+        prompt: Sequence[int],
+        outputs: Sequence[int],
+        before: torch.Tensor,
+        after: torch.Tensor,
+    ) -> str | None:
+        """Say in what a row of an engine differs from what the function returns.
+
+        Raises:
+            OracleFailed: the function did not say what the row must be.
+
+        """
+        tokens = self.differing(params, prompt, outputs, before, after)
+        if not tokens:
+            return None
+        token, got, wanted = tokens[0]
+        return (
+            f"a row is not what {self.expected} of the profile returns after {len(outputs)} "
+            f"outputs: token {token} is {got:.5g}, expected {wanted:.5g}"
+        )
+
+    def shown(self, trouble: Trouble) -> dict[str, Any]:
+        """Return what a program is to expect of the row that a trouble is about."""
+        return {
+            "is": "means",
+            "request": trouble.request,
+            "function": str(self.expected),
+            "rtol": self.rtol,
+            "tokens": [[token, encoded(wanted)] for token, _, wanted in trouble.tokens],
+        }
+
+    def differing(
+        self,
+        params: SamplingParams,
+        prompt: Sequence[int],
+        outputs: Sequence[int],
+        before: torch.Tensor,
+        after: torch.Tensor,
+    ) -> tuple[tuple[int, float, float], ...]:
+        """Return tokens in which a row is not as expected: (token, got, expected), or none.
+
+        Those come first that the plugin or the function leaves alone, and not both.
+
+        Raises:
+            OracleFailed: the function did not say what the row must be.
+
+        """
+        expected = self.row(params, prompt, outputs, before)
+        if self.agrees(after, expected):
+            return ()
+        close = torch.isclose(after, expected, rtol=self.rtol, atol=self.rtol, equal_nan=True)
+        if self.top_k is not None:
+            best = {*after.topk(self.top_k).indices.tolist()}
+            close[[t for t in range(len(close)) if t not in best]] = True
+        where = (~close).nonzero().flatten().tolist()
+        once = [t for t in where if (after[t] == before[t]) != (expected[t] == before[t])]
+        chosen = sorted((once or where)[:MOST_SHOWN])
+        return tuple((token, after[token].item(), expected[token].item()) for token in chosen)
+
+    def check(self, stock: Stock) -> None:
+        """Ask the function for a row of each request that is tried, twice.
+
+        Raises:
+            UsageError: it raises, returns no row, or another row the second time.
+
+        """
+        for choice in stock.parameters:
+            for count in range(_TRIED):
+                outputs = [stock.words.said(number) for number in range(count)]
+                try:
+                    first, again = (
+                        self.row(stock.params(choice), stock.prompt, outputs, stock.table[count])
+                        for _ in range(2)
+                    )
+                except OracleFailed as error:
+                    raise UsageError(f"{error}, for {choice[0]}[{choice[1]}].") from None
+                if not torch.equal(first, again):
+                    raise UsageError(
+                        f"{self.expected} of the profile returns another row when it is asked "
+                        f"again, for {choice[0]}[{choice[1]}]."
+                    )
+
+
+def _asked(
+    function: Callable[..., Any],
+    params: SamplingParams,
+    prompt: list[int],
+    outputs: list[int],
+    logits: torch.Tensor,
+) -> Any:  # noqa: ANN401 - what the author's function returns
+    arguments = (params, prompt, outputs, logits)
+    if not inspect.isclass(function):
+        return function(*arguments[-_count(function) :])
+    if not params.extra_args:
+        return logits  # nobody has asked for it
+    made: Callable[..., Any] = function(**params.extra_args)  # type: ignore[assignment] # has __call__
+    return made(*arguments[-_count(made) :])
+
+
+def _arguments(expected: Expected) -> None:
+    """Refuse a function that takes something else."""
+    function = expected.load()
+    if inspect.isclass(function):
+        return
+    if _count(function) not in _ARGUMENTS:
+        raise UsageError(
+            f"profile {expected.origin}: {expected} must take (params, prompt, output, logits), "
+            f"as a request-level logits processor does, not {inspect.signature(function)}."
+        )
+
+
+def _count(function: Callable[..., Any]) -> int:
+    """Return how many arguments a function takes; all, where it takes any number."""
+    kinds = [each.kind for each in inspect.signature(function).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return max(_ARGUMENTS)
+    return len(kinds)
