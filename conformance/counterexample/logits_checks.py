@@ -80,10 +80,10 @@ def program(case: Mapping[str, Any]) -> str:
     shown = case["counterexample"]
     slots = case["generation"] == "logits/slot"
     host = "SlotHost" if slots else "BatchHost"
-    tokens = shown["logits"]["tokens"]
+    vocabulary, tokens, seed = helpers.table(shown)
     made: list[Node] = [
         "Plugin",
-        call("Logits", *map(literal, helpers.table(shown))),
+        call("Logits", literal(vocabulary), literal(tokens), Named("seed=", literal(seed))),
         literal(shown["logits"].get("prompt", [tokens[0], tokens[-1]])),
     ]
     uses = [host, "Logits"]

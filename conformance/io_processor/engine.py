@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.counterexample.io_engine_player import output_of
+from conformance.findings import Finding
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -112,3 +114,17 @@ class ScriptedEngine:
         self.pending.remove(entry)
         if not entry.ready.done():
             entry.ready.set_exception(EngineFailed("the engine could not serve a prompt"))
+
+
+#: What only a model can tell: the outputs of its own pooler.
+UNKNOWN = "what the model's own pooler returns is not known here"
+
+
+def made_up(trouble: str) -> Finding:
+    """Return that trouble proves nothing, since an output was made up for the plugin."""
+    return Finding(
+        Verdict.NOT_VERIFIED,
+        message=f"{trouble}, on an output that the simulator made up, since only a model can tell "
+        "what its own pooler returns: offline evidence shows it, with the plugin's model in "
+        "[io-processor] model",
+    )
