@@ -108,7 +108,7 @@ def parser_references() -> list[Specimen]:
 def _references(folder: Path, generation: str) -> list[Specimen]:
     """Return every class in a file that has a profile beside it."""
     return [
-        Specimen(f"{source}:{name}", None, _section(profile), generation=generation)
+        Specimen(f"{source}:{name}", None, _section(profile, of=name), generation=generation)
         for profile in sorted(folder.glob("*.conformance.toml"))
         for source in (profile.with_name(profile.name.replace(".conformance.toml", ".py")),)
         for name in _PLUGIN.findall(source.read_text(encoding="utf-8"))
@@ -141,6 +141,8 @@ def _documented() -> list[Specimen]:
     ]
 
 
-def _section(path: Path, name: str = "logits-processor") -> dict[str, object]:
-    section: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))[name]
+def _section(path: Path, name: str = "logits-processor", *, of: str = "") -> dict[str, object]:
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    document |= document.get("classes", {}).get(of, {})
+    section: dict[str, object] = document[name]
     return section

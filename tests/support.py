@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
+#: Profiles that several plugins share, and the functions that these name.
+PROFILES = FIXTURES / "profiles"
 DEFECTIVE = FIXTURES / "defective" / "logits_batch"
 UNUSUAL = FIXTURES / "unusual" / "logits_batch"
 DEFECTIVE_SLOT = FIXTURES / "defective" / "logits_slot"
@@ -150,6 +152,7 @@ def certify(
         seed=seed,
         report=folder / "report",
         server_url=server_url,
+        python_path=(str(PROFILES),),  # functions that profiles name
     )
     with Certification(settings, zygote=zygote) as certification:
         certification.load()

@@ -104,7 +104,8 @@ _ENDINGS = {
     "same": _SAME,
     "unchanged": _UNCHANGED,
     "means": """\
-got, expected = $got, $tokens
+got = $got
+expected = $tokens
 near = {"rtol": $rtol, "atol": $rtol}
 wrong = [
     token
@@ -308,7 +309,8 @@ def filled(kind: str, words: Mapping[str, str]) -> list[str]:
 
 def meant(expect: Mapping[str, Any]) -> dict[str, str]:
     """Return the words for a row that is to be what the author's function returns."""
-    tokens = ", ".join(f"{token}: {flat(literal(decoded(v)))}" for token, v in expect["tokens"])
+    rounded = ((token, float(f"{decoded(value):.6g}")) for token, value in expect["tokens"])
+    tokens = ", ".join(f"{token}: {flat(literal(value))}" for token, value in rounded)
     return {
         "tokens": f"{{{tokens}}}",
         "function": expect["function"],

@@ -106,6 +106,7 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
 def roots(trial: Trial) -> list[str]:
     """Return the rules that histories break, but for those that simpler failures explain."""
     broken = {rule for example in trial.examples() for rule in example.rules()}
+    broken.discard(trial.contract.means)  # what nobody but the author knows explains nothing
     return sorted(
         rule
         for rule in broken

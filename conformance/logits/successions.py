@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request after the other in the same row or slot, each told something else.
+"""One request after the other in the same row or slot, or beside it, each told something else.
 
 What a request leaves there shows when its successor is told less, or has a shorter prompt, and
-lives on after what it was told has come to its end.
+lives on after what it was told has come to its end.  What all requests of a batch share shows when
+another joins that is told something else, or was there before.
 """
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 from conformance.history import History, Request, Step
@@ -36,6 +37,18 @@ def successions(bench: Stock) -> Iterator[History]:
             Step(finish=("A",), join=(Request("B", long[:1], second),)),
             Step(repeat=bench.life),
             Step(finish=("B",), join=(Request("C", long[:2], first),)),
+            Step(repeat=bench.life),
+        )
+
+
+def companies(bench: Stock) -> Iterator[History]:
+    """Yield histories in which a request joins one with different parameters, in either order."""
+    prompt = bench.tokens[:2]
+    for first, second in permutations(_choices(bench.choices), 2):
+        yield (
+            Step(join=(Request("A", prompt, first),)),
+            Step(repeat=2),
+            Step(join=(Request("B", prompt[:1], second),)),
             Step(repeat=bench.life),
         )
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from conformance.history import SENT, History, Request, Step
-from conformance.logits.successions import successions
+from conformance.logits.successions import companies, successions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,8 @@ MOST_CHOICES = 4
 
 def classics(name: str, bench: Stock) -> list[History]:
     """Return the classics of a stratum, for the first of the parameter sets that switch on."""
+    if name == "plain":
+        return list(companies(bench))
     on = list(dict.fromkeys(choice for choice in bench.choices if choice[0] == "on"))
     other = next((choice for choice in bench.choices if choice[0] == "off"), None)
     written = _WRITTEN.get(name)

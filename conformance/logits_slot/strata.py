@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import History, Request, Shape, Step
+from conformance.history import History, Shape
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
-from conformance.logits.successions import successions
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_slot.bench import Alone, together
+from conformance.logits_slot.classics import classics
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import ordered, play
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from conformance.history import Choice
-    from conformance.logits.requests import Stock
     from conformance.logits_slot.bench import Bench, Watched
 
 PLAIN = Shape(name="plain", title="requests join and advance")
@@ -240,64 +239,6 @@ def _neighbour(instance: Watched) -> None:
         instance.add_request(states.req_id_to_index["neighbour"], params)
         states.apply_staged_writes()
         instance.apply_staged_writes()
-
-
-def classics(name: str, bench: Stock) -> Iterable[History]:
-    """Return the histories written by hand for a stratum."""
-    on = [choice for choice in bench.choices if choice[0] == "on"]
-    off = [choice for choice in bench.choices if choice[0] == "off"]
-    if not on:
-        return ()
-    first, second, other = on[0], on[-1], (off or on)[0]
-    tokens = bench.tokens
-    prompt = tokens[:2]
-    if name == "recycled":
-        return [
-            (
-                Step(join=(Request("A", prompt, first), Request("B", prompt, second))),
-                Step(repeat=2),
-                Step(finish=("A",), join=(Request("C", prompt, other),)),
-                Step(repeat=3),
-                Step(finish=("B", "C"), join=(Request("D", prompt, first),)),
-                Step(repeat=3),
-            ),
-            *successions(bench),
-        ]
-    if name == "resume":
-        return [
-            (
-                Step(join=(Request("A", prompt, first), Request("B", prompt, second))),
-                Step(repeat=3),
-                Step(pause=("A",)),
-                Step(),
-                Step(repeat=3),
-            )
-        ]
-    if name == "skipped":
-        return [
-            (
-                Step(join=(Request("A", prompt, first), Request("B", prompt, other))),
-                Step(repeat=2),
-                Step(rest=("A",), repeat=3),
-                Step(repeat=3),
-            ),
-            (  # one goes on while the other stays where it is, early in its answer
-                Step(join=(Request("A", prompt, second), Request("B", prompt, first))),
-                Step(),
-                Step(rest=("A",), repeat=2),
-                Step(repeat=3),
-            ),
-        ]
-    if name == "drafts":
-        # Which drafts are accepted depends on the prompt: of two, it is each one in turn.
-        odd, even = (Request(name, tuple(tokens[-n:]), second) for n, name in enumerate("AB", 1))
-        return [
-            (
-                Step(join=(odd, even, Request("C", prompt, first))),
-                *(Step(draft=(("A", 2), ("B", 2), ("C", 1))) for _ in range(5)),
-            )
-        ]
-    return ()
 
 
 STRATA = Strata(
