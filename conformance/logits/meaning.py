@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
     from conformance.history import Request
-    from conformance.logits.requests import Stock
 
 #: Keys of the profile's ``tolerance``, and the type of each.
 RTOL, TOP_K = "rtol", "top_k"
@@ -39,9 +38,6 @@ _ARGUMENTS = {2: "output, logits", 3: "prompt, output, logits", 4: "params, prom
 
 #: Tokens that a failure shows.
 MOST_SHOWN = 4
-
-#: Tokens of the outputs for which a function is asked before anything is played.
-_TRIED = 3
 
 
 @attrs.frozen
@@ -125,7 +121,7 @@ class Meaning:
 
     def trouble(
         self,
-        stock: Stock,
+        params: SamplingParams,
         request: Request,
         outputs: Sequence[int],
         before: torch.Tensor,
@@ -134,14 +130,13 @@ class Meaning:
         """Return what is wrong with a row ``[vocabulary]``; the caller says in which step.
 
         Args:
-            stock: what the request is made of.
+            params: those of the request.
             request: whose row it is.
             outputs: its tokens so far.
             before: the row as the model gave it.
             after: the row as the plugin left it.
 
         """
-        params = stock.params(request.choice, greedy=request.greedy)
         try:
             tokens = self.differing(params, request.prompt, outputs, before, after)
         except OracleFailed as error:
@@ -211,29 +206,6 @@ class Meaning:
         once = [t for t in where if (after[t] == before[t]) != (expected[t] == before[t])]
         chosen = sorted((once or where)[:MOST_SHOWN])
         return tuple((token, after[token].item(), expected[token].item()) for token in chosen)
-
-    def check(self, stock: Stock) -> None:
-        """Ask the function for a row of each request that is tried, twice.
-
-        Raises:
-            UsageError: it raises, returns no row, or another row the second time.
-
-        """
-        for choice in stock.parameters:
-            for count in range(_TRIED):
-                outputs = [stock.words.said(number) for number in range(count)]
-                try:
-                    first, again = (
-                        self.row(stock.params(choice), stock.prompt, outputs, stock.table[count])
-                        for _ in range(2)
-                    )
-                except OracleFailed as error:
-                    raise UsageError(f"{error}, for {choice[0]}[{choice[1]}].") from None
-                if not torch.equal(first, again):
-                    raise UsageError(
-                        f"{self.expected} of the profile returns another row when it is asked "
-                        f"again, for {choice[0]}[{choice[1]}]."
-                    )
 
 
 def _asked(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import attrs
 import torch
 from hypothesis.strategies import SearchStrategy
 
+from conformance.expectation import OracleFailed
 from conformance.interface import placeholders
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
     from conformance.history import Choice
+    from conformance.logits.requests import Stock
     from conformance.logits.rows import RowsAlone
     from conformance.logits.waiting import Observed
 
@@ -55,6 +58,9 @@ UNRELATED: Keywords = {"unrelated": 1}
 
 #: Another such key.
 _UNKNOWN = "unknown"
+
+#: Rows of a request that the author's function is asked for before anything is played.
+ASKED = 3
 
 #: How often a plugin is watched reading a table under a key.
 MOST_INNER = 4
@@ -310,7 +316,7 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         off = [{}]
     near = neighbours(on, tried.changes)
     if meaning:
-        meaning.check(tried.bench(_choices(on, off, near), tried.waits))
+        _ask(meaning, tried.bench(_choices(on, off, near), tried.waits))
     return Parameters(
         origin=origin or "found by watching the plugin",
         declared=said,
@@ -323,6 +329,34 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         near=near,
         meaning=meaning,
     )
+
+
+def _ask(meaning: Meaning, bench: Stock) -> None:
+    """Ask the author's function for rows of each request that is tried, twice.
+
+    Raises:
+        UsageError: it raises, returns no row, or another row the second time.
+
+    """
+    for choice in bench.parameters:
+        whose = f"{choice[0]}[{choice[1]}]"
+        for count in range(ASKED):
+            asked = partial(
+                meaning.row,
+                bench.params(choice),
+                bench.prompt,
+                [bench.words.said(number) for number in range(count)],
+                bench.table[count],
+            )
+            try:
+                first, again = asked(), asked()
+            except OracleFailed as error:
+                raise UsageError(f"{error}, for {whose}.") from None
+            if not torch.equal(first, again):
+                raise UsageError(
+                    f"{meaning.expected} of the profile returns another row when it is asked "
+                    f"again, for {whose}."
+                )
 
 
 def starter(keys: Sequence[str]) -> str:

@@ -290,7 +290,7 @@ def _hold_to_meaning(
     if meaning is None or run.unmeant or run.shape.sampled:
         return
     twin = run.twins[name]
-    if trouble := meaning.trouble(run.bench, run.requests[name], twin.outputs, before, after):
+    if trouble := meaning.trouble(twin.params, run.requests[name], twin.outputs, before, after):
         run.unmeant.append(attrs.evolve(trouble, step=run.clock, row=row))
         note("unmeant", twin.instance.states)
 
