@@ -61,6 +61,16 @@ _OF_ONE = frozenset(("LS-05", "LS-13", "LS-15", "LS-19", "LS-21", "LS-28", "LS-3
 _OPTED_IN = frozenset(("LB-36", "LB-37"))
 _OF_NONE = frozenset(("LB-28", "LB-35"))
 
+#: What a check says of its failure that the function takes as it is.
+_OWN = {
+    "admission": ("invalid",),
+    "draws": ("draws",),
+    "masks": ("masked",),
+    "tokens": ("masked",),
+    "waits": ("waits",),
+    "warm_up": ("warm",),
+}
+
 #: Steps for which requests are served, where no finding says how many.
 _STEPS = {"LB-44": 6, "LS-05": 10, "LS-13": 8, "LS-34": 8, "LS-42": 6}
 _USUAL = 6
@@ -91,8 +101,8 @@ def program(case: Mapping[str, Any]) -> str:
         made.append("request")
         uses.append("request")
     rule, expect = case["rule"], shown["expect"]
-    name = "draws" if expect.get("draws") else PLAYED[rule]
-    given = [Named(f"{key}=", node) for key, node in _arguments(rule, shown).items()]
+    name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED[rule]
+    given = [Named(f"{key}=", node) for key, node in _arguments(rule, name, shown).items()]
     arguments: list[Node] = [call(host, *made), *given]
     return played(case, _player(slots=slots), f"check_{name}", arguments, uses=uses)
 
@@ -107,25 +117,25 @@ def _player(*, slots: bool) -> str:
     return joined(sources)
 
 
-def _arguments(rule: str, shown: Mapping[str, Any]) -> dict[str, Node]:
+def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node]:
     """Return what is handed to the function that plays a failure, but for the host."""
     expect = shown["expect"]
     values = {tuple(entry["choice"]): decoded(entry["keywords"]) for entry in shown["parameters"]}
     found = _requests(rule, values, expect)
-    if "invalid" in expect:
-        found["invalid"] = literal(decoded(expect["invalid"]))
     if rule in _OF_ONE or rule in _STEPS:
         found["steps"] = literal(expect.get("steps") or _STEPS.get(rule, _USUAL))
     if rule == "LS-27":
         found["many"] = literal(_MANY)
-    if "masked" in expect:
-        tokens, *span = expect["masked"]
-        every = f"*range({', '.join(map(str, span))})"
-        found["masked"] = f"[*{flat(literal(tokens))}, {every}]" if span else literal(tokens)
-    for key in ("warm", "waits", "draws"):
-        if expect.get(key):
-            found[key] = literal(expect[key])
+    for key in _OWN.get(name, ()):
+        value = decoded(expect[key])
+        found[key] = _masked(*value) if key == "masked" else literal(value)
     return found
+
+
+def _masked(tokens: list[int], *span: int) -> Node:
+    """Return tokens, and those of a range, which a grammar has masked."""
+    every = f"*range({', '.join(map(str, span))})"
+    return f"[*{flat(literal(tokens))}, {every}]" if span else literal(tokens)
 
 
 def _requests(
