@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     "--measure",
     metavar="LIST",
     help=f"Any of {','.join(MEASURES)} (comma separated), or all: single steps, and throughput "
-    "of offline engines and of servers with the plugin and without.  "
-    "[default: steps of logits processors, server of others]",
+    "of offline engines and of servers with the plugin and without; items of multi-modal prompts.  "
+    "[default: steps of logits processors, items of multi-modal ones, server of others]",
 )
 @options.plugin_profile
 @options.budget("How many batches are measured, and for how long.")
@@ -80,7 +80,7 @@ def bench(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Measure what logits processors, IO processors and classifier hooks cost.
+    """Measure what processors of every kind and classifier hooks cost.
 
     Everything is measured in turns with something else: a step with that of a processor that does
     nothing, an engine with the plugin with one without. The same thing against itself tells what

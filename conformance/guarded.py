@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance import hindrances, interruption, missing
+from conformance import foreign_build, hindrances, interruption, missing
+from conformance.counterexample import FIELDS
 from conformance.generations import named
 from conformance.settings import UsageError
 from conformance.suite import Unopened
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from conformance.suite import Trial
     from conformance.target import Plugin
 
+
+#: Verdicts on a plugin whose host lacks what it was asked for.
+_SHOWS_NOTHING = (Verdict.FAIL, Verdict.ERROR, Verdict.NOT_VERIFIED)
 
 #: What is called a constructor in a sentence.
 _MAKING = "making an instance"
@@ -49,6 +53,8 @@ class Guarded:
     _asked: set[str] = attrs.field(factory=set)
     #: What no instance can be made without on this machine, and the way out.
     _unavailable: str | None = None
+    #: What the host lacks on this machine for something that the plugin was asked for.
+    _lacking: str | None = None
     #: Why the host does not start at all, once that was asked.
     _host: str | None = None
     _host_asked: bool = False
@@ -83,23 +89,29 @@ class Guarded:
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
         result = self._judged(rule)
+        # What waits for a rule that cannot be judged here has the same reason.
+        if self._lacking is not None and result.verdict in _SHOWS_NOTHING:
+            return self._not_verified(rule, self._lacking)
         if result.verdict not in (Verdict.FAIL, Verdict.ERROR):
             return result
         generation = named(self.plugin.generation)
         # Nothing can be wrong with an instance that cannot be made here.
         if self._unavailable is not None and rule != generation.loading_rule:
-            unavailable = RuleResult(
-                rule, Verdict.NOT_VERIFIED, self.evidence, message=self._unavailable
-            )
+            unavailable = self._not_verified(rule, self._unavailable)
             return attrs.evolve(unavailable, unavailable=True)
-        # These are about starting; the others wait for them.
-        if rule in (generation.loading_rule, generation.survival_rule):
+        # Whatever is broken by what does not start: nothing may start without the plugin either.
+        if result.unstarted or rule in (generation.loading_rule, generation.survival_rule):
             if not self._host_asked:
                 self._host_asked = True
                 self._host = self._control()
             if self._host is not None:
-                return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=self._host)
+                return self._not_verified(rule, self._host)
+        if result.unstarted:
+            return attrs.evolve(result, message=f"{result.message}; without the plugin vLLM starts")
         return result
+
+    def _not_verified(self, rule: str, why: str) -> RuleResult:
+        return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=why)
 
     def _judged(self, rule: str) -> RuleResult:
         try:
@@ -112,12 +124,17 @@ class Guarded:
             traceback.print_exc()
             if self._give_up(error, rule):
                 return self._check(rule)
+            if (why := _hindrance(error)) is not None:
+                return self._not_verified(rule, why)
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=_named(error))
         finally:
             self._asked.add(rule)
 
     def _heard(self, call: str, error: BaseException) -> None:
         """Take note of what an instance needs, and this machine does not have."""
+        if self._lacking is None and (lacking := foreign_build.lacks(error)) is not None:
+            self._lacking = f"{call} raised {type(error).__name__}: {error}: {lacking}"
+            return
         if self._unavailable is not None:
             return
         if call in interruption.CONSTRUCTORS:
@@ -136,7 +153,7 @@ class Guarded:
         if not isinstance(result, RuleResult):
             message = f"the check gave {result!r}"
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=message)
-        return attrs.evolve(result, counterexample=plain(result.counterexample))
+        return attrs.evolve(result, counterexample=_shown(plain(result.counterexample)))
 
     def _recover(self, error: Exception, rule: str | None) -> None:
         """Open the trial anew without what the plugin replaced; raise the error if that is nothing.
@@ -180,6 +197,19 @@ class Guarded:
         self.opened = Unopened(harm, self.evidence, owner)
 
 
+def _hindrance(error: BaseException) -> str | None:
+    """Return what of the host kept a rule from being judged, if anything did."""
+    return foreign_build.lacks(error) or hindrances.unknown_release(error)
+
+
+def _shown(counterexample: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Add what a program needs to run vLLM as this process does."""
+    variables = foreign_build.variables()
+    if not variables or not counterexample or not FIELDS & counterexample.keys():
+        return counterexample
+    return {**counterexample, "variables": variables}
+
+
 def _harm(replaced: Sequence[str], error: Exception) -> str:
     return (
         f"the plugin replaced {_listed(replaced)} in its process: "
@@ -199,10 +229,14 @@ def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> Unopened:
         UsageError: that of what else is installed.
 
     """
+    if (lacking := foreign_build.lacks(error)) is not None:
+        return Unopened(lacking, evidence)
     try:
         hindrances.explain(error, plugin)
     except LoadFailure as failure:
         return Unopened(str(failure), evidence, named(plugin.generation).loading_rule)
+    if (why := hindrances.unknown_release(error)) is not None:
+        return Unopened(why, evidence)
     message = f"the trial could not be opened: {_named(error)}"
     return Unopened(message, evidence, verdict=Verdict.ERROR)
 

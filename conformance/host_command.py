@@ -2,8 +2,8 @@
 """``vllm-conformance host``: judge the installed vLLM itself, as the host of logits processors.
 
 Imports neither vLLM nor torch: an engine runs in a worker, and what it sent is judged here.
-With ``--interface classifier-hook`` it is the runtime of classifier hooks that is judged, in a
-worker.
+With ``--interface classifier-hook`` it is the runtime of classifier hooks that is judged, and with
+``--interface multimodal`` the scheduler of multi-modal requests, each in a worker.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from conformance import RULE_SET, __version__, options
 from conformance.classifier_hook import host as hooks
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
+from conformance.multimodal.host import job as items
 from conformance.settings import DEFAULT_SEED, Device, UsageError, require_writable
 from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from conformance.rules import Rule
     from conformance.verdict import RuleResult, RuleVerdict
@@ -58,7 +59,10 @@ COLOURS = {
     Verdict.ERROR: "bold magenta",
 }
 
-LOGITS, HOOKS = "logits-processor", "classifier-hook"
+LOGITS, HOOKS, ITEMS = "logits-processor", "classifier-hook", "multimodal"
+
+#: Interfaces by the generation whose host is judged.
+_INTERFACES = {"logits/batch": LOGITS, "hook/rfc": HOOKS, "mm/processor": ITEMS}
 
 #: What is known about the surroundings, the stream, and what ended the engine early, if anything.
 Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
@@ -70,7 +74,7 @@ Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
 )
 @click.option(
     "--interface",
-    type=click.Choice([LOGITS, HOOKS]),
+    type=click.Choice([LOGITS, HOOKS, ITEMS]),
     default=LOGITS,
     show_default=True,
     help="The interface whose host is judged.",
@@ -95,19 +99,23 @@ def host(
 
     With --interface classifier-hook: plays scenes, in virtual time, with the runtime of classifier
     hooks on the installed vLLM's AsyncLLM, whose engine follows scripts.
+
+    With --interface multimodal: drives the installed vLLM's scheduler without a model, and judges
+    when it encodes items, what it keeps of them, and which prefixes it uses again.
     """
     console = Console(highlight=False)
     started = time.monotonic()
     require_writable(Path.cwd() / report, report)
-    if interface == HOOKS:
+    if interface != LOGITS:
         if stream is not None:
-            raise UsageError("--stream is for logits processors: a runtime of hooks has none.")
+            raise UsageError("--stream is for logits processors: no other host has one.")
         with console.status("importing vLLM and playing scenes"):
-            found = _in_worker(hooks.judge)
+            found = _in_worker(hooks.judge if interface == HOOKS else items.judge)
         if isinstance(found, str):
             click.echo(f"vllm-conformance: {found}", err=True)
             return int(ExitStatus.HARNESS_FAILED)
-        document = build_hooks(found, seconds=time.monotonic() - started)
+        build_scenes = build_hooks if interface == HOOKS else build_items
+        document = build_scenes(found, seconds=time.monotonic() - started)
         return _finish(console, document, None, report, as_json=as_json)
     if stream is not None:
         recorded: Recorded = ({}, read_stream(stream), None)
@@ -162,11 +170,25 @@ def _in_worker(observing: Callable[[Zygote, Path], _Observed]) -> _Observed | st
 
 def build_hooks(judged: hooks.Judged, *, seconds: float) -> dict[str, Any]:
     """Return what was judged of a runtime of hooks as the document of ``host.json``."""
+    return _build_scenes("hook/rfc", hooks.RULES, judged, seconds)
+
+
+def build_items(judged: items.Judged, *, seconds: float) -> dict[str, Any]:
+    """Return what was judged of a scheduler of items as the document of ``host.json``."""
+    return _build_scenes("mm/processor", items.RULES, judged, seconds)
+
+
+def _build_scenes(
+    generation: str,
+    rules: Sequence[Rule],
+    judged: tuple[dict[str, Any], list[RuleResult]],
+    seconds: float,
+) -> dict[str, Any]:
     context, found = judged
     return _document(
-        "hook/rfc",
-        hooks.RULES,
-        {result.rule: result for result in found},
+        generation,
+        rules,
+        found,
         environment=context,
         run={"seed": None, "seconds": round(seconds, 1), "records": 0},
     )
@@ -248,12 +270,12 @@ def build(recorded: Recorded, *, seed: int | None, seconds: float) -> dict[str, 
     """
     context, records, failure = recorded
     try:
-        found = {result.rule: result for result in results(records)}
+        found = results(records)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the stream is damaged: {type(error).__name__}: {error}.") from error
     if failure is not None:
         # What happened until then may break rules, and shows none of them to hold.
-        found = {rule: _unproven(result, failure) for rule, result in found.items()}
+        found = [_unproven(result, failure) for result in found]
     return _document(
         "logits/batch",
         RULES,
@@ -267,17 +289,20 @@ def build(recorded: Recorded, *, seed: int | None, seconds: float) -> dict[str, 
 def _document(
     generation: str,
     rules: Sequence[Rule],
-    found: Mapping[str, RuleResult],
+    found: Sequence[RuleResult],
     *,
     environment: dict[str, Any],
     run: dict[str, Any],
     failure: str | None = None,
 ) -> dict[str, Any]:
-    verdicts = {rule.id: combine(rule.id, rule.level, [found[rule.id]]) for rule in rules}
+    verdicts = {
+        rule.id: combine(rule.id, rule.level, [one for one in found if one.rule == rule.id])
+        for rule in rules
+    }
     return {
         "schema": 1,
         "verdict": decide(verdicts.values()).value,
-        "interface": HOOKS if generation.startswith("hook/") else LOGITS,
+        "interface": _INTERFACES[generation],
         "generation": generation,
         "environment": environment,
         "harness": {"version": __version__, "rules": RULE_SET},

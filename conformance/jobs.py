@@ -6,7 +6,6 @@ The only module outside the generation folders that imports plugin code.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import platform
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from vllm.logger import init_logger
 
-from conformance import constants, interruption, likeness
+from conformance import constants, foreign_build, installed, interruption, likeness
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine import control, held
@@ -47,12 +46,6 @@ if TYPE_CHECKING:
     from conformance.profile import Profile
     from conformance.settings import Settings
     from conformance.suite import Suite, Trial
-
-
-def suite_of(generation: Generation) -> Suite:
-    """Import what judges plugins of a generation; most need vLLM."""
-    found: Suite = importlib.import_module(generation.suite).SUITE
-    return found
 
 
 def describe(
@@ -84,7 +77,7 @@ def trial(
 ) -> None:
     """Answer each rule id with its result, until the caller hangs up."""
     generation = named(plugin.generation)
-    suite = suite_of(generation)
+    suite = installed.suite_of(generation)
     # A plugin may replace the methods of a class; the caller's questions and answers are ours.
     send, receive = connection.send, connection.recv
     interruption.tell_progress(partial(_tell, send))
@@ -135,7 +128,7 @@ def trial(
         while True:
             rule = receive()
             if rule == "context":
-                send(_context(guarded.opened, observer))
+                send(_context(guarded.opened, evidence, observer))
                 continue
             send(guarded.check(rule))
     except (EOFError, ConnectionResetError):  # the second from a caller that was killed
@@ -250,7 +243,7 @@ def replay(
 ) -> None:
     """Play a counterexample again; answer with the kinds of trouble and a message."""
     connection.recv()
-    suite = suite_of(named(plugin.generation))
+    suite = installed.suite_of(named(plugin.generation))
     try:
         model = _deployed(plugin, settings) or model
     except UsageError as error:
@@ -270,8 +263,8 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
     source = targets.find_source(target)
     try:
         target = targets.resolved(target)
-        for generation in all_generations():
-            target = suite_of(generation).resolved(target)
+        for suite in installed.suites().values():
+            target = suite.resolved(target)
         source = targets.find_source(target)
         try:
             module = targets.load_module(target)
@@ -281,19 +274,23 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
             cls = targets.load_class(target)
             source = targets.source_of(cls) or source
             served = _generations(cls, target)
+            if all(broken for _, broken in served):
+                installed.require_hosts()
             # By the name that vLLM would be given: what a package hands on under another one.
             return [
                 _describe(target, target.qualname, generation, source, broken, many=len(served) > 1)
                 for generation, broken in served
             ]
+        classes = targets.classes_of(module)
+        judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
+        plugins = [one for one in judged if one[2] is None and not inspect.isabstract(one[0])]
+        if not plugins:
+            installed.require_hosts()
     except LoadFailure as error:
         # Nothing is known of the class but its source.
         generation = named(likeness.likely(target, source))
         broken = _describe(target, target.qualname, generation, source, str(error))
         return [attrs.evolve(broken, unavailable=isinstance(error, Unavailable))]
-    classes = targets.classes_of(module)
-    judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
-    plugins = [entry for entry in judged if entry[2] is None and not inspect.isabstract(entry[0])]
     # Beside plugins, a class that is abstract or merely looks like one is a base or a helper;
     # alone, it is what the author meant.
     chosen = plugins or [entry for entry in judged if _meant(entry[0])]
@@ -323,7 +320,8 @@ def _check_generation(target: Target) -> None:
 
 def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None]]:
     """Return the generations of a class, or one and why it cannot be a plugin of it."""
-    suites = [(g, suite_of(g)) for g in all_generations()]
+    known = installed.suites()
+    suites = [(g, known[g.name]) for g in all_generations() if g.name in known]
     if target.generation is not None:
         suites = [(g, suite) for g, suite in suites if g.name == target.generation]
     if found := [(generation, None) for generation, suite in suites if suite.recognises(cls)]:
@@ -336,7 +334,7 @@ def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None
 
 
 def _meant(cls: type) -> bool:
-    return any(suite_of(generation).meant(cls) for generation in all_generations())
+    return any(suite.meant(cls) for suite in installed.suites().values())
 
 
 def _describe(
@@ -385,7 +383,7 @@ def profile_of(plugin: Plugin, settings: Settings) -> profiles.Profile | None:
     return found.of_class(plugin.qualname) if found else None
 
 
-def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
+def _context(opened: Trial, evidence: Evidence, observer: Observer | None) -> dict[str, Any]:
     """Return what a certificate says about where and with what the rules were tried."""
     import torch
     import vllm
@@ -406,5 +404,6 @@ def _context(opened: Trial, observer: Observer | None) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": Path(sys.executable).name,
         **plain(told),
+        **foreign_build.noted(evidence),
         **({"host_cuda_graphs": "off" if eager("cuda") else "on"} if on_gpu else {}),
     }

@@ -32,6 +32,8 @@ class Ledger:
     remarks: dict[str, str] = attrs.field(factory=dict)
     #: Why this evidence cannot carry what would show a rule.
     out_of_reach: dict[str, str] = attrs.field(factory=dict)
+    #: The rules that are broken by engines or servers that do not start.
+    unstarted: set[str] = attrs.field(factory=set)
     #: Why nothing more can be seen; rules that were seen before keep their verdict.
     blocked: Reason | None = None
     fault: str | None = None  #: the harness's own, or the runtime's
@@ -43,6 +45,11 @@ class Ledger:
         """Note that a rule is broken; the first message stands."""
         self.advise(rule, message)
         self.blocked = self.blocked or must_wait([rule], message)
+
+    def did_not_start(self, rule: str, message: str) -> None:
+        """Note that a rule is broken, unless nothing starts without the plugin either."""
+        self.fail(rule, message)
+        self.unstarted.add(rule)
 
     def advise(self, rule: str, message: str) -> None:
         """Note that a rule is broken that no other one waits for."""
@@ -75,6 +82,7 @@ class Ledger:
         if rule in self.troubles:
             said = f"{self.evidence}: {self.troubles[rule]}"
             found = self._result(rule, Verdict.FAIL, max(count, 1), seconds, said)
+            found = attrs.evolve(found, unstarted=rule in self.unstarted)
             return found if self.failing_is_acting else attrs.evolve(found, acted=count)
         if rule in self.beside and not count:
             return self._result(rule, Verdict.NOT_APPLICABLE, 0, seconds, self.beside[rule])

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def likely(target: Target, source: str | None) -> str:
     """Return the generation that answers for what cannot be loaded, by its source file if any."""
     group = target.text.removeprefix("entry-point:").partition("/")[0]
+    if target.module == targets.MODEL_REGISTRY:  # a model's folder
+        group = targets.GENERAL_PLUGINS
     of_group = next((each.name for each in all_generations() if each.group == group), None)
     # The first one answers for a file that tells nothing of itself.
     return target.generation or of_group or _told(target, source) or all_generations()[0].name

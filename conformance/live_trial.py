@@ -133,7 +133,7 @@ class LiveTrial(abc.ABC):
             if isinstance(server, ExternalServer) or isinstance(error, HostTrouble):
                 self.ledger.stop(str(error))
             else:
-                self.ledger.fail(loads, f"{how}: {error}")
+                self.ledger.did_not_start(loads, f"{how}: {error}")
             return False
         progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
         return True

@@ -55,6 +55,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: Imported once, before anything is known about the targets; so is what suites name.
 PRELOAD = (
     "hypothesis",
+    "conformance.foreign_build:prepare",  # before vLLM settles what it runs on
     "vllm.v1.worker.gpu_input_batch",
     "vllm.engine.arg_utils",
     "conformance.jobs",

@@ -80,6 +80,8 @@ class RuleResult:
     counterexample: dict[str, Any] | None = None
     #: Whether the plugin could not be tried for want of something on this machine.
     unavailable: bool = False
+    #: Whether what fails is that an engine, or a server, does not start with the plugin.
+    unstarted: bool = False
     #: Whether this kind of evidence cannot carry what would show the rule.
     out_of_reach: bool = False
     #: For a rule that cannot be judged before others hold: those.

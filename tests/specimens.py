@@ -59,14 +59,15 @@ def io_references() -> list[Specimen]:
 
 def hook_references() -> list[Specimen]:
     """Return the reference hooks that need no service."""
-    profile = _section(REFERENCE_HOOK / "blocker.conformance.toml", "classifier-hook")
+    plugins = {"annotator": "PatternAnnotator", "blocker": "PiiBlocker"}
     return [
         Specimen(
-            f"{REFERENCE_HOOK / 'annotator.py'}:PatternAnnotator", None, {}, generation="hook/rfc"
-        ),
-        Specimen(
-            f"{REFERENCE_HOOK / 'blocker.py'}:PiiBlocker", None, profile, generation="hook/rfc"
-        ),
+            f"{REFERENCE_HOOK / name}.py:{cls}",
+            None,
+            _section(REFERENCE_HOOK / f"{name}.conformance.toml", "classifier-hook"),
+            generation="hook/rfc",
+        )
+        for name, cls in plugins.items()
     ]
 
 

@@ -9,11 +9,14 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import tutorial
+from families import FAMILIES
 from support import ROOT
 
 from conformance.engine.environment import host_environment
@@ -24,7 +27,6 @@ from conformance.engine.torchvision_site import NoTorchvision, python_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 PAGE = ROOT / "docs" / "findings.md"
 FOLDER = ROOT / "docs" / "findings"
@@ -46,6 +48,12 @@ class Program:
 _ENGINE = (pytest.mark.engine,)
 _SERVER = (pytest.mark.server,)
 
+
+def _family(name: str) -> Callable[[], Path]:
+    """Return what makes the folder of one of vLLM's families."""
+    return lambda: FAMILIES[name].write(Path(tempfile.mkdtemp(prefix="vllm-conformance-")))
+
+
 PROGRAMS = (
     Program("entry_point_output_ids.py"),
     Program("applied_twice.py"),
@@ -55,6 +63,11 @@ PROGRAMS = (
     Program("one_row_for_all.py"),
     Program("ngram_processor.py", torchvision=True),
     Program("missing_placeholder.py", TINY_LLAVA.folder, torchvision=True, marks=_ENGINE),
+    Program("films_of_two_lengths.py", _family("llava-onevision"), True, _ENGINE),
+    Program("sounds_side_by_side.py", _family("qwen3-asr"), True, _ENGINE),
+    Program("more_than_the_most.py", _family("lfm2-vl"), True, _ENGINE),
+    Program("pictures_in_company.py", _family("deepseek-vl2"), True),
+    Program("two_sounds.py", _family("glm-asr")),
     Program("documented_example.py", tiny_llama, marks=_ENGINE),
     Program("streamed_refusal.py", tiny_llama, marks=_SERVER),
     Program("blocked_event_loop.py", tiny_embedding, marks=_SERVER),

@@ -97,6 +97,7 @@ FIGURES: dict[str, Callable[[Round], float | None]] = {
         if found.processor_seconds and not found.tokens
         else None
     ),
+    "seconds per item": lambda found: found.seconds / found.requests,
     "time to first token": lambda found: found.first_token,
     "time per output token": lambda found: found.per_token,
     "latency": lambda found: found.latency,
@@ -108,8 +109,8 @@ FIGURES: dict[str, Callable[[Round], float | None]] = {
 class Overhead:
     """One figure, with the plugin against without; more is worse, 0.05 is 5 % more."""
 
-    where: str  #: ``offline`` or ``server``
-    crowd: int  #: requests at once
+    where: str  #: ``offline`` or ``server``, or what is done with which items
+    crowd: int  #: requests at once, or items in a prompt
     figure: str  #: out of :data:`FIGURES`
     without: float  #: median, in seconds
     interval: Interval  #: what the plugin adds, as a part of ``without``

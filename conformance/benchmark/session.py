@@ -34,15 +34,18 @@ if TYPE_CHECKING:
     from conformance.worker import Job, Zygote
 
 #: What can be measured.
-STEPS, OFFLINE, SERVER = "steps", "offline", "server"
-MEASURES = (STEPS, OFFLINE, SERVER)
+STEPS, OFFLINE, SERVER, ITEMS = "steps", "offline", "server", "items"
+MEASURES = (STEPS, OFFLINE, SERVER, ITEMS)
 
 #: The runner whose interface a generation is.
 RUNNERS: dict[str, Runner] = {"logits/batch": "v1", "logits/slot": "v2"}
 
 #: Of the others, those whose servers are compared.
 HOOK, IO = "hook/rfc", "io/data"
-GENERATIONS = (*RUNNERS, IO, HOOK)
+
+#: That whose items are.
+PROCESSOR = "mm/processor"
+GENERATIONS = (*RUNNERS, IO, HOOK, PROCESSOR)
 
 #: Seconds of rounds for each load.
 SECONDS = {Budget.QUICK: 1.0, Budget.STANDARD: 2.5, Budget.DEEP: 10.0}
@@ -112,14 +115,18 @@ class Benchmark:
         with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
             if self.plugin.generation in RUNNERS:
                 return self._logits(Path(folder), measures)
+            if self.plugin.generation == PROCESSOR:
+                return self._items(Path(folder))
             return self._front_end(Path(folder))
 
     def _known(self) -> tuple[str, ...]:
         """Return what can be measured of the plugin."""
         if self.plugin.generation in RUNNERS:
-            return MEASURES
+            return (STEPS, OFFLINE, SERVER)
         if self.plugin.generation in (HOOK, IO):
             return (SERVER,)
+        if self.plugin.generation == PROCESSOR:
+            return (ITEMS,)
         raise UsageError(
             f"{self.plugin.target} is of {self.plugin.generation}: what is measured is "
             f"{', '.join(GENERATIONS)}."
@@ -174,6 +181,27 @@ class Benchmark:
         with contextlib.closing(clients):
             found = self._compared(lambda: serve(place, self.plugin, clients))
             failures = self._kept(overheads, SERVER, found)
+        return Measured(
+            self.plugin, None, environment, overheads=tuple(overheads), failures=tuple(failures)
+        )
+
+    def _items(self, folder: Path) -> Measured:
+        """Measure what the items of prompts cost a front end, and an encoder."""
+        arguments = {"plugin": self.plugin, "settings": self.settings}
+        function = "conformance.benchmark.item_cost:serve"
+        overheads: list[Overhead] = []
+        with contextlib.closing(self._fork(function, arguments, folder / "items.log")) as job:
+            answer = job.ask("open", limit=LIMIT)
+            if isinstance(answer, UsageError):
+                raise answer
+            environment, planned = expected(answer)
+
+            def measured() -> Iterator[Overhead]:
+                for number, load in enumerate(planned, 1):
+                    self.notify(f"items, {number} of {len(planned)}: {load.modality} {load.size}")
+                    yield from expected(job.ask(load, limit=LIMIT))
+
+            failures = self._kept(overheads, ITEMS, measured())
         return Measured(
             self.plugin, None, environment, overheads=tuple(overheads), failures=tuple(failures)
         )

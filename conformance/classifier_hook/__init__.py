@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 FIELDS: Mapping[str, Field] = {
     "allowed": Field(list, "Texts that it must let through.", '["a harmless text"]'),
     "blocked": Field(list, "Texts that it must block.", '["a text to block"]'),
+    "scores": Field(
+        list,
+        "Texts, and scores that each must get.",
+        '[{ text = "a text", scores = { found = 0 } }]',
+    ),
+    "expected": Field(
+        str,
+        "What it means: a function of the context that returns the scores.",
+        '"my_module:expected"',
+    ),
 }
 
 

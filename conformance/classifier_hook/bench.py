@@ -12,6 +12,7 @@ import attrs
 from conformance.classifier_hook.calls import Call, one, row, run
 from conformance.classifier_hook.runtime import runtime
 from conformance.comparison import unsteady
+from conformance.expectation import Expected
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.raised import said
 from conformance.settings import UsageError
@@ -61,6 +62,8 @@ class Bench:
     blocked: tuple[str, ...]
     origin: str | None  #: of the profile
     seed: int
+    said: tuple[tuple[str, Mapping[str, Any]], ...] = ()  #: scores that texts must get
+    expected: Expected | None = None  #: the author's function, which says so of any text
     _alone: dict[tuple[int, str], Call] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
     _patience: float | None = None
@@ -82,6 +85,9 @@ class Bench:
                     raise UsageError(
                         f"profile {origin}: [classifier-hook] {key} must hold texts, not {text!r}."
                     )
+        expected = section.get("expected")
+        if isinstance(expected, Expected):
+            expected.load()
         return cls(
             hook,
             section.get("arguments", {}),
@@ -89,12 +95,15 @@ class Bench:
             tuple(section.get("blocked", ())),
             origin,
             seed,
+            tuple(_said(entry, origin) for entry in section.get("scores", ())),
+            expected,
         )
 
     @property
     def texts(self) -> tuple[str, ...]:
         """Everything ordinary that is scored, each once."""
-        return tuple(dict.fromkeys((*self.allowed, *self.blocked, *TEXTS)))
+        said = (text for text, _ in self.said)
+        return tuple(dict.fromkeys((*self.allowed, *self.blocked, *said, *TEXTS)))
 
     @property
     def patience(self) -> float:
@@ -114,6 +123,8 @@ class Bench:
             "arguments": dict(self.arguments),
             "allowed": list(self.allowed),
             "blocked": list(self.blocked),
+            "scores": [{"text": text, "scores": dict(scores)} for text, scores in self.said],
+            "expected": str(self.expected) if self.expected else None,
         }
 
     def make(self) -> Any:  # noqa: ANN401 - a hook
@@ -184,6 +195,18 @@ class Bench:
                     found |= unsteady(plain(call.value) for call in calls)
             self._unsteady = found
         return self._unsteady
+
+
+def _said(entry: object, origin: str | None) -> tuple[str, Mapping[str, Any]]:
+    """Return a text of a profile with its scores, or raise ``UsageError``."""
+    if isinstance(entry, dict) and entry.keys() == {"text", "scores"}:
+        text, scores = entry["text"], entry["scores"]
+        if isinstance(text, str) and isinstance(scores, dict) and scores:
+            return text, scores
+    raise UsageError(
+        f"profile {origin}: [classifier-hook] scores must hold tables such as "
+        f'{{ text = "a text", scores = {{ found = 0 }} }}, not {entry!r}.'
+    )
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - scores

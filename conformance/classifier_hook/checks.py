@@ -10,6 +10,7 @@ from conformance.classifier_hook import (
     attributes,
     demonstrations,
     isolation,
+    meaning,
     scoring,
     texts,
     timing,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from conformance.settings import Budget
     from conformance.untouched import Untouched
 
-CHECKS = collected(attributes, isolation, scoring, texts, timing)
+CHECKS = collected(attributes, isolation, meaning, scoring, texts, timing)
 
 #: Must hold before anything can be scored, nearest to the cause first.
 BASIC: tuple[tuple[str, Callable[[Bench], object]], ...] = (

@@ -35,6 +35,8 @@ LIMIT = 60.0
 def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     """Return the counterexample of a failure, with a program wherever one shows it."""
     plain = _plain(trial, rule)
+    if rule == "CH-39":
+        plain["scores"] = [finding.case]
     bench = trial.bench
     if trial.untouched is None or rule not in _SCENES:
         return plain
@@ -104,6 +106,12 @@ def _of_text(name: str, **more: Any) -> Callable[[Trial, Finding], Iterator[Scen
             yield {"is": name, "text": encoded(text), **more}
 
     return scenes
+
+
+def _meant(_: Trial, finding: Finding) -> Iterator[Scene]:
+    """CH-39: the text, and the scores that it must get."""
+    case = finding.case or {}
+    yield {"is": "says", "text": encoded(case["text"]), "scores": encoded(case["scores"])}
 
 
 def _of_texts(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
@@ -193,5 +201,6 @@ _SCENES: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "CH-33": _history,
     "CH-34": _of_texts("own"),
     "CH-35": _of_texts("forgets"),
+    "CH-39": _meant,
     "CH-36": _of_texts("other-loop"),
 }

@@ -65,6 +65,7 @@ def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[
     untouched: Untouched | None = None
     try:
         section = {key: counterexample[key] for key in ("arguments", "allowed", "blocked")}
+        section["scores"] = counterexample.get("scores", [])
         untouched = Untouched.fork(cls)
         bench = Bench.open(cls, section, origin="replay", seed=counterexample["seed"])
         result = checks.trial(bench, Budget.STANDARD, untouched).check(counterexample["rule"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from conformance.target import Plugin
 
 #: What only a program needs of a counterexample.
-FIELDS = frozenset({"calls", "events", "expect", "bare", "logits", "program"})
+FIELDS = frozenset({"calls", "events", "expect", "bare", "logits", "program", "variables"})
 
 __all__ = ["FIELDS", "of_loading", "program"]
 

@@ -36,7 +36,7 @@ def assembled(
 
     """
     plugin = _plugin(case, loads=loads)
-    needed = helpers.imports("\n".join([plugin, *functions, body]))
+    needed = helpers.imports("\n".join([plugin, *functions, body]), _quiet(case))
     top = f"{needed}\n{plugin}\n"
     return _heading(case, needs) + "\n" + "\n\n".join([top, *functions, body])
 
@@ -63,7 +63,7 @@ def played(
 
     """
     part = excerpt(player, name, beside=("os", "sys"), uses=uses)
-    top = [part.standard, helpers.QUIET, part.others, _plugin(case, loads=False).strip()]
+    top = [part.standard, _quiet(case), part.others, _plugin(case, loads=False).strip()]
     ending = [
         *laid_out(call(name, *arguments), before="fault = "),
         f'print(f"FAILS: {{fault}}" if fault else f"OK: {{{name}.__doc__}}")',
@@ -71,6 +71,20 @@ def played(
     ]
     parts = ["\n\n".join(filter(None, top)), part.code, "\n".join(ending)]
     return _heading(case, needs) + "\n" + "\n\n\n".join(parts) + "\n"
+
+
+def _quiet(case: Mapping[str, Any]) -> str:
+    """Return the lines before vLLM is imported: what it tells, and what it takes for its device."""
+    lines = [helpers.QUIET]
+    if variables := case["counterexample"].get("variables"):
+        lines.append(
+            "# As it was found: with a build of vLLM for another device than the machine's."
+        )
+        lines += [
+            f"os.environ.setdefault({flat(literal(name))}, {flat(literal(value))})"
+            for name, value in variables.items()
+        ]
+    return "\n".join(lines)
 
 
 def _heading(case: Mapping[str, Any], needs: str) -> str:

@@ -69,8 +69,8 @@ _NAMES = (
 QUIET = 'os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")'
 
 
-def imports(text: str) -> str:
-    """Return the import statements that a program needs."""
+def imports(text: str, before: str = QUIET) -> str:
+    """Return the import statements that a program needs, with what goes before those of vLLM."""
     lines = [f"import {name}" for name in _STANDARD if re.search(rf"(?<![\w.]){name}\.", text)]
     names_from: list[list[str]] = [[], [], []]
     for module, names in _NAMES:
@@ -81,7 +81,7 @@ def imports(text: str) -> str:
     standard = "\n".join(sorted({*lines, "import os", "import sys"}) + names_from[0])
     torch = ["import numpy as np"] if re.search(r"\bnp\.", text) else []
     torch += ["import torch"] if "torch." in text else []
-    parts = [standard, "\n".join(torch + names_from[1]), QUIET, "\n".join(names_from[2])]
+    parts = [standard, "\n".join(torch + names_from[1]), before, "\n".join(names_from[2])]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -295,6 +295,26 @@ def check_decides(make: Any, text: str, *, blocks: bool) -> str | None:
     return f"{what}\nexpected: {'a' if blocks else 'no'} truthy 'block'"
 
 
+def alike(got: Any, wanted: Any) -> bool:
+    """Tell whether scores are the same, but for rounding."""
+    if isinstance(got, dict) and isinstance(wanted, dict):
+        return got.keys() == wanted.keys() and all(alike(got[key], wanted[key]) for key in got)
+    if isinstance(got, list | tuple) and isinstance(wanted, list | tuple):
+        return len(got) == len(wanted) and all(map(alike, got, wanted))
+    if all(isinstance(each, int | float) for each in (got, wanted)):
+        return math.isclose(got, wanted, rel_tol=1e-4, abs_tol=1e-4)
+    return bool(got == wanted)
+
+
+def check_says(make: Any, text: str, scores: dict[str, Any]) -> str | None:
+    """The text gets the scores that the author says it must get."""
+    (got,) = scored(make(), context(text))
+    for name, value in scores.items():
+        if not isinstance(got, dict) or not alike(got.get(name), value):
+            return f"the text got {got!r:.300}\nexpected: {name!r} is {value!r:.300}"
+    return None
+
+
 def check_replacement(make: Any, text: str) -> str | None:
     """The replacement is a text that is not empty, or None."""
     (got,) = scored(make(), context(text))

@@ -20,7 +20,6 @@ import torch
 from vllm import PoolingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest, IOProcessorResponse
-from vllm.entrypoints.pooling.utils import get_json_response_cls
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.inputs import split_enc_dec_input
 from vllm.outputs import PoolingRequestOutput
@@ -156,7 +155,15 @@ def refused(error: Exception) -> Refused:
 
 def written(response: IOProcessorResponse) -> Any:
     """Return the data of a response as the client reads them."""
-    return json.loads(get_json_response_cls()(content=response.model_dump()).body)["data"]
+    try:
+        from vllm.entrypoints.pooling.utils import get_json_response_cls
+    except ImportError:  # since 0.33
+        from vllm.entrypoints.serve.utils.api_utils import create_json_response
+
+        whole = create_json_response(response)
+    else:
+        whole = get_json_response_cls()(content=response.model_dump())
+    return json.loads(whole.body)["data"]
 
 
 def named(request_id: str | None) -> dict[str, str]:

@@ -113,16 +113,18 @@ def write_checkpoint(
     extra: Sequence[str],
     items: Mapping[str, str],
     documents: Mapping[str, Any],
+    named: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a checkpoint into a folder, which is made if it is not there.
 
     Args:
         folder: where to.
         config: of the whole model.
-        weights: by name.
+        weights: by name; without any, no file of weights is written.
         extra: tokens that come after the tiny Llama's.
         items: what stands for an item in a chat, by the type of its part.
         documents: more JSON files, by name.
+        named: tokens that the tokenizer has as attributes, by the attribute.
 
     Returns:
         The folder.
@@ -131,7 +133,8 @@ def write_checkpoint(
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    if weights:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     base = tiny_llama()
     tokenizer = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
     pattern = tokenizer["added_tokens"][0]
@@ -148,6 +151,7 @@ def write_checkpoint(
         | {
             "model_max_length": POSITIONS,
             "extra_special_tokens": list(extra),
+            **({"model_specific_special_tokens": dict(named)} if named else {}),
             "chat_template": chat_template(items),
         },
         **documents,

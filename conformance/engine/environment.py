@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance import foreign_build
 from conformance.engine.entry_points import write_distribution
 
 if TYPE_CHECKING:
@@ -94,11 +95,14 @@ def host_environment(
         # It overrides --kv-cache-memory-bytes, and fills whole gibibytes with zeros.
         environment.pop("VLLM_CPU_KVCACHE_SPACE", None)
     path = [os.path.abspath(entry) for entry in python_path]  # noqa: PTH100 - takes str and Path
+    path += foreign_build.python_path()
     if inherited := environment.get("PYTHONPATH"):
         path.append(inherited)
     if path:
         environment["PYTHONPATH"] = os.pathsep.join(path)
     environment.update(extra or {})
+    if "VLLM_PLUGINS" in environment:  # else vLLM loads whatever is there
+        environment["VLLM_PLUGINS"] = foreign_build.allowed(environment["VLLM_PLUGINS"])
     return environment
 
 

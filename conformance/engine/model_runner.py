@@ -88,7 +88,7 @@ def _switch_on() -> None:
         # The interpreter gives loops over tl.range plain integers, which this kernel cannot bear.
         sampler.apply_top_k_top_p_triton = _apply_top_k_top_p
     else:
-        # Its one use for V2: "Model Runner V2 requires Triton."
+        # Its one use for V2: "Model Runner V2 requires Triton." Since 0.33 workers say so.
         configuration.HAS_TRITON = True
     # A worker calls it before it imports the model runner; other processes do without the kernels.
     register = CpuPlatform.register_triton_kernel_overrides
@@ -101,6 +101,10 @@ def _then_install(register: Callable[[], None]) -> Callable[[], None]:
 
         register()
         kernels.install()
+        import vllm.v1.worker.gpu_worker as worker
+
+        if hasattr(worker, "HAS_TRITON"):
+            worker.HAS_TRITON = True
 
     return both
 

@@ -58,6 +58,7 @@ class Surroundings:
 def surroundings(model: str) -> Surroundings:
     """Return the configuration and the renderer of a pooling model."""
     inspect_models_here()
+    writer()  # where this fails, no plugin is to blame
     config = EngineArgs(
         model=model,
         runner="pooling",
@@ -381,9 +382,25 @@ def as_json(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse
 
 
 def _written(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse, as HTTP has it
-    from vllm.entrypoints.pooling.utils import get_json_response_cls
+    return writer()(response)
 
-    return get_json_response_cls()(content=response.model_dump())
+
+@cache
+def writer() -> Callable[[Any], Any]:
+    """Return the function with which the server writes a response as JSON; it has moved.
+
+    Raises:
+        ImportError: it has moved to where nobody has seen it yet.
+
+    """
+    try:
+        from vllm.entrypoints.pooling.utils import get_json_response_cls
+    except ImportError:  # since 0.33
+        from vllm.entrypoints.serve.utils.api_utils import create_json_response
+
+        return create_json_response  # type: ignore[no-any-return, unused-ignore]
+    cls = get_json_response_cls()
+    return lambda response: cls(content=response.model_dump())
 
 
 def _received(response: Any) -> Received:  # noqa: ANN401 - a response of starlette

@@ -70,7 +70,8 @@ class Trial(IOProcessorTrial):
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
             rule = live.LOADS if plugin and model == self.model else live.SELECTED
             why = said(error, self.bench.path)
-            self.ledger.fail(rule, f"an engine with the plugin named {how} does not start: {why}")
+            why = f"an engine with the plugin named {how} does not start: {why}"
+            self.ledger.did_not_start(rule, why)
             return None
         self._engines.append(engine)
         return engine

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from conformance.history import Request
 
-#: Keys of the profile's ``tolerance``, and the type of each.
+#: Keys of the profile's ``tolerance``.
 RTOL, TOP_K = "rtol", "top_k"
 
-#: What a function takes, by how many arguments it has.
-_ARGUMENTS = {2: "output, logits", 3: "prompt, output, logits", 4: "params, prompt, output, logits"}
+#: How many of ``(params, prompt, output, logits)`` a function may take; the last ones, if fewer.
+_FEWEST, _MOST = 2, 4
 
 #: Tokens that a failure shows.
 MOST_SHOWN = 4
@@ -62,18 +62,9 @@ class Meaning:
             if tolerance:
                 raise UsageError("tolerance is for rows of `expected`, which the profile lacks.")
             return None
-        where = f"profile {expected.origin}: tolerance"
-        if unknown := tolerance.keys() - {RTOL, TOP_K}:
-            raise UsageError(f"{where} has no {min(unknown)!r}; it takes {RTOL} and {TOP_K}.")
-        rtol, top_k = tolerance.get(RTOL, TOLERANCE), tolerance.get(TOP_K)
-        if isinstance(rtol, bool) or not isinstance(rtol, int | float) or rtol < 0:
-            raise UsageError(f"{where}.{RTOL} must be a number from 0 on, not {rtol!r}.")
-        if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int)):
-            raise UsageError(f"{where}.{TOP_K} must be a whole number, not {top_k!r}.")
-        if top_k is not None and top_k < 1:
-            raise UsageError(f"{where}.{TOP_K} must be 1 or more, not {top_k!r}.")
-        _arguments(expected)
-        return cls(expected, float(rtol), top_k)
+        _check_tolerance(tolerance, f"profile {expected.origin}: tolerance")
+        _check_arguments(expected)
+        return cls(expected, float(tolerance.get(RTOL, TOLERANCE)), tolerance.get(TOP_K))
 
     def document(self) -> dict[str, Any]:
         """Return what a certificate says of it."""
@@ -224,12 +215,23 @@ def _asked(
     return made(*arguments[-_count(made) :])
 
 
-def _arguments(expected: Expected) -> None:
+def _check_tolerance(tolerance: Mapping[str, Any], where: str) -> None:
+    """Refuse a tolerance that means nothing."""
+    if unknown := tolerance.keys() - {RTOL, TOP_K}:
+        raise UsageError(f"{where} has no {min(unknown)!r}; it takes {RTOL} and {TOP_K}.")
+    rtol, top_k = tolerance.get(RTOL, TOLERANCE), tolerance.get(TOP_K, 1)
+    if isinstance(rtol, bool) or not isinstance(rtol, int | float) or not rtol >= 0:
+        raise UsageError(f"{where}.{RTOL} must be a number from 0 on, not {rtol!r}.")
+    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+        raise UsageError(f"{where}.{TOP_K} must be a whole number from 1 on, not {top_k!r}.")
+
+
+def _check_arguments(expected: Expected) -> None:
     """Refuse a function that takes something else."""
     function = expected.load()
     if inspect.isclass(function):
         return
-    if _count(function) not in _ARGUMENTS:
+    if not _FEWEST <= _count(function) <= _MOST:
         raise UsageError(
             f"profile {expected.origin}: {expected} must take (params, prompt, output, logits), "
             f"as a request-level logits processor does, not {inspect.signature(function)}."
@@ -240,5 +242,5 @@ def _count(function: Callable[..., Any]) -> int:
     """Return how many arguments a function takes; all, where it takes any number."""
     kinds = [each.kind for each in inspect.signature(function).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return max(_ARGUMENTS)
+        return _MOST
     return len(kinds)

@@ -168,6 +168,7 @@ class Trial(LogitsTrial):
             self.roles.loads,
             "with the class the engine did not start",
             lambda: self._start(processors),
+            starts=True,
         )
         if engine is None:
             return
@@ -236,7 +237,8 @@ class Trial(LogitsTrial):
                 self.ledger.stop(f"{way}: {error}")
                 return
             except AsyncEngineFailed as error:
-                self.ledger.fail(self.roles.loads, f"{way}: the engine did not start: {error}")
+                why = f"{way}: the engine did not start: {error}"
+                self.ledger.did_not_start(self.roles.loads, why)
                 return
             self.ledger.saw(self.roles.loads)
             try:
@@ -268,6 +270,7 @@ class Trial(LogitsTrial):
                 self.roles.loads,
                 f"{way}: the engine did not start",
                 lambda: self._start(processors),
+                starts=True,
             )
             if engine is None:
                 return False
@@ -289,8 +292,10 @@ class Trial(LogitsTrial):
             self.opening.model, processors, device=self.device, runner=self.roles.runner
         )
 
-    def attempt(self, rule: str, what: str, action: Callable[[], T]) -> T | None:
-        """Run an action; whatever it raises breaks ``rule``."""
+    def attempt(
+        self, rule: str, what: str, action: Callable[[], T], *, starts: bool = False
+    ) -> T | None:
+        """Run an action, which may be to start an engine; whatever it raises breaks ``rule``."""
         try:
             return action()
         except OutOfTime:
@@ -302,7 +307,8 @@ class Trial(LogitsTrial):
             if has_no_room(str(cause)):
                 self.ledger.stop(f"{what}: {cause}")
                 return None
-            self.ledger.fail(rule, f"{what}: {type(cause).__name__}: {cause}")
+            fail = self.ledger.did_not_start if starts else self.ledger.fail
+            fail(rule, f"{what}: {type(cause).__name__}: {cause}")
             return None
 
     def _check_admission(self, engine: OfflineEngine, job: Job) -> None:

@@ -289,7 +289,7 @@ class Trial(LogitsTrial):
         if isinstance(by_entry_point, HostTrouble):
             self.ledger.stop(f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}")
         elif isinstance(by_entry_point, ServerFailed):
-            self.ledger.fail(
+            self.ledger.did_not_start(
                 self.roles.loads, f"as a {LOGITSPROCS_GROUP} entry point: {by_entry_point}"
             )
         elif by_entry_point is not None:

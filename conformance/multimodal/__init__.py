@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conformance.interface import CHECK_CASE, Field, Generation
+from conformance.multimodal.host.rules import RULES as HOST_RULES
 from conformance.multimodal.modality.catalogue import RULES as MODALITY_RULES
 from conformance.multimodal.processor.catalogue import RULES
 
@@ -39,6 +40,7 @@ generations = (
         loading_rule="MM-01",
         survival_rule="MM-09",
         rules=RULES,
+        host_rules=HOST_RULES,
         fields=FIELDS,
         suite="conformance.multimodal.processor.suite",
         cases={

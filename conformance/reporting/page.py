@@ -58,6 +58,8 @@ _COLOURS = {
 #: How facts of a certificate are called.
 FACTS = {
     "vllm": "vLLM",
+    "host_build": "its build",
+    "host_engines": "its engines",
     "torch": "PyTorch",
     "python": "Python",
     "platform": "platform",

@@ -27,10 +27,14 @@ PYTEST_FILE_NAME = "benchmark.json"
 _ABOUT = "What it costs, measured on"
 
 #: Figures that are said in sentences; the others are in the table and the plots.
+#: A figure of items in a prompt; all others are of requests.
+PER_ITEM = "seconds per item"
+
 _SAID = (
     "seconds per token",
     "processor seconds per token",
     "seconds per request",
+    PER_ITEM,
     "latency",
     "latency, 99th percentile",
 )
@@ -257,7 +261,8 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
 
 
 def _said(found: Mapping[str, Any]) -> str:
-    where = f"{found['where']}, {found['crowd']} requests at once, {found['figure']}"
+    things = "items" if found["figure"] == PER_ITEM else "requests"
+    where = f"{found['where']}, {found['crowd']} {things} at once, {found['figure']}"
     low, middle, high = found["overhead"]
     if not found["measurable"]:
         return f"{where}: not measurable; {found['floor']:.1%} would have been."

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TARGET = ROOT / "reference_plugins" / "logits_batch" / "target_token.py"
+PROCESSOR = ROOT / "reference_plugins" / "tiny_vlm" / "model.py"
 SLOT = ROOT / "reference_plugins" / "logits_slot" / "target_token.py"
 
 RAISES = """\
@@ -217,9 +218,31 @@ def test_what_raises_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert {cost["requests"] for cost in document["steps"]} == {1, 16, 64}
 
 
+def test_items_are_measured_in_turns(tmp_path: Path) -> None:
+    """By size and number; what is in the cache takes less than processing it."""
+    folder = tmp_path / "report"
+    done = run(PROCESSOR, "--budget", "quick", "--conformance-report", folder)
+
+    assert done.exit_code == 0, done.output
+    (place,) = folder.iterdir()
+    document = json.loads((place / performance.FILE_NAME).read_text("utf-8"))
+    found = {(each["where"], each["crowd"]): each for each in document["throughput"]}
+    assert {where.partition(",")[0] for where, _ in found} == {
+        "items for text",
+        "cached",
+        "encoded at once",
+    }
+    assert {crowd for _, crowd in found} == {1, 4}
+    several = next(each for (where, n), each in found.items() if "cached" in where and n == 4)
+    # The median of the turns: other processes widen the interval, and change little of this.
+    assert several["overhead"][1] < 0
+    assert "items at once, seconds per item" in done.output.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        ([PROCESSOR, "--measure", "server"], "items can be measured"),
         ([TARGET, "--measure", "step"], "--measure 'step' is unknown"),
         ([TARGET, "--measure", ","], "--measure is empty"),
         ([DEFECTIVE_HOOK / "fills_one_list.py", "--measure", "steps"], "server can be measured"),

@@ -68,7 +68,28 @@ def _failing(zygote: Zygote, specimen: Specimen, folder: Path) -> Case:
     return case
 
 
+#: Gives the scores that the profiles of hooks ask for which fail CH-39.
+MEANT = """
+class {name}:
+    name, blocking, timeout_ms = "store", False, 500
+
+    async def score(self, ctx):
+        text = ctx.generated_text
+        capitals = sum(map(str.isupper, text))
+        return {{
+            "letters": sum(not each.isspace() for each in text),
+            "distinct": len(set(text.lower().split())),
+            "sentences": sum(text.count(mark) for mark in ".!?"),
+            "shouting": capitals / max(1, sum(map(str.isalpha, text))),
+            "found": text.lower().split().count("it"),
+            "words": len(text.split()),
+        }}
+"""
+
+
 def _mended(specimen: Specimen) -> str:
+    if specimen.rule == "CH-39":
+        return MEANT.format(name=specimen.target.rpartition(":")[2])
     blocked = list(specimen.profile.get("blocked", ()))
     return CORRECT.format(
         name=specimen.target.rpartition(":")[2], blocking=bool(blocked), blocked=blocked
@@ -114,6 +135,7 @@ def _case(name: str) -> dict[str, Any]:
         "text": text,
         "texts": [text, "word " * 20_000],
         "calls": [[text, "id-0", 2, 1], [text, "id-1", 0, 0]],
+        "scores": {"block": False, "length": len(text)},
         "hidden": ["scores['at'][*]"],
         "blocks": False,
         "what": "waited",

@@ -221,8 +221,8 @@ def test_rows_may_be_near_enough(tmp_path: Path) -> None:
     [
         ({"atol": 0.1}, "has no 'atol'; it takes rtol and top_k"),
         ({"rtol": "near"}, "rtol must be a number"),
-        ({"top_k": 0}, "top_k must be 1 or more"),
-        ({"top_k": 2.5}, "top_k must be a whole number"),
+        ({"top_k": 0}, "top_k must be a whole number from 1 on"),
+        ({"top_k": 2.5}, "top_k must be a whole number from 1 on"),
     ],
 )
 def test_a_tolerance_that_means_nothing_is_told(

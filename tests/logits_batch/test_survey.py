@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import survey
 from specimens import correct, slot_references
-from support import DEFECTIVE, DEFECTIVE_SLOT, UNUSUAL_SLOT, certify, gallery
+from support import DEFECTIVE, DEFECTIVE_SLOT, PROFILES, UNUSUAL_SLOT, certify, gallery
 
 from conformance import target as targets
 from conformance.engine.models import tiny_llama
@@ -54,7 +54,7 @@ def _fork(
         arguments,
         log=folder / "survey.log",
         directory=folder,
-        python_path=[str(here), *([target.root] if target.root else [])],
+        python_path=[str(here), str(PROFILES), *([target.root] if target.root else [])],
     )
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.classifier_hook.catalogue.sources import BLOCKS, EVERYWHERE, rfc, runtime
-from conformance.rules import Level, Rule, section, sentence
+from conformance.rules import Level, Rule, Source, section, sentence
 
 RULES = section(
     "Scores",
@@ -126,5 +126,19 @@ RULES = section(
         ),
         hint="Clients retry: leave out times and numbers of the call.",
         evidence=EVERYWHERE,
+    ),
+    Rule(
+        id="CH-39",
+        title="Scores are what the author says they are",
+        statement=(
+            "Where a profile has `scores`, each of its texts gets them; where it has `expected`, "
+            "every text gets the scores that this function returns for its context."
+        ),
+        level=Level.MUST,
+        sources=(
+            sentence(Source("the plugin's profile", "scores, expected: what the hook means")),
+        ),
+        hint="One of the two is wrong: the hook, or the profile. Scores that the profile does not "
+        "name may be any.",
     ),
 )

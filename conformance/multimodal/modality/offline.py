@@ -63,7 +63,7 @@ class Trial(ModalityTrial):
             if has_no_room(str(error)):
                 self.ledger.stop(why)
             else:
-                self.ledger.fail(live.LOADS, why)
+                self.ledger.did_not_start(live.LOADS, why)
             return
         self.ledger.saw(live.LOADS)
         self._prompts = self.deployment.prompts()

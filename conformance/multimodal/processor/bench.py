@@ -29,6 +29,9 @@ WORDS = 40
 #: Tokens of text that a part of a prompt may have, so that no two parts share one.
 STRIDE = 3
 
+#: Texts around an item, by which one finds what a template writes for it.
+_AROUND = ("before", "after")
+
 #: Rows may differ by this share of the largest number in them: torch adds up in another order in
 #: another batch.
 RELATIVE = 1e-3
@@ -97,6 +100,8 @@ class Bench:
     #: Items of unusual sizes, many of which are refused.
     unusual: tuple[Item, ...] = ()
     failing: dict[Item, str] = attrs.field(factory=dict)
+    #: Whether films must say how many frames they have in a second.
+    dates_films: bool = False
     #: Why there is no processor, and why its modalities are unknown.
     broken: str | None = None
     undeclared: str | None = None
@@ -106,6 +111,7 @@ class Bench:
     _rows: dict[tuple[Item, int], Answer] = attrs.field(factory=dict)
     _encoded: dict[Prompt, Answer] = attrs.field(factory=dict)
     _placeholders: dict[tuple[str, int], str | None] = attrs.field(factory=dict)
+    _templates: dict[str, str | None] = attrs.field(factory=dict)
 
     @classmethod
     def open(
@@ -155,24 +161,38 @@ class Bench:
         # What the model does not support, it is not asked for.
         self.stock = attrs.evolve(stock, items={name: stock.items[name] for name in self.supported})
         self._sort_out()
-        self.unusual = unusual(self.stock.items)
+        self.unusual = tuple(map(self.as_taken, unusual(self.stock.items)))
 
     def _sort_out(self) -> None:
         """Keep the items apart that are not taken."""
         taken: dict[str, tuple[Item, ...]] = {}
         for modality, items in self.stock.items.items():
-            good = []
-            for item in items if self.limits.get(modality) else ():
-                found = self.processed(alone(item))
-                if found.good:
-                    good.append(item)
-                elif found.refused:
-                    self.refused[item] = found.describe()
-                else:
-                    self.failing[item] = found.describe()
+            allowed = items if self.limits.get(modality) else ()
+            good = self._taken(allowed)
+            dated = tuple(item.dated() for item in allowed)
+            if not good and dated != allowed and all(item in self.refused for item in allowed):
+                good = self._taken(dated)
+                self.dates_films = bool(good)
             if good:
-                taken[modality] = tuple(good)
+                taken[modality] = good
         self.stock = attrs.evolve(self.stock, items=taken)
+
+    def _taken(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """Return those items that are processed, and note what is said of the others."""
+        good = []
+        for item in items:
+            found = self.processed(alone(item))
+            if found.good:
+                good.append(item)
+            elif found.refused:
+                self.refused[item] = found.describe()
+            else:
+                self.failing[item] = found.describe()
+        return tuple(good)
+
+    def as_taken(self, item: Item) -> Item:
+        """Return an item in the form in which the processor takes those of its modality."""
+        return item.dated() if self.dates_films else item
 
     def processor(self) -> Any:  # noqa: ANN401 - the plugin's processor
         """Make a processor.
@@ -254,9 +274,30 @@ class Bench:
         return text
 
     def in_chats(self, modality: str, number: int) -> str | None:
-        """Return the text that vLLM puts into chats for an item; None where there is none."""
+        """Return the text that stands for an item in chats; None where there is none.
+
+        A template of the checkpoint that takes parts of messages writes it itself.
+        """
+        if (templated := self._templated(modality)) is not None:
+            return templated
         found = answer(lambda: self.host.cls.get_placeholder_str(modality, number))
         return found.value if found.good and isinstance(found.value, str) else None
+
+    def _templated(self, modality: str) -> str | None:
+        """Return what the checkpoint's template writes for an item; None where it is nothing."""
+        if modality not in self._templates:
+            before, after = _AROUND
+            parts = [{"type": "text", "text": before}, {"type": modality}]
+            content = [*parts, {"type": "text", "text": after}]
+            chat = [{"role": "user", "content": content}]
+            tokenizer = self.host.tokenizer()
+            found = answer(lambda: tokenizer.apply_chat_template(chat, tokenize=False))
+            written = str(found.value) if found.good else ""
+            # A template for plain texts writes the list of parts as it is.
+            whole = before in written and after in written and str(content) not in written
+            text = written.partition(before)[2].partition(after)[0] if whole else ""
+            self._templates[modality] = text or None
+        return self._templates[modality]
 
     def _works(self, modality: str, text: str) -> bool:
         """Tell whether any item is processed with this text for it."""

@@ -77,7 +77,7 @@ class _Side:
 
     def item(self, value: int) -> Item:
         """Return the item with this value of the side."""
-        return Item(self.modality, self.written(value))
+        return self.bench.as_taken(Item(self.modality, self.written(value)))
 
     def count(self, value: int) -> int | None:
         """Return the number of placeholders of an item, None where it is not taken."""

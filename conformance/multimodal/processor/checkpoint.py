@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 from conformance.engine.multimodal_models import MODELS, of_class
 from conformance.rules import nearest
 from conformance.settings import UsageError
+from conformance.target import MODEL_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from conformance.settings import Settings
+    from conformance.target import Plugin
 
 _PREFIX = "vllm-conformance-checkpoint-"
 
@@ -27,6 +31,14 @@ def name_of(section: Mapping[str, Any], cls: type[Any]) -> str | None:
     known = of_class(cls.__name__)
     of_vllm = known is not None and known.model_class == f"{cls.__module__}:{cls.__qualname__}"
     return known.name if known is not None and of_vllm else None
+
+
+def chosen(
+    plugin: Plugin, section: Mapping[str, Any], settings: Settings, cls: type[Any]
+) -> str | None:
+    """Return the checkpoint that a class is tried on; a model named by its folder lies there."""
+    place = settings.directory / plugin.target.partition("@")[0]
+    return str(place) if (place / MODEL_CONFIG).is_file() else name_of(section, cls)
 
 
 def folder_of(name: str) -> Path:

@@ -335,10 +335,12 @@ class calling:  # noqa: N801 - reads as a verb, like `in_call`
 
 
 def read(result: Any) -> Processed:  # noqa: ANN401 - vLLM's typed dictionary
-    """Read what ``apply`` returned."""
+    """Read what ``apply`` returned: where there is an encoder's own prompt, that one."""
     found = result["encoder_prompt"] if result["type"] == "enc_dec" else result
+    # From 0.32 on the two prompts of encoder and decoder stand in one dictionary.
+    tokens = found.get("encoder_prompt_token_ids", found["prompt_token_ids"])
     return Processed(
-        tokens=tuple(found["prompt_token_ids"]),
+        tokens=tuple(tokens),
         ranges={
             modality: tuple(_range(one) for one in ranges)
             for modality, ranges in found["mm_placeholders"].items()

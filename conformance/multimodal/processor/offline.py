@@ -73,7 +73,7 @@ class Trial(ProcessorTrial):
             if has_no_room(str(error)):
                 self.ledger.stop(why)
             else:
-                self.ledger.fail(live.LOADS, why)
+                self.ledger.did_not_start(live.LOADS, why)
             return
         self.ledger.saw(live.LOADS)
         self.opening.progress(f"asking an offline engine for {len(self._prompts)} prompts")

@@ -349,7 +349,7 @@ def written(trial: Trial) -> Finding:
                 return failed(
                     f"get_placeholder_str({modality!r}, {number}) is {found.value!r}", count + 1
                 )
-            if found.value is None and bench.placeholder(modality, number):
+            if bench.in_chats(modality, number) is None and bench.placeholder(modality, number):
                 bare = _without_text(bench, modality)
                 if bare:
                     return failed(

@@ -108,6 +108,18 @@ def _joined(parts: Sequence[int | Item]) -> tuple[int | Item, ...]:
     return tuple(found)
 
 
+def unlike(stock: Stock, limits: Mapping[str, int]) -> Iterator[Prompt]:
+    """Yield a prompt of each modality with as many items as are allowed, each of another size.
+
+    By chance they are drawn too seldom: what goes wrong with items of one modality that differ in
+    one dimension is seen in few prompts of several modalities.
+    """
+    for name, items in stock.items.items():
+        several = items[: min(limits.get(name, 0), MOST_ITEMS)]
+        if len(several) > 1:
+            yield Prompt(tuple(part for item in several for part in (1, item)))
+
+
 def strategy(stock: Stock, limits: Mapping[str, int], shape: Shape) -> SearchStrategy[Prompt]:
     """Return prompts of a shape that the model allows."""
     usable = [one for name, items in stock.items.items() for one in items if limits.get(name, 0)]

@@ -12,7 +12,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.prompts import ANY, smaller, strategy
+from conformance.multimodal.processor.prompts import ANY, smaller, strategy, unlike
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -93,6 +93,8 @@ def search(
         verbosity=hypothesis.Verbosity.quiet,
     )(hypothesis.given(strategy(bench.stock, bench.limits, shape))(body))
     with suppress(_Found):
+        for prompt in unlike(bench.stock, bench.limits):
+            body(prompt)
         try:
             hypothesis.seed(bench.seed)(run)()
         except hypothesis.errors.HypothesisException:

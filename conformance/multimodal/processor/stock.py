@@ -2,8 +2,9 @@
 """The items that prompts carry: what the profile names, or pictures, sounds and films drawn here.
 
 An item is its description: ``84x28#3`` is the third picture of that size, ``0.31s#1`` a sound,
-``0.31s#1*4`` the same four times as loud, and ``56x28x4#2`` a film of four frames.  So a case file
-can hold it, and every use gets data of its own, which a plugin may spoil.
+``0.31s#1*4`` the same four times as loud, and ``56x28x4#2`` a film of four frames, which with
+``@2`` says that it has two in a second.  So a case file can hold it, and every use gets data of its
+own, which a plugin may spoil.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 #: Samples of a sound in a second.
 RATE = 16_000
 
+#: Frames of a film in a second, where a film says it.
+FRAMES = 2
+
 #: What is tried where the profile names no items of a modality.
 USUAL: Mapping[str, tuple[str, ...]] = {
     "image": ("28x28#1", "84x28#2", "28x112#3", "120x90#4", "61x33#5", "28x28#6"),
@@ -40,7 +44,9 @@ ODD: Mapping[str, tuple[str, ...]] = {
 }
 
 _IMAGE = re.compile(r"(?P<width>\d+)x(?P<height>\d+)(#(?P<draw>\d+))?")
-_VIDEO = re.compile(r"(?P<width>\d+)x(?P<height>\d+)x(?P<frames>\d+)(#(?P<draw>\d+))?")
+_VIDEO = re.compile(
+    r"(?P<width>\d+)x(?P<height>\d+)x(?P<frames>\d+)(@(?P<rate>\d+))?(#(?P<draw>\d+))?"
+)
 _AUDIO = re.compile(r"(?P<seconds>\d+(\.\d+)?)s(#(?P<draw>\d+))?(\*(?P<loud>\d+(\.\d+)?))?")
 _FORMS = {"image": _IMAGE, "video": _VIDEO, "audio": _AUDIO}
 
@@ -68,8 +74,29 @@ class Item:
         size = int(found["height"]), int(found["width"]), 3
         if self.modality == "image":
             return Image.fromarray(draw.randint(0, 256, size, dtype=np.uint8))
-        frames = int(found["frames"])
-        return draw.randint(0, 256, (frames, *size), dtype=np.uint8)
+        count = int(found["frames"])
+        frames = draw.randint(0, 256, (count, *size), dtype=np.uint8)
+        return (frames, _about(count, int(found["rate"]))) if found["rate"] else frames
+
+    def dated(self) -> Item:
+        """Return the film that also says how many frames it has in a second; others as they are."""
+        found = _VIDEO.fullmatch(self.text) if self.modality == "video" else None
+        if self.value is not None or found is None or found["rate"]:
+            return self
+        end = found.end("frames")
+        return Item(self.modality, f"{self.text[:end]}@{FRAMES}{self.text[end:]}")
+
+
+def _about(count: int, rate: int) -> dict[str, Any]:
+    """Return what vLLM's loaders say of a film of which they kept all frames."""
+    return {
+        "total_num_frames": count,
+        "fps": float(rate),
+        "duration": count / rate,
+        "video_backend": "opencv",
+        "frames_indices": list(range(count)),
+        "do_sample_frames": False,
+    }
 
 
 def item(modality: str, value: Any, origin: str | None, number: int = 0) -> Item:  # noqa: ANN401

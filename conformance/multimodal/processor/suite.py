@@ -90,7 +90,7 @@ def _of_architecture(target: Target) -> Target:
     try:
         cls = entry.load_model_cls()
     except Exception as error:
-        raise LoadFailure(f"importing {name} raised {said(error)}") from error
+        raise targets.failure(target, f"importing {name} raised {said(error)}", error) from error
     return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
 
 
@@ -108,14 +108,12 @@ def _open(opening: Opening) -> Trial:
             "multi-modal processors are certified as vLLM 0.31 and later calls them, which the "
             f"installed one is not: {re.sub(r' [(]/.*[)]', '', str(error))}."
         ) from None
-    from conformance.multimodal.processor.checkpoint import folder_of, name_of
+    from conformance.multimodal.processor.checkpoint import chosen, folder_of
     from conformance.multimodal.processor.checks import trial as simulation
     from conformance.multimodal.processor.trial import LOADS
 
     cls, section, settings = opening.cls, opening.section, opening.settings
-    # A model that was named by its folder is tried as it lies there.
-    place = settings.directory / opening.plugin.target.partition("@")[0]
-    name = str(place) if (place / targets.MODEL_CONFIG).is_file() else name_of(section, cls)
+    name = chosen(opening.plugin, section, settings, cls)
     if name is None:
         why = f"nobody knows a tiny checkpoint of {cls.__name__}; give a profile such as\n{STARTER}"
         return Unopened(why, opening.evidence)

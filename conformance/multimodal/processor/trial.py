@@ -102,7 +102,7 @@ class Trial(Simulation):
 
     def _known(self, texts: Mapping[str, tuple[str, ...]]) -> list[Item]:
         return [
-            Item(modality, text)
+            self.bench.as_taken(Item(modality, text))
             for modality in self.bench.stock.items
             for text in texts.get(modality, ())
         ]

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in workers: what the items of a multi-modal prompt cost, before the engine and in it.
+
+Each figure is of two things that take turns, the first once more to tell the machine's noise:
+text of as many tokens and the prompt with its items; the items without a cache and with one that
+has them; the items encoded one by one and all at once.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.benchmark.figures import TURNS, Failed, Round, compare
+from conformance.benchmark.surroundings import environment
+from conformance.engine.environment import chosen_device
+from conformance.jobs import class_of, profile_of
+from conformance.multimodal.processor.bench import Bench, CannotBuild
+from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
+from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.stock import Item
+from conformance.settings import Budget, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+    from conformance.benchmark.figures import Overhead
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+#: Sizes of each modality that are measured.
+SIZES = {Budget.QUICK: 1, Budget.STANDARD: 3, Budget.DEEP: 6}
+
+#: Seconds that a round takes at least: what is short is done several times.
+ROUND = 0.02
+
+#: Bytes of a cache that has room for all items.
+ROOM = 1 << 30
+
+_FIGURES = ("seconds per item",)
+
+
+@attrs.frozen
+class Items:
+    """Items of one size in a prompt."""
+
+    modality: str
+    size: str  #: as a profile describes it
+    count: int
+
+    def prompt(self) -> Prompt:
+        """Return a prompt with as many, each drawn for itself."""
+        each = [Item(self.modality, f"{self.size}#{n + 1}") for n in range(self.count)]
+        return Prompt(tuple(part for item in each for part in (1, item)))
+
+
+def serve(connection: Connection, *, plugin: Plugin, settings: Settings) -> None:
+    """Answer ``"open"`` with the versions and all :class:`Items`, then each with its figures."""
+    bench: Bench | None = None
+    try:
+        connection.recv()
+        try:
+            bench = _opened(plugin, settings)
+        except (UsageError, CannotBuild) as error:
+            connection.send(UsageError(f"{plugin.target} cannot be measured: {error}"))
+            return
+        connection.send((environment(chosen_device(settings.device)), _loads(bench, settings)))
+        while True:
+            connection.send(list(_measured(bench, connection.recv(), settings)))
+    except EOFError:
+        pass
+    except Exception as error:  # noqa: BLE001 - whatever a plugin raises
+        traceback.print_exc()
+        connection.send(Failed(f"{type(error).__name__}: {error}"))
+    finally:
+        if bench is not None:
+            remove(bench.host.folder)
+
+
+def _opened(plugin: Plugin, settings: Settings) -> Bench:
+    """Open what processes prompts, and encodes items.
+
+    Raises:
+        UsageError: nobody knows a model of the class, or an item that it takes.
+        CannotBuild: vLLM cannot make a processor, or a model, of the class.
+
+    """
+    cls = class_of(plugin)
+    profile = profile_of(plugin, settings)
+    section = profile.section(plugin.interface) if profile else {}
+    name = chosen(plugin, section, settings, cls)
+    if name is None:
+        raise UsageError("nobody knows a tiny model of the class; give a profile with one.")
+    origin = profile.origin if profile else None
+    bench = Bench.open(cls, folder_of(name), name, section, origin=origin, seed=settings.seed)
+    bench.prepare(section)
+    if not any(item.value is None for item in bench.stock.everything):
+        raise UsageError(bench.broken or "no item of any size is known that its processor takes.")
+    bench.host.model()
+    return bench
+
+
+def _loads(bench: Bench, settings: Settings) -> list[Items]:
+    found: dict[Items, None] = {}
+    for modality, items in bench.stock.items.items():
+        sizes = dict.fromkeys(one.text.partition("#")[0] for one in items if one.value is None)
+        for size in list(sizes)[: SIZES[settings.budget]]:
+            for count in (1, bench.limits[modality]):
+                found[Items(modality, size, count)] = None
+    return list(found)
+
+
+def _measured(bench: Bench, load: Items, settings: Settings) -> Iterator[Overhead]:
+    prompt = load.prompt()
+    processed = bench.process(prompt)
+    if not processed.good:
+        return
+    told = f"{load.modality} {load.size}"
+    tokens, words = bench.tokens(prompt), bench.words()
+    text = [words[n % len(words)] for n in range(len(processed.value.tokens))]
+    processor, host = bench.processor(), bench.host
+    cache = host.cache(ROOM)
+
+    def process(cached: Any = None) -> Callable[[], object]:  # noqa: ANN401 - vLLM's cache
+        return lambda: host.process(processor, tokens, prompt.data(), {}, cached)
+
+    def compared(
+        where: str, without: Callable[[], object], with_it: Callable[[], object]
+    ) -> list[Overhead]:
+        first, second = _rounds(without, load.count), _rounds(with_it, load.count)
+        turns = [(first(), second(), first()) for _ in range(TURNS[settings.budget])]
+        return compare(f"{where}, {told}", load.count, turns, figures=_FIGURES, seed=settings.seed)
+
+    yield from compared("items for text", lambda: host.process(processor, text, {}, {}), process())
+    yield from compared("cached", process(), process(cache))
+    if load.count > 1:
+        data = [(name, processed.value.data[name][index]) for name, index in prompt.places()]
+        one_by_one = lambda: [host.encode([one]) for one in data]  # noqa: E731 - like the other
+        yield from compared("encoded at once", one_by_one, lambda: host.encode(data))
+
+
+def _rounds(call: Callable[[], object], count: int) -> Callable[[], Round]:
+    """Return what makes a round of calls, after one that is not counted."""
+    call()
+    shortest = ROUND
+    for _ in range(3):
+        started = time.perf_counter()
+        call()
+        shortest = min(shortest, time.perf_counter() - started)
+    times = max(1, round(ROUND / max(shortest, 1e-6)))
+
+    def turn() -> Round:
+        began = time.perf_counter()
+        for _ in range(times):
+            call()
+        return Round(0, times * count, time.perf_counter() - began)
+
+    return turn
