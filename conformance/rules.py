@@ -81,9 +81,10 @@ class Rule:
     title: str
     statement: str
     level: Level
-    section: str  #: the heading that reports and reference pages put it under
     sources: tuple[Source, ...]
     hint: str  #: what to check first when the rule fails
+    #: The heading that reports and reference pages put it under; :func:`section` sets it, too.
+    section: str = ""
     evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,)
     resembles: tuple[str, ...] = ()  #: historical defects that the rule would have caught
 
@@ -96,6 +97,11 @@ class Rule:
     def further(self) -> tuple[Source, ...]:
         """The sources that only tell more."""
         return tuple(source for source in self.sources if not source.reason)
+
+
+def section(title: str, *rules: Rule) -> tuple[Rule, ...]:
+    """Put rules under a heading."""
+    return tuple(attrs.evolve(rule, section=title) for rule in rules)
 
 
 def by_id(rules: Iterable[Rule]) -> Mapping[str, Rule]:

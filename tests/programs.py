@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from user import CACHE
 
 from conformance import target as targets
-from conformance.counterexample import FIELDS, device_scripts
+from conformance.counterexample import FIELDS, logits_checks
 from conformance.engine.environment import host_environment
 from conformance.reporting import folder
 from conformance.worker import JobDied
@@ -33,14 +33,11 @@ ALLOWED = {"numpy", "torch", "vllm"}
 #: Plugins of which there is no program: what a program is made of ends with their process.
 WITHOUT = {"copies_from_null_pointer", "exits_process"}
 
-#: Rules whose programs show nothing where there is no GPU, and say so.
-ON_GPU = {*device_scripts.SCRIPTS, *device_scripts.SLOT_SCRIPTS}
-
 
 def shows_nothing(rule: str, status: int, said: str) -> bool:
     """Tell whether a program has said that it takes a GPU, on a machine without one."""
-    nothing = status == device_scripts.NOTHING_SHOWN and device_scripts.NEEDS_GPU in said
-    return rule in ON_GPU and shutil.which("nvidia-smi") is None and nothing
+    nothing = status == logits_checks.NOTHING_SHOWN and logits_checks.NEEDS_GPU in said
+    return rule in logits_checks.ON_GPU and shutil.which("nvidia-smi") is None and nothing
 
 
 def has_one(result: RuleResult) -> bool:

@@ -11,7 +11,7 @@ from cases import failing_copy
 from programs import execute, write
 from support import DEFECTIVE, DEFECTIVE_SLOT, Specimen, certify, gallery
 
-from conformance.counterexample import device_scripts
+from conformance.counterexample import logits_checks
 from conformance.replay import Outcome
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -74,12 +74,12 @@ def test_a_program_says_that_it_takes_a_gpu(
     """Told to take the CPU for a device, it runs whole: there nothing is wrong."""
     path = write(specimen, _judged(zygote, specimen, tmp_path), tmp_path)
     source = path.read_text(encoding="utf-8")
-    assert device_scripts.NEEDS_GPU in source
+    assert logits_checks.NEEDS_GPU in source
 
     path.write_text(_on(source, "cpu"), encoding="utf-8")
     status, said = execute(zygote, path)
     assert status == 0, said
-    assert "OK: requests are served on a GPU" in said
+    assert "OK: Requests are served on a GPU" in said
 
 
 def test_a_program_fails_where_the_logits_are_elsewhere(zygote: Zygote, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from conformance.counterexample.source import WIDTH, call, flat, laid_out, liter
 from conformance.generations import named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from conformance.counterexample.source import Node
 
@@ -47,6 +47,7 @@ def played(
     name: str,
     arguments: Sequence[Node],
     *,
+    uses: Iterable[str] = (),
     needs: str = "vLLM, torch and the plugin",
 ) -> str:
     """Return the source of a program that has a player play a case.
@@ -57,10 +58,11 @@ def played(
         name: of its function that plays the case.  It returns what is wrong, or None where it is as
             its docstring says.
         arguments: of that function; the class is ``Plugin``.
+        uses: what of the player the arguments use.
         needs: what the program imports, for its reader.
 
     """
-    part = excerpt(player, name, beside=("os", "sys"))
+    part = excerpt(player, name, beside=("os", "sys"), uses=uses)
     top = [part.standard, _quiet(case), part.others, _plugin(case, loads=False).strip()]
     ending = [
         *laid_out(call(name, *arguments), before="fault = "),

@@ -27,7 +27,30 @@ class Excerpt:
     code: str  #: functions, classes and constants, in the order of the module
 
 
-def excerpt(source: str, name: str, *, beside: Iterable[str] = ()) -> Excerpt:
+def joined(sources: Iterable[str]) -> str:
+    """Return one module of several, each of which imports those before it and none that follows."""
+    docstrings, bodies = [], []
+    names: dict[str, set[str]] = {}  # by module, that are imported from it
+    modules: set[str] = set()
+    for source in sources:
+        docstring, *nodes = ast.parse(source).body
+        docstrings.append(ast.get_source_segment(source, docstring))
+        imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        for node in imports:
+            given = {ast.unparse(alias) for alias in node.names}
+            if isinstance(node, ast.Import):
+                modules |= given
+            elif not str(node.module).startswith("conformance."):
+                names.setdefault(str(node.module), set()).update(given)
+        bodies.append("\n".join(source.splitlines()[imports[-1].end_lineno :]))
+    statements = [f"import {module}" for module in sorted(modules)]
+    statements += [f"from {module} import {', '.join(sorted(names[module]))}" for module in names]
+    return "\n".join([str(docstrings[0]), *statements, *bodies])
+
+
+def excerpt(
+    source: str, name: str, *, beside: Iterable[str] = (), uses: Iterable[str] = ()
+) -> Excerpt:
     """Return a function of a module, and what it uses of the module.
 
     A name counts as used wherever it is read, also where a local variable has it.
@@ -36,6 +59,7 @@ def excerpt(source: str, name: str, *, beside: Iterable[str] = ()) -> Excerpt:
         source: of a module: its docstring, imports, functions, classes and constants.
         name: of the function.
         beside: modules of the standard library that are imported in any case.
+        uses: what else of the module is wanted.
 
     Raises:
         LookupError: there is no such function.
@@ -46,9 +70,9 @@ def excerpt(source: str, name: str, *, beside: Iterable[str] = ()) -> Excerpt:
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     defined = {_name(node): node for node in nodes if node not in imports}
     used: set[str] = set()
-    waiting = {name} & defined.keys()
-    if not waiting:
-        raise LookupError(f"a player has no {name}")
+    waiting = {name, *uses}
+    if unknown := waiting - defined.keys():
+        raise LookupError(f"a player has no {', '.join(sorted(unknown))}")
     while waiting:
         used |= waiting
         read = set().union(*(_read(defined[each]) for each in waiting & defined.keys()))

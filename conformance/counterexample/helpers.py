@@ -4,79 +4,54 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance.counterexample.excerpts import excerpt, joined
 from conformance.counterexample.source import Named, call, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 Call = dict[str, Any]
 
 #: ``max_num_seqs`` of the configuration that most instances get.
 MOST = 8
 
-#: Calls that need every function.
-EVERYTHING: tuple[Call, ...] = ({"do": "new"}, {"do": "params"}, {"do": "apply", "rows": [3, 5]})
+#: Functions and classes of players that programs call.
+_CALLED = ("engine_config", "request", "packed", "Logits", "Runner")
 
 _STANDARD = (
-    "asyncio",
     "atexit",
     "base64",
     "copy",
-    "dataclasses",
     "faulthandler",
     "functools",
-    "gc",
     "hashlib",
     "importlib",
-    "inspect",
-    "itertools",
     "json",
-    "math",
     "os",
     "pickle",
     "random",
-    "re",
     "signal",
-    "subprocess",
     "sys",
     "tempfile",
     "threading",
     "traceback",
-    "tracemalloc",
-    "weakref",
     "zlib",
 )
 _NAMES = (
-    ("collections.abc", ("Iterator",)),
-    ("concurrent.futures", ("ThreadPoolExecutor",)),
+    ("collections.abc", ("Callable", "Sequence")),
     ("contextlib", ("suppress",)),
     ("pathlib", ("Path",)),
-    ("time", ("perf_counter", "thread_time")),
+    ("time", ("perf_counter",)),
     ("types", ("SimpleNamespace",)),
-    ("torch.overrides", ("TorchFunctionMode",)),
-    ("torch.utils._python_dispatch", ("TorchDispatchMode",)),
-    ("torch.utils._pytree", ("tree_leaves",)),
-    ("vllm", ("PoolingParams", "SamplingParams")),
+    ("typing", ("Any",)),
+    ("vllm", ("SamplingParams",)),
     ("vllm.engine.arg_utils", ("EngineArgs",)),
-    (
-        "vllm.entrypoints.pooling.pooling.protocol",
-        ("IOProcessorRequest", "IOProcessorResponse"),
-    ),
-    (
-        "vllm.entrypoints.serve.exception_handling.error_response",
-        ("create_error_response",),
-    ),
     ("vllm.exceptions", ("VLLMValidationError",)),
-    ("vllm.inputs", ("split_enc_dec_input",)),
-    ("vllm.outputs", ("PoolingOutput", "PoolingRequestOutput")),
-    ("vllm.plugins.io_processors.interface", ("IOProcessor",)),
-    ("vllm.renderers", ("renderer_from_config",)),
-    ("vllm.renderers.inputs.preprocess", ("parse_model_prompt", "prompt_to_seq")),
     ("vllm.sampling_params", ("StructuredOutputsParams",)),
-    ("vllm.tasks", ("POOLING_TASKS",)),
-    ("vllm.v1.engine.input_processor", ("InputProcessor",)),
     (
         "vllm.v1.sample.logits_processor",
         ("BatchUpdate", "MoveDirectionality", "_load_logitsprocs_by_fqcns"),
@@ -90,81 +65,8 @@ _NAMES = (
         ("_load_v2_logitsprocs_by_fqcns",),
     ),
 )
-
 #: What keeps vLLM from telling what it does.
 QUIET = 'os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")'
-
-_CONFIG = '''\
-def engine_config(max_num_seqs: int, vocab_size: int = {vocabulary}):
-    """Return the configuration of an engine with a tiny model, as plugins are made with."""
-    model = {{
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": vocab_size,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 512,
-    }}
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(model))
-        arguments = EngineArgs(
-            model=folder,
-            skip_tokenizer_init=True,
-            enforce_eager=True,
-            max_model_len=128,
-            max_num_seqs=max_num_seqs,
-            dtype="float32",
-        )
-        return arguments.create_engine_config()
-'''
-
-_REQUEST = '''\
-def request(**keywords) -> SamplingParams:
-    """Return parameters as vLLM's front end hands them on: with the end-of-sequence token."""
-    params = SamplingParams(**keywords)
-    params.update_from_generation_config({}, 1)
-    return params
-'''
-
-_PACKED = '''\
-def packed(text: str) -> torch.Tensor:
-    """Return logits [1, vocabulary] that were written down number by number."""
-    data = bytearray(zlib.decompress(base64.b85decode(text)))
-    return torch.frombuffer(data, dtype=torch.float32).unsqueeze(0)
-'''
-
-#: The logits of ``logits_batch.bench.logits_table``; parts that no row used comes from are left
-#: out, and a test holds both to be the same.
-_ROWS = '''\
-def rows({signature}) -> torch.Tensor:
-    """Return logits [len(numbers), {vocabulary}], float32, such as a model gives."""
-    generator = torch.Generator().manual_seed({seed})
-    table = torch.randn((97, {vocabulary}), generator=generator)
-    table[:, {tokens}] += 4.0
-'''
-_TIES = """\
-    # Every eighth row has ties at the top.
-    table[3::8, {tokens}] = table[3::8].amax(dim=-1, keepdim=True)
-"""
-_MASKED = """\
-    # Every eighth row is masked, as structured output does.
-    kept = torch.randint(0, {vocabulary}, (16,), generator=generator).tolist()
-    masked = [token for token in range({vocabulary}) if token not in {{*kept, {listed}}}]
-    table[5::8, masked] = -torch.inf
-"""
-_PLAIN = """\
-    return table[list(numbers)]
-"""
-_PADDED = """\
-    if not padding:
-        return table[list(numbers)]
-    # A view of longer rows: vLLM pads the vocabulary, and cuts the padding off again.
-    longer = torch.full((len(numbers), {vocabulary} + padding), -torch.inf)
-    longer[:, :{vocabulary}] = table[list(numbers)]
-    return longer[:, :{vocabulary}]
-"""
 
 
 def imports(text: str, before: str = QUIET) -> str:
@@ -183,40 +85,39 @@ def imports(text: str, before: str = QUIET) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def used(
-    calls: Sequence[Call], *, bare: bool, seed: int, logits: Mapping[str, Any] | None
-) -> list[str]:
-    """Return the functions that a program needs."""
-    if logits is None:
-        return []  # nothing but the loader is called
-    vocabulary, tokens = logits["vocabulary"], logits["tokens"]
-    parts = []
-    kinds = {entry["do"] for entry in calls}
-    if "new" in kinds:
-        parts.append(_CONFIG.format(vocabulary=vocabulary))
-    if "params" in kinds and not bare:
-        parts.append(_REQUEST)
-    shown = [row for entry in calls if entry["do"] == "apply" for row in entry["rows"]]
-    numbers = [row if isinstance(row, int) else row.get("row") for row in shown]
-    if any(number is not None for number in numbers):
-        remainders = {number % 8 for number in numbers if number is not None}
-        padding = max(entry.get("padding", 0) for entry in calls)
-        function = _ROWS
-        function += _TIES if 3 in remainders else ""  # noqa: PLR2004 - see logits_table
-        function += _MASKED if 5 in remainders else ""  # noqa: PLR2004 - see logits_table
-        function += _PADDED if padding else _PLAIN
-        parts.append(
-            function.format(
-                vocabulary=vocabulary,
-                tokens=tokens,
-                listed=", ".join(map(str, tokens)),
-                seed=seed,
-                signature="*numbers: int, padding: int = 0" if padding else "*numbers: int",
-            )
-        )
-    if None in numbers:
-        parts.append(_PACKED)
-    return parts
+def table(shown: Mapping[str, Any]) -> tuple[int, list[int], int]:
+    """Return what the logits of a counterexample are made of: vocabulary, tokens, seed."""
+    return shown["logits"]["vocabulary"], shown["logits"]["tokens"], shown["seed"]
+
+
+def prepared(shown: Mapping[str, Any], body: str) -> tuple[list[str], str]:
+    """Return the functions that a program calls, and the program behind what it calls them with.
+
+    Args:
+        shown: the counterexample.
+        body: what the program does; rows of logits are ``rows(NUMBER, ...)``, and the size of the
+            vocabulary is ``VOCABULARY``.
+
+    """
+    if shown["logits"] is None:
+        return [], body  # nothing but the loader is called
+    vocabulary, tokens, seed = table(shown)
+    if re.search(r"\brows\(", body):
+        body = f"rows = Logits(VOCABULARY, {tokens}, seed={seed})\n\n{body}"
+    if "VOCABULARY" in body:
+        body = f"VOCABULARY = {vocabulary}\n{body}"
+    names = [name for name in _CALLED if re.search(rf"\b{name}\(", body)]
+    if not names:
+        return [], body
+    first, *others = names
+    return [excerpt(_host(), first, uses=others).code + "\n\n"], body
+
+
+@cache
+def _host() -> str:
+    folder = Path(__file__).parent
+    names = ("logits_host_player", "logits_runner_player")
+    return joined((folder / f"{name}.py").read_text(encoding="utf-8") for name in names)
 
 
 def rows(entry: Call) -> str:

@@ -169,6 +169,6 @@ def script(case: Mapping[str, Any]) -> str:
     return Template(SCRIPTS[case["rule"]]).substitute(
         module=case["plugin"]["module"],
         name=case["plugin"]["qualname"],
-        config="" if slots else "\nCONFIG = engine_config(max_num_seqs=8)",
-        new="Runner()" if slots else 'Plugin(CONFIG, torch.device("cpu"), False)',
+        config="" if slots else "\nCONFIG = engine_config(8, VOCABULARY)",
+        new="Runner(Plugin, VOCABULARY)" if slots else 'Plugin(CONFIG, torch.device("cpu"), False)',
     )

@@ -13,9 +13,8 @@ import attrs
 from conformance.counterexample import (
     helpers,
     loading_scripts,
+    logits_checks,
     runner_program,
-    scripts,
-    slot_scripts,
     verdicts,
 )
 from conformance.counterexample.assembly import assembled
@@ -53,43 +52,26 @@ def program(case: Mapping[str, Any]) -> str:
     """
     shown = case["counterexample"]
     if "events" in shown:
-        body, functions = runner_program.body(shown), runner_program.functions(shown)
-        return _assembled(case, functions, body)
-    calls, bare = shown["calls"], shown["bare"]
-    is_script = shown["expect"]["is"] == "script"
-    if is_script and shown["rule"] in loading_scripts.SCRIPTS:
-        functions = _of_instances(case["generation"], shown)
-        return _assembled(case, functions, loading_scripts.script(case), loads=True)
-    if is_script and shown["rule"] in slot_scripts.SCRIPTS:
-        functions = runner_program.functions(shown, slot_scripts.steps(shown))
-        return _assembled(case, functions, slot_scripts.script(shown, bare=bare))
-    if is_script:
-        calls = helpers.EVERYTHING
-        body = scripts.script(shown, bare=bare)
-    else:
-        writer = _Writer(calls, bare=bare)
-        writer.write(shown["expect"])
-        body = "\n".join(writer.lines).strip("\n") + "\n"
-        if any(entry["do"] == "new" for entry in calls):
-            body = f"CONFIG = engine_config(max_num_seqs={helpers.MOST})\n\n{body}"
-    functions = helpers.used(calls, bare=bare, seed=shown["seed"], logits=shown["logits"])
-    loads = any(entry["do"] == "load" for entry in calls)
-    return _assembled(case, functions, body, loads=loads)
+        return _assembled(case, runner_program.body(shown))
+    if shown["expect"]["is"] == "script":
+        if shown["rule"] in logits_checks.PLAYED:
+            return logits_checks.program(case)
+        return _assembled(case, loading_scripts.script(case), loads=True)
+    writer = _Writer(shown["calls"], bare=shown["bare"])
+    writer.write(shown["expect"])
+    body = "\n".join(writer.lines).strip("\n") + "\n"
+    if any(entry["do"] == "new" for entry in shown["calls"]):
+        body = f"CONFIG = engine_config({helpers.MOST}, VOCABULARY)\n\n{body}"
+    loads = any(entry["do"] == "load" for entry in shown["calls"])
+    return _assembled(case, body, loads=loads)
 
 
-def _of_instances(generation: str, shown: Mapping[str, Any]) -> list[str]:
-    """Return the functions that making instances takes."""
-    if generation == "logits/slot":
-        return runner_program.functions({**shown, "events": ()})
-    new: Call = {"do": "new"}
-    return helpers.used([new], bare=True, seed=shown["seed"], logits=shown["logits"])
-
-
-def _assembled(
-    case: Mapping[str, Any], functions: Sequence[str], body: str, *, loads: bool = False
-) -> str:
-    if {"request", "stratum"} <= case["counterexample"].keys():
-        functions, body = _with_request(case["counterexample"], functions, body)
+def _assembled(case: Mapping[str, Any], body: str, *, loads: bool = False) -> str:
+    shown = case["counterexample"]
+    functions: Sequence[str]
+    functions, body = helpers.prepared(shown, body)
+    if {"request", "stratum"} <= shown.keys():
+        functions, body = _with_request(shown, functions, body)
     return assembled(case, functions, body, loads=loads)
 
 
@@ -286,7 +268,7 @@ def _statement(entry: Call, *, bare: bool) -> tuple[str, Node]:
 
 def _new(entry: Call) -> Node:
     most = entry["max_num_seqs"]
-    config = "CONFIG" if most == helpers.MOST else f"engine_config(max_num_seqs={most})"
+    config = "CONFIG" if most == helpers.MOST else f"engine_config({most}, VOCABULARY)"
     return call("Plugin", config, 'torch.device("cpu")', "False")
 
 

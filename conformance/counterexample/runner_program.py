@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import device_scripts, helpers, verdicts
+from conformance.counterexample import helpers, verdicts
 from conformance.counterexample.source import (
     WIDTH,
     Named,
@@ -29,84 +29,6 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
-_RUNNER = '''\
-class Runner:
-    """As much of Model Runner V2 as a logits processor sees: slots, their tokens, its calls."""
-
-    def __init__(self, max_num_reqs: int = 8, vocab_size: int = {vocabulary}) -> None:
-        self.staged = []
-        self.tokens = SimpleNamespace(gpu=torch.zeros(max_num_reqs, 128, dtype=torch.int32{on}))
-        self.total = SimpleNamespace(gpu=torch.zeros(max_num_reqs, dtype=torch.int32{on}))
-        self.prompt, self.prefill = self.lengths(max_num_reqs), self.lengths(max_num_reqs)
-        states = LogitsProcRequestState(
-            device={where},
-            max_num_reqs=max_num_reqs,
-            vocab_size=vocab_size,
-            all_token_ids=self.tokens,
-            prompt_len=self.prompt,
-            prefill_len=self.prefill,
-            total_len=self.total,
-        )
-        self.plugin = Plugin(engine_config(max_num_reqs, vocab_size), states)
-
-    @staticmethod
-    def lengths(count: int) -> SimpleNamespace:
-        """Return a host array and its two copies for the device, which are used in turn."""
-        buffers = [torch.zeros(count, dtype=torch.int32{on}) for _ in range(2)]
-        return SimpleNamespace(np=np.zeros(count, dtype=np.int32), buffers=buffers, gpu=buffers[0])
-
-    @torch.inference_mode()
-    def join(self, slot: int, params: SamplingParams, prompt: list, outputs: list = ()) -> bool:
-        """Add a request to a slot; its tokens are written when the step begins."""
-        self.staged.append((slot, [*prompt, *outputs]))
-        self.prompt.np[slot] = len(prompt)
-        self.prefill.np[slot] = len(prompt) + len(outputs)
-        return self.plugin.add_request(slot, params)
-
-    @torch.inference_mode()
-    def begin_step(self) -> None:
-        """Write what was staged, the plugin's staged writes last."""
-        if self.staged:
-            for slot, tokens in self.staged:
-                self.tokens.gpu[slot, : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-                self.total.gpu[slot] = len(tokens)
-            for lengths in (self.prompt, self.prefill):
-                lengths.buffers.reverse()
-                lengths.gpu = lengths.buffers[0]
-                lengths.gpu.copy_(torch.from_numpy(lengths.np))
-            self.staged = []
-        self.plugin.apply_staged_writes()
-
-    @torch.inference_mode()
-    def apply(self, logits: torch.Tensor, *, slots: list, tokens: list, positions: list):
-        """Process one row for each of the slots; a slot has more rows than one with drafts."""
-        return self.plugin.apply(logits, self.context(slots, tokens, positions))
-
-    @staticmethod
-    def context(slots: list, tokens: list, positions: list) -> LogitsContext:
-        """Return what the plugin is told about the rows."""
-        requests = list(dict.fromkeys(slots))
-        offsets = [slots[:row].count(slot) for row, slot in enumerate(slots)]
-        lengths = [1 + max(p for s, p in zip(slots, positions) if s == slot) for slot in requests]
-        return LogitsContext(
-            expanded_idx_mapping=torch.tensor(slots{on}),
-            idx_mapping=torch.tensor(requests{on}),
-            idx_mapping_np=np.array(requests),
-            expanded_local_pos=torch.tensor(offsets, dtype=torch.int32{on}),
-            input_ids=torch.tensor(tokens, dtype=torch.int32{on}),
-            pos=torch.tensor(positions{on}),
-            seq_lens_upper_bound_np=np.array(lengths, dtype=np.int32),
-        )
-
-    @torch.inference_mode()
-    def append(self, slot: int, *tokens: int) -> None:
-        """Give a request the tokens that were sampled."""
-        total = int(self.total.gpu[slot])
-        self.tokens.gpu[slot, total : total + len(tokens)] = torch.tensor(tokens).int()
-        self.total.gpu[slot] = total + len(tokens)
-'''
-
-
 #: Where the program's runner has what plugins read of the request states.
 _STATES = {
     "all_token_ids": "tokens",
@@ -114,38 +36,6 @@ _STATES = {
     "prompt_len": "prompt",
     "prefill_len": "prefill",
 }
-
-
-def functions(shown: Mapping[str, Any], rows: int = 0) -> list[str]:
-    """Return the functions and the class that a program begins with.
-
-    Args:
-        shown: the counterexample.
-        rows: how many rows of logits it needs besides those of its events.
-
-    """
-    if shown["logits"] is None:
-        return []  # nothing but the loader is called
-    calls: list[Event] = [{"do": "new"}]
-    for event in shown.get("events", ({"do": "join"},)):
-        if event["do"] == "join":
-            calls.append({"do": "params"})
-        elif event["do"] == "process":
-            calls.append({"do": "apply", "rows": event["rows"]})
-    if rows:
-        calls.append({"do": "apply", "rows": list(range(rows))})
-    vocabulary = shown["logits"]["vocabulary"]
-    found = helpers.used(calls, bare=shown["bare"], seed=shown["seed"], logits=shown["logits"])
-    on_gpu = shown.get("rule") in device_scripts.SLOT_SCRIPTS
-    words = {
-        "{vocabulary}": str(vocabulary),
-        "{where}": "DEVICE" if on_gpu else 'torch.device("cpu")',
-        "{on}": ", device=DEVICE" if on_gpu else "",
-    }
-    runner = _RUNNER
-    for word, text in words.items():
-        runner = runner.replace(word, text)
-    return [*found, runner]
 
 
 def body(shown: Mapping[str, Any]) -> str:
@@ -250,7 +140,7 @@ def _statement(event: Event, *, bare: bool) -> list[str]:
         return laid_out(call(event["loader"], literal([event["fqcn"]])), 0, "(Plugin,) = ")
     name = event["name"]
     if event["do"] == "new":
-        return [f"{name} = Runner()"]
+        return [f"{name} = Runner(Plugin, VOCABULARY)"]
     if event["do"] == "begin":
         return [f"{name}.begin_step()"]
     if event["do"] == "join":

@@ -14,9 +14,9 @@ from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.classics import IDS
 from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import request_of
 from conformance.io_processor.parameters import asks
-from conformance.io_processor.unknown import UNKNOWN, made_up
 from conformance.raised import said
 from conformance.verdict import Verdict
 

@@ -27,10 +27,10 @@ from conformance.io_processor import stock
 from conformance.io_processor.admission import unserved
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.bench import Bench
+from conformance.io_processor.engine import made_up
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.traffic import PluginExited
-from conformance.io_processor.unknown import made_up
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.settings import Budget
 

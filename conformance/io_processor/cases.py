@@ -47,7 +47,6 @@ def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:
         # Moves that did not apply say nothing; and those that nobody had to say are said.
         "moves": [[m.do.value, m.request, m.pick] for m in _applied(broken)],
         "lines": [attrs.asdict(step) for step in broken.played.steps],
-        "request": broken.request,
         "hidden": sorted(list(place) for place in bench.hidden),
     }
 

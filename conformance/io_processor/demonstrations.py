@@ -18,7 +18,6 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample import io_program
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import decoded, encoded
 from conformance.engine.pooling_models import MODELS
@@ -28,7 +27,7 @@ from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from conformance.findings import Finding
     from conformance.io_processor.trial import Trial
@@ -49,11 +48,13 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         return plain
     fqcn = f"{bench.cls.__module__}:{bench.cls.__qualname__}"
     case = document(rule, fqcn, plain, bench.generation)
-    shared: Scene = {"model": str(bench.around.config.model_config.model)}
-    if bench.hidden and rule != "IO-24":
-        shared["hidden"] = ["answer" + "".join(map(_part, place)) for place in sorted(bench.hidden)]
+    model = str(bench.around.config.model_config.model)
+    hidden = ["answer" + "".join(map(_part, place)) for place in sorted(bench.hidden)]
     try:
-        found = [{"program": {**shared, **scene}} for scene in _scenes(trial, rule, finding, plain)]
+        found = [
+            {"program": {"model": model, **scene, **_hiding(scene, hidden)}}
+            for scene in _scenes(trial, rule, finding, plain)
+        ]
         kept = first_failing(trial.untouched, case, found[:TRIED], limit=LIMIT)
     except (EOFError, OSError):
         kept = None  # the plugin ends the process that it is in
@@ -89,6 +90,17 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     if not all(map(_portable, carried)):
         found["objects"] = True
     return found
+
+
+#: Programs that leave out what answers differ in each time.
+_COMPARING = (
+    *("history", "awaited-history", "same-awaited", "same-offline", "without-ids"),
+    *("other-thread", "two-threads"),
+)
+
+
+def _hiding(scene: Scene, hidden: list[str]) -> Scene:
+    return {"hidden": hidden} if hidden and scene["is"] in _COMPARING else {}
 
 
 def _is_list(value: object) -> bool:
@@ -127,21 +139,40 @@ def _scenes(trial: Trial, rule: str, finding: Finding, plain: Mapping[str, Any])
         yield from _OTHERS[rule](trial, finding)
 
 
+#: What happens to a request, and what a program calls that.
+_EVENTS = {
+    "arrives": "arrive",
+    "output delivered": "deliver",
+    "engine fails": "fail",
+    "client disconnects": "leave",
+}
+
+
 def _of_history(plain: Mapping[str, Any]) -> Scene:
     """Histories are played as they are, and every request is compared that nobody touched."""
-    happened = io_program.events(plain["lines"], awaited=plain["awaited"])
+    happened = list(_events(plain["lines"], awaited=plain["awaited"]))
     touched = {name for what, name, *_ in happened if what in ("fail", "leave")}
-    return {
-        "is": "history",
-        "awaited": plain["awaited"],
-        "requests": [
-            {key: request[key] for key in ("name", "id", "data")} for request in plain["requests"]
-        ],
-        "events": [
-            event for event in happened if event[0] != "complete" or event[1] not in touched
-        ],
-        "compared": [r["name"] for r in plain["requests"] if r["name"] not in touched],
-    }
+    requests = {each["name"]: [each["data"], each["id"]] for each in plain["requests"]}
+    if plain["awaited"]:
+        judged = [name for name in requests if name not in touched]
+        return {"is": "awaited-history", "requests": requests, "events": happened, "judged": judged}
+    events = [event for event in happened if event[0] != "complete" or event[1] not in touched]
+    return {"is": "history", "requests": requests, "events": events}
+
+
+def _events(lines: Sequence[Mapping[str, Any]], *, awaited: bool) -> Iterator[list[Any]]:
+    """Yield what a program does for the lines of a history.
+
+    Where hooks are not awaited, outputs count when all of them are there.
+    """
+    for line in lines:
+        event, name = _EVENTS[line["do"]], line["request"]
+        if event != "deliver":
+            yield [event, name]
+        elif awaited:
+            yield [event, name, line["output"]]
+        if line["over"] and not awaited and event in ("arrive", "deliver"):
+            yield ["complete", name]
 
 
 #: Rules that need no request.
@@ -153,7 +184,7 @@ _WITHOUT_DATA: Mapping[str, Scene] = {
     "IO-16": {"is": "fresh"},
 }
 
-_ONLINE, _OFFLINE = {"id": True}, {"id": False}
+_ONLINE, _OFFLINE = {"request_id": "id-0"}, {"request_id": None}
 
 #: Rules about one request.
 _OF_DATA: Mapping[str, tuple[Scene, ...]] = {
@@ -205,17 +236,7 @@ def _failing(trial: Trial, finding: Finding) -> Iterator[Scene]:
 def _leaving(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-34: the client of a request disconnects."""
     for data in _likely(trial, finding):
-        yield {
-            "is": "history",
-            "awaited": True,
-            "requests": [{"name": "A", "id": "id-0", "data": encoded(data)}],
-            "events": [
-                ["arrive", "A"],
-                *(["deliver", "A", number] for number in range(_case(finding)["place"])),
-                ["leave", "A"],
-            ],
-            "leaving": "A",
-        }
+        yield {"is": "leaves", "data": encoded(data), "place": _case(finding)["place"]}
 
 
 def _offline(trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -259,7 +280,8 @@ def _growing(trial: Trial, _: Finding) -> Iterator[Scene]:
     """IO-35: requests that were answered, and what is left of them."""
     valid = [data for data in trial.bench.stock.valid if _portable(data)]
     for what in ("alive", "growth"):
-        yield {"is": what, "data": encoded(valid[:2]), "answered": True}
+        answered = {"answered": True} if what == "growth" else {}
+        yield {"is": what, "data": encoded(valid[:2]), **answered}
 
 
 def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:

@@ -6,15 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from vllm.outputs import PoolingRequestOutput
 
-from conformance.io_processor.engine import output_of
+from conformance.counterexample.io_engine_player import output_of
 from conformance.io_processor.host import REQUEST, Documented, as_json, response_class
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from vllm.outputs import PoolingRequestOutput
 
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.watched import Watched
@@ -60,30 +59,3 @@ def responded(
     if bench.generation == REQUEST:
         return as_json(plugin.output_to_response(result))
     return as_json(response_class()(request_id=request_id, data=result))
-
-
-class Noted(PoolingRequestOutput[Any]):
-    """An output that tells when it is read."""
-
-    def __init__(self, output: PoolingRequestOutput, read: Callable[[], None]) -> None:
-        """Take the place of an output; ``read`` is called whenever its data are looked at."""
-        self._read: Callable[[], None] = lambda: None
-        self._outputs: Any = None
-        super().__init__(
-            request_id=output.request_id,
-            outputs=output.outputs,
-            prompt_token_ids=output.prompt_token_ids,
-            num_cached_tokens=output.num_cached_tokens,
-            finished=output.finished,
-        )
-        self._read = read
-
-    @property
-    def outputs(self) -> Any:  # noqa: ANN401 - a PoolingOutput
-        """The pooled data."""
-        self._read()
-        return self._outputs
-
-    @outputs.setter
-    def outputs(self, value: Any) -> None:  # noqa: ANN401 - a PoolingOutput
-        self._outputs = value

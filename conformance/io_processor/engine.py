@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import torch
-from vllm.outputs import PoolingOutput, PoolingRequestOutput
+
+from conformance.counterexample.io_engine_player import output_of
+from conformance.findings import Finding
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from vllm.config import VllmConfig
+    from vllm.outputs import PoolingRequestOutput
     from vllm.pooling_params import PoolingParams
 
 #: The request that is being served, by its place in the history; its id may be another's, too.
 serving: contextvars.ContextVar[int] = contextvars.ContextVar("serving")
 
-LABELS = 3  #: of a model whose configuration names none
 
 #: Tasks of which vLLM does not fix what they return: that is for the model's own pooler to say,
 #: and an output for one of them is made up.
@@ -115,54 +116,15 @@ class ScriptedEngine:
             entry.ready.set_exception(EngineFailed("the engine could not serve a prompt"))
 
 
-def output_of(
-    request_id: str,
-    prompt: Any,  # noqa: ANN401 - a rendered prompt
-    params: PoolingParams,
-    config: VllmConfig,
-) -> PoolingRequestOutput:
-    """Return the output for a prompt: the same for the same prompt and parameters."""
-    tokens = list(prompt.get("prompt_token_ids") or ())
-    shape = _shape(params, max(1, len(tokens)), config)
-    digest = hashlib.blake2b(digest_size=7)
-    for part in _parts(prompt):
-        digest.update(part)
-    activated = params.use_activation is not False  # None is the pooler's own choice
-    digest.update(repr((params.task, activated, params.dimensions)).encode())
-    generator = torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big"))
-    data = torch.randn(shape, generator=generator)
-    if activated and params.task != "plugin":
-        data = (
-            torch.softmax(data, -1)
-            if "classify" in (params.task or "")
-            else torch.nn.functional.normalize(data, dim=-1)
-        )
-    return PoolingRequestOutput(
-        request_id=request_id,
-        outputs=PoolingOutput(data),
-        prompt_token_ids=tokens,
-        num_cached_tokens=0,
-        finished=True,
+#: What only a model can tell: the outputs of its own pooler.
+UNKNOWN = "what the model's own pooler returns is not known here"
+
+
+def made_up(trouble: str) -> Finding:
+    """Return that trouble proves nothing, since an output was made up for the plugin."""
+    return Finding(
+        Verdict.NOT_VERIFIED,
+        message=f"{trouble}, on an output that the simulator made up, since only a model can tell "
+        "what its own pooler returns: offline evidence shows it, with the plugin's model in "
+        "[io-processor] model",
     )
-
-
-def _shape(params: PoolingParams, tokens: int, config: VllmConfig) -> tuple[int, ...]:
-    """Return the shape of a pooler's output: ``[size]``, or ``[tokens, size]``."""
-    hf_config = config.model_config.hf_config
-    if "classify" in (params.task or ""):
-        size = getattr(hf_config, "num_labels", LABELS)
-    else:
-        size = params.dimensions or config.model_config.get_hidden_size()
-    return (size,) if params.task in ("embed", "classify") else (tokens, size)
-
-
-def _parts(prompt: Any) -> list[bytes]:  # noqa: ANN401 - a rendered prompt
-    """Return what an output depends on: tokens, embeddings, and the hashes of media."""
-    parts = [repr(list(prompt.get("prompt_token_ids") or ())).encode()]
-    for name in ("prompt_embeds", "mm_hashes"):
-        value = prompt.get(name)
-        if isinstance(value, torch.Tensor):
-            parts.append(value.detach().cpu().float().numpy().tobytes())
-        elif value is not None:
-            parts.append(repr(value).encode())
-    return parts

@@ -22,9 +22,10 @@ from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
 from vllm.utils.async_utils import merge_async_iterators
 
 from conformance.comparison import plain
+from conformance.counterexample.io_engine_player import output_of
 from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.pooling_models import name_of
-from conformance.io_processor.engine import EngineFailed, ScriptedEngine, output_of
+from conformance.io_processor.engine import EngineFailed, ScriptedEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.checking import checks
 from conformance.comparison import difference, plain, shortened
+from conformance.counterexample.io_engine_player import Noted
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.calling import none_awaited, overridden
-from conformance.io_processor.direct import Noted, finished, prepared
+from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.host import REQUEST, as_json, response_class
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import places

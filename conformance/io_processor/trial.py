@@ -13,9 +13,9 @@ from conformance.findings import Finding, obstructed, waiting
 from conformance.interruption import PluginHung, place_in
 from conformance.io_processor import discovery
 from conformance.io_processor.bench import ConstructorRaised
+from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.traffic import PluginExited
-from conformance.io_processor.unknown import UNKNOWN, made_up
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.raised import said
 from conformance.verdict import RuleResult, Verdict

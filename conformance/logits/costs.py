@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import torch
 
+from conformance.counterexample.work_player import Memory, executed
 from conformance.findings import Finding, failed
 from conformance.interruption import limited
 from conformance.logits.findings import switched_on
-from conformance.logits.work import Memory, instructions
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ Start = Callable[[Any, Batch], Callable[[], None]]
 
 def counted(stock: Stock, start: Start, batch: Batch) -> int:
     """Return how many instructions of Python a step executes."""
-    step = start(stock, batch)
-    with instructions() as found:
-        step()
-    return found.count
+    return executed(start(stock, batch))
 
 
 def grows(trial: Trial, start: Start) -> Finding:

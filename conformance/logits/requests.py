@@ -10,9 +10,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
-import torch
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
+from conformance.counterexample.logits_host_player import logits_table
 from conformance.engine.models import end_of_sequence
 from conformance.history import SENT
 from conformance.interruption import PluginHung, limited
@@ -25,6 +25,8 @@ from conformance.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import torch
 
     from conformance.history import Choice
     from conformance.logits.meaning import Meaning
@@ -42,7 +44,7 @@ LEAST_LIFE, MOST_LIFE = 6, 34
 _SWITCHING = ("on", "near")
 
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
-_KINDS, _TIES, _MASKED = 8, 3, 5  # of rows: one in eight has ties, and one is masked
+_KINDS, _MASKED = 8, 5  # of rows: one in eight is masked
 
 
 #: Parameters for which vLLM itself needs the outputs of every request in the batch.
@@ -252,28 +254,6 @@ class Stock:
         # Combined requests say themselves which tokens are left: a mask that they did not ask for
         # would leave none of those, and blame the plugin.
         return row - 1 if self._combined and row % _KINDS == _MASKED else row
-
-
-def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
-    """Return float32 logits ``[97, vocabulary]`` such as a model with a grammar mask gives.
-
-    Every row prefers the given tokens; every eighth has ties at the top,
-    every eighth is masked to 16 tokens (``-inf`` elsewhere) as structured output does.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    table = torch.randn((_LOGITS_ROWS, vocabulary), generator=generator, dtype=torch.float32)
-    favourites = torch.tensor(tokens)
-    table[:, favourites] += 4.0
-    ties = table[_TIES::_KINDS]
-    ties[:, favourites] = ties.amax(dim=-1, keepdim=True)
-    masked = table[_MASKED::_KINDS]
-    kept = torch.randint(0, vocabulary, (16,), generator=generator)
-    mask = torch.ones(vocabulary, dtype=torch.bool)
-    mask[kept] = False
-    mask[favourites] = False
-    masked[:, mask] = -torch.inf
-    table[_TIES::_KINDS], table[_MASKED::_KINDS] = ties, masked
-    return table
 
 
 def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from vllm.v1.sample.logits_processor import BatchUpdate
 
+from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.interruption import CONSTRUCTOR_LIMIT, limited
 from conformance.logits.calls import PluginRaised, call
@@ -60,7 +59,7 @@ def comes_back(trial: Trial) -> Finding:
                 instance.update_state(BatchUpdate(0, [0], [], []))
             _serve(bench, instance, off)
             logits = bench.table[: len(off)].clone()
-            with _FullRows(logits) as work:
+            with Work(logits) as work:
                 result = instance.apply(logits)
             instance.update_state(BatchUpdate(0, list(range(len(off) - 1, -1, -1)), [], []))
             if not _same_memory(result, logits):
@@ -76,25 +75,6 @@ def comes_back(trial: Trial) -> Finding:
                     examples,
                 )
     return Finding(Verdict.PASS, examples, examples)
-
-
-class _FullRows(TorchDispatchMode):
-    """Notes the operations that read or write as many numbers as the logits have."""
-
-    def __init__(self, logits: torch.Tensor) -> None:
-        super().__init__()
-        self.size = logits.numel()
-        self.operations: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204 - torch's signature
-        result = function(*args, **(kwargs or {}))
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        # A view costs nothing, and neither does an index that selects nothing.
-        if not function.is_view and any(t.numel() == self.size for t in tensors):
-            empty = any(t.numel() == 0 for t in tensors)
-            if not empty:
-                self.operations.append(str(function.overloadpacket))
-        return result
 
 
 def takes_views(trial: Trial) -> Finding:

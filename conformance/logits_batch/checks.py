@@ -14,7 +14,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fq
 
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
-from conformance.logits import effects
+from conformance.logits import combinations, effects
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, no_claim, switched_on
 from conformance.logits.rows import dethroned, same
@@ -144,3 +144,13 @@ def scaled_rows(
                 yield before, instance.apply(before.clone())
             outputs.append(bench.words.said(len(outputs)))
             instance.update_state(None)
+
+
+def harms_nothing(trial: Trial) -> Finding:
+    """LB-39: whatever else a client asks for, others get what they get without it."""
+    return combinations.judge(trial, "LB-39", harms=True)
+
+
+def leaves_a_token(trial: Trial) -> Finding:
+    """LB-41: whatever else a client asks for, a token is left for its own request."""
+    return combinations.judge(trial, "LB-39", harms=False)

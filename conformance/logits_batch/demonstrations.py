@@ -11,7 +11,7 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample.scripts import FILES_ONLY, SCRIPTS
+from conformance.counterexample.logits_checks import FILES_ONLY, SCRIPTED
 from conformance.counterexample.source import choices, encoded
 from conformance.logits import execution
 from conformance.logits.calls import observed
@@ -81,7 +81,7 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     """Return the shortest part of a failure that still fails."""
     if errand.case and "calls" in errand.case:
         parts = [{key: errand.case[key] for key in ("calls", "expect")}]
-    elif rule in SCRIPTS:
+    elif rule in SCRIPTED:
         admitted = admissible(errand.parameters.invalid)
         invalid = [encoded(keywords) for _, keywords, _ in admitted]
         parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid}}]

@@ -13,7 +13,6 @@ from conformance.logits.trial import Contract
 from conformance.logits_batch import (
     batches,
     checks,
-    combined,
     costs,
     demonstrations,
     devices,
@@ -59,8 +58,8 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-37": costs.fits,
     "LB-38": requests.harmless,
     "LB-42": requests.refuses_with_400,
-    "LB-39": combined.harms_nothing,
-    "LB-41": combined.leaves_a_token,
+    "LB-39": checks.harms_nothing,
+    "LB-41": checks.leaves_a_token,
     "LB-40": processes.leaves_others_alone,
     "LB-44": devices.keeps_to_device,
 }

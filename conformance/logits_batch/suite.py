@@ -10,7 +10,7 @@ import torch
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance import history
-from conformance.counterexample import device_scripts
+from conformance.counterexample.logits_checks import ON_GPU
 from conformance.counterexample.source import choices
 from conformance.logits import devices as on_device
 from conformance.logits import errands
@@ -118,7 +118,7 @@ def _replay(
     try:
         parameters_of = choices(counterexample["parameters"])
         if counterexample["kind"] == "calls":
-            if counterexample["rule"] in device_scripts.SCRIPTS:
+            if counterexample["rule"] in ON_GPU:
                 return _on_device(Bench(cls, model, parameters_of, counterexample["seed"]))
             return demonstrations.again(cls, counterexample["rule"], counterexample)
         if counterexample["trouble"]["kind"] == Kind.MEANING:

@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitspro
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.history import MOST_DRAFTS
 from conformance.interruption import limited
-from conformance.logits import effects
+from conformance.logits import combinations, effects
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from conformance.history import Choice
     from conformance.logits.trial import Trial
     from conformance.logits_slot.bench import Bench, Watched
+
 
 #: Steps for which a request runs alone.
 STEPS = 8
@@ -371,3 +372,13 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
                 f"{number} ({label(choice)}) is not the one that it gets alone"
             )
     return None
+
+
+def harms_nothing(trial: Trial) -> Finding:
+    """LS-36: whatever else a client asks for, others get what they get without it."""
+    return combinations.judge(trial, "LS-36", harms=True)
+
+
+def leaves_a_token(trial: Trial) -> Finding:
+    """LS-38: whatever else a client asks for, a token is left for its own request."""
+    return combinations.judge(trial, "LS-36", harms=False)

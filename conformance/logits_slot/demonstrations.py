@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance import history
-from conformance.counterexample.slot_scripts import FILES_ONLY
+from conformance.counterexample.logits_checks import FILES_ONLY
 from conformance.counterexample.source import choices, encoded
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
+from conformance.counterexample.logits_slot_player import Waits
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.logits.findings import label, switched_on
@@ -16,15 +16,13 @@ from conformance.logits_slot.bench import Alone
 from conformance.logits_slot.parameters import rows_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from conformance.logits.trial import Trial
     from conformance.logits_slot.bench import Bench
 
 #: Steps for which a request runs alone.
 STEPS = 8
 
-#: Calls after which the host waits for the device.
+#: Calls after which the host waits for the device; reading does where it is by a mask.
 _WAITING = frozenset(
     (
         "item",
@@ -44,6 +42,7 @@ _WAITING = frozenset(
         "__index__",
         "__contains__",
         "__iter__",
+        "__getitem__",
     )
 )
 
@@ -102,48 +101,6 @@ def leaves_a_token(trial: Trial) -> Finding:
     return passed(examples, acted)
 
 
-class _Waits(TorchFunctionMode):
-    """Notes calls that would make the host wait for what is on the device.
-
-    On a CPU nothing tells a tensor of the device from one of the host: those of the engine, and
-    what is computed from them, are followed.
-    """
-
-    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-        self._kept = list(tensors)  # so that no other object gets one of their ids
-        self._device = {id(tensor) for tensor in self._kept}
-
-    def __torch_function__(
-        self,
-        func: Any,  # noqa: ANN401 - as torch declares it
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - as torch declares it
-        del types
-        kwargs = kwargs or {}
-        touched = any(id(leaf) in self._device for leaf in tree_leaves((args, kwargs)))
-        name = getattr(func, "__name__", "")
-        if touched and (name in _WAITING or _by_mask(name, args)):
-            self.seen.append(name)
-        result = func(*args, **kwargs)
-        if touched:
-            found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-            self._kept += found
-            self._device |= {id(tensor) for tensor in found}
-        return result
-
-
-def _by_mask(name: str, args: tuple[Any, ...]) -> bool:
-    """Tell whether a tensor is read by a mask, whose size nobody knows before it is computed."""
-    if name != "__getitem__":
-        return False
-    indices = args[1] if isinstance(args[1], tuple) else (args[1],)
-    return any(isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in indices)
-
-
 def never_waits(trial: Trial) -> Finding:
     """LS-28: nothing in ``apply`` makes the host wait for the device."""
     bench: Bench = trial.bench
@@ -154,7 +111,7 @@ def never_waits(trial: Trial) -> Finding:
             prompt = bench.prompt
             alone = Alone(instance, bench.params(choice), prompt)
             alone.begin()
-            instance.watching = _Waits
+            instance.watching = partial(Waits, _WAITING)
             for step in range(STEPS):
                 after = alone.row(bench.table[step])
                 examples += 1

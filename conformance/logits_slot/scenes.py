@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from conformance.counterexample.slot_scripts import SCRIPTS
+from conformance.counterexample.logits_checks import SCRIPTED
 from conformance.counterexample.source import encoded
 from conformance.generations import named
 from conformance.logits.requests import admissible
@@ -39,7 +39,7 @@ def of_check(trial: Trial, rule: str, found: Mapping[str, Any]) -> list[Part]:
 
     """
     parts = _SHORT[rule](trial, found) if rule in _SHORT else []
-    if rule in SCRIPTS and (found or rule not in _NEEDING):
+    if rule in SCRIPTED and (found or rule not in _NEEDING):
         expect = {"is": "script", **found}
         if rule == "LS-41":
             expect["invalid"] = [encoded(keywords) for keywords in _admitted(trial)]

@@ -10,16 +10,7 @@ from conformance.logits import judgement, processes
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract
-from conformance.logits_slot import (
-    checks,
-    combined,
-    costs,
-    demonstrations,
-    devices,
-    effects,
-    memory,
-    strata,
-)
+from conformance.logits_slot import checks, costs, demonstrations, devices, effects, memory, strata
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import play
@@ -50,8 +41,8 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-34": checks.takes_padded_batches,
     "LS-35": requests.harmless,
     "LS-39": requests.refuses_with_400,
-    "LS-36": combined.harms_nothing,
-    "LS-38": combined.leaves_a_token,
+    "LS-36": checks.harms_nothing,
+    "LS-38": checks.leaves_a_token,
     "LS-37": processes.leaves_others_alone,
     "LS-41": processes.needs_no_instance,
     "LS-42": devices.keeps_to_device,

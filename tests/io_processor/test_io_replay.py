@@ -10,7 +10,9 @@ import pytest
 from lines_plugin import PROFILE, Fault, certified, failing
 
 from conformance.counterexample.source import decoded, encoded
+from conformance.generations import named
 from conformance.replay import Outcome
+from conformance.reporting.failure import render
 from conformance.settings import UsageError
 from conformance.verdict import Verdict
 
@@ -72,6 +74,19 @@ def test_a_history_is_played_and_not_its_whole_check(zygote: Zygote, tmp_path: P
 
     assert case.replay()[0] is Outcome.FIXED
     assert certified(zygote, case.plugin, "IO-26").verdict is Verdict.FAIL
+
+
+def test_a_failure_of_a_later_request_is_drawn(zygote: Zygote, tmp_path: Path) -> None:
+    """The terminal shows the history, whichever of its requests went wrong."""
+    case = failing(zygote, COUNTS, tmp_path)
+    rule = named("io/data").rule("IO-26")
+
+    text = render(
+        rule, message=case.result.message, evidence=[], counterexample=case.result.counterexample
+    )
+
+    assert str(case.result.message).startswith("request B")
+    assert " B arrives " in " ".join(text.split())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,14 +6,14 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from conformance.logits.requests import logits_table
+from conformance.counterexample.logits_host_player import logits_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
 
@@ -44,7 +44,7 @@ def logits(
 ) -> None:
     """Answer whether the function of a program gives the very rows of the bench."""
     connection.recv()
-    names = {"torch": torch}
+    names = {"torch": torch, "Sequence": Sequence}
     exec(source, names)  # noqa: S102 - the program under test
     table = logits_table(vocabulary, tokens, seed)
     rows = names["rows"](*range(len(table)), **({"padding": padding} if padding else {}))

@@ -137,13 +137,11 @@ def test_the_logits_of_programs_are_those_of_the_bench(
     zygote: Zygote, seed: int, padding: int, tmp_path: Path
 ) -> None:
     """Programs rebuild the rows bit for bit, ties and masks included."""
-    tokens = [67, 5, 7, 11, 13]
-    calls = [{"do": "apply", "rows": [0, 3, 5], "padding": padding}]
-    logits = {"vocabulary": 512, "tokens": tokens}
-    (source,) = helpers.used(calls, bare=True, seed=seed, logits=logits)
+    logits = {"vocabulary": 512, "tokens": [67, 5, 7, 11, 13]}
+    (source,), body = helpers.prepared({"seed": seed, "logits": logits}, "rows(0)")
     job = zygote.fork(
         "program_job:logits",
-        {"source": source, "seed": seed, "padding": padding, **logits},
+        {"source": f"{source}\n{body}", "seed": seed, "padding": padding, **logits},
         log=tmp_path / "job.log",
         directory=tmp_path,
         python_path=[str(Path(__file__).parent)],

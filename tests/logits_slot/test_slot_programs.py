@@ -27,27 +27,27 @@ SPECIMENS = {specimen.name: specimen for specimen in gallery(DEFECTIVE_SLOT)}
 CHECKED = {
     "leaves_out_apply": "making an instance raised nothing",
     "refuses_second_instance": "making an instance raised nothing",
-    "shares_tables_between_instances": "what one instance serves, another one does not feel",
-    "reads_wrong_key": "rows were changed",
-    "expects_extra_args": "nothing is left of the warm-up",
-    "keeps_warm_up_pending": "nothing is left of the warm-up",
-    "draws_bias_when_joining": "the same rows again",
-    "writes_zero_for_target": "what was masked is masked",
-    "masks_forbidden_target_too": "a token can be sampled",
+    "shares_tables_between_instances": "What one instance serves, another one does not feel",
+    "reads_wrong_key": "Rows were changed",
+    "expects_extra_args": "Nothing is left of the warm-up",
+    "keeps_warm_up_pending": "Nothing is left of the warm-up",
+    "draws_bias_when_joining": "The same request gets the same rows again",
+    "writes_zero_for_target": "What was masked is masked",
+    "masks_forbidden_target_too": "A token can be sampled",
     "has_no_validate_params": "the request is refused",
     "refuses_with_type_error": "the request is refused",
     "validates_on_instance": "validate_params raised nothing",
-    "fills_in_defaults_at_admission": "validate_params needs no instance",
-    "seeds_from_local_rank": "two ranks compute the same rows",
-    "numbers_every_request": "no more memory is held",
-    "has_room_for_64_slots": "the rows of a batch of 256 are those of a small one",
-    "lists_slots": "the host never waits",
-    "indexes_by_mask": "the host never waits",
+    "fills_in_defaults_at_admission": "It needs no instance to validate parameters",
+    "seeds_from_local_rank": "Two ranks compute the same rows",
+    "numbers_every_request": "No more memory is held",
+    "has_room_for_64_slots": "The rows of a full batch are those of a small one",
+    "lists_slots": "The host never waits",
+    "indexes_by_mask": "The host never waits",
     "claims_every_request": "add_request returned False",
-    "disagrees_with_itself": "both model runners give the same row",
-    "compares_every_pair": "a step grows with its batch, and not with the vocabulary",
-    "goes_through_the_vocabulary": "a step grows with its batch, and not with the vocabulary",
-    "counts_tokens_one_hot": "a step holds 0.",
+    "disagrees_with_itself": "Both model runners give the same row",
+    "compares_every_pair": "A step grows with its batch, and not with the vocabulary",
+    "goes_through_the_vocabulary": "A step grows with its batch, and not with the vocabulary",
+    "counts_tokens_one_hot": "A step holds at most 16 times the memory",
     "seeds_torch_in_constructor": "what all requests share is what it was",
     "leaves_collector_running": "what all requests share is what it was",
 }
@@ -216,5 +216,5 @@ def test_programs_are_made_of_the_seed(zygote: Zygote, seed: int, tmp_path: Path
     result = results[rule]
     path = write(specimen, result, tmp_path)
 
-    assert f"manual_seed({seed})" in path.read_text(encoding="utf-8")
+    assert f"seed={seed})" in path.read_text(encoding="utf-8")
     assert execute(zygote, path)[0] == 1

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from conformance.classifier_hook.catalogue.sources import EVERYWHERE, rfc, runtime
-from conformance.rules import Level, Rule, sentence
-
-SECTION = "Registration"
+from conformance.rules import Level, Rule, section, sentence
 
 _CHECKED = "registry.py:checked"
 
-RULES = (
+RULES = section(
+    "Registration",
     Rule(
         id="CH-01",
         title="The hook can be made and registered",
@@ -19,7 +18,6 @@ RULES = (
             "none, before any event loop runs, and an engine and a server take it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             rfc("engine.register_external_classifier_hook(hook)"),
             runtime("configuration.py", "hooks are made when the engine is, outside its loop"),
@@ -38,7 +36,6 @@ RULES = (
         title="name is a text that is not empty",
         statement="name is a non-empty str, the same for every instance that is made alike.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             rfc('external_scores"][hook.name]'),
             runtime(_CHECKED, "`name` must be a non-empty str"),
@@ -51,7 +48,6 @@ RULES = (
         title="blocking is True or False",
         statement="blocking is a bool: 1, 'yes' and None are refused at registration.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(rfc("True = decision; False = annotation only")),
             runtime(_CHECKED, "`blocking` must be True or False"),
@@ -63,7 +59,6 @@ RULES = (
         title="timeout_ms is a whole number of milliseconds, one or more",
         statement="timeout_ms is an int from 1 to the milliseconds of a day.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(rfc("timeout_ms: int, per-call timeout")),
             runtime(_CHECKED, "`timeout_ms` must be an int >= 1"),
@@ -78,7 +73,6 @@ RULES = (
             "async def, or returns an awaitable as a decorator of such a function does."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(rfc("async def score(self, ctx: ScoringContext) -> dict[str, Any]")),
             runtime("dispatch.py:asked", "`score` must return an awaitable"),
@@ -90,7 +84,6 @@ RULES = (
         title="on_error, where it is given, is 'block' or 'allow'",
         statement="on_error is 'block', 'allow' or left out.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(runtime(_CHECKED, "`on_error` must be 'block' or 'allow'"),),
         hint="Only blocking hooks need it: 'allow' lets answers through when the hook fails.",
     ),
@@ -102,7 +95,6 @@ RULES = (
             "read once, at registration."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(runtime("contract.py:ExternalClassifierHook", "the attributes are read once"),),
         hint="Do not change them in score: nobody reads them again.",
     ),

@@ -13,19 +13,17 @@ from conformance.classifier_hook.catalogue.sources import (
     rfc,
     runtime,
 )
-from conformance.rules import Level, Rule, changes, leaks
-
-SECTION = "Many calls"
+from conformance.rules import Level, Rule, changes, leaks, section
 
 _ONE = runtime("registry.py:Registry", "one instance scores every completion of an engine")
 
-RULES = (
+RULES = section(
+    "Many calls",
     Rule(
         id="CH-30",
         title="A call does not depend on those before it",
         statement="Completions that are scored one after the other each get what they get alone.",
         level=Level.MUST,
-        section=SECTION,
         sources=(_ONE, changes(SHARED)),
         hint="Look for attributes that score changes and nobody resets.",
         evidence=SERVER,
@@ -35,7 +33,6 @@ RULES = (
         title="Calls at the same time do not mix",
         statement="Completions that are scored at the same time each get what they get alone.",
         level=Level.MUST,
-        section=SECTION,
         sources=(_ONE, ASYNC, changes(SHARED)),
         hint="Use local variables: between two awaits of one call all others may run.",
         evidence=EVERYWHERE,
@@ -45,7 +42,6 @@ RULES = (
         title="Equal request ids do not mix",
         statement="Completions with the same request id and index at the same time do not mix.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             runtime("contract.py:ScoringContext.request_id", "need not be unique"),
             leaks(SHARED),
@@ -58,7 +54,6 @@ RULES = (
         title="Calls that are cancelled harm no other",
         statement="Beside and after calls that are cancelled, others get what they get alone.",
         level=Level.MUST,
-        section=SECTION,
         sources=(BOUNDED, _ONE, changes(SHARED)),
         hint="A lock or a place in a queue that is held at an await must be given back in finally.",
         evidence=SERVER,
@@ -68,7 +63,6 @@ RULES = (
         title="Scores belong to their call",
         statement="What was returned for one completion is not changed by later calls.",
         level=Level.MUST,
-        section=SECTION,
         sources=(rfc('merged into RequestOutput.metadata["external_scores"]'), changes(SHARED)),
         hint="Return a new dictionary in every call.",
     ),
@@ -80,7 +74,6 @@ RULES = (
             "it does not grow any more."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(_ONE, LOOP),
         hint="Look for lists and dictionaries that calls add to; a cache may have 8,000 entries.",
     ),
@@ -92,7 +85,6 @@ RULES = (
             "an engine in the same program, also when several calls are made at once."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(rfc("engine.register_external_classifier_hook(hook)"),),
         hint="Keep clients and locks by event loop, or make them anew when it is another one.",
     ),

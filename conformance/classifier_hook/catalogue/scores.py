@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from conformance.classifier_hook.catalogue.sources import BLOCKS, EVERYWHERE, rfc, runtime
-from conformance.rules import Level, Rule, Source, sentence
+from conformance.rules import Level, Rule, Source, section, sentence
 
-SECTION = "Scores"
-
-RULES = (
+RULES = section(
+    "Scores",
     Rule(
         id="CH-10",
         title="Scores are a dictionary",
         statement="score returns a dict with str keys.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(rfc("Return a dict of scores")),
             runtime("scores.py:copied", "anything else is the error `invalid`"),
@@ -29,7 +27,6 @@ RULES = (
             "What is in the dictionary are JSON values: no NaN, no tensors, no sets, no objects."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             rfc("The OpenAI serving layer serializes the modified response"),
             runtime("scores.py:copied", "anything else is the error `invalid`"),
@@ -43,7 +40,6 @@ RULES = (
         title="What the profile allows is let through",
         statement="A text that the profile allows is not blocked: its answer arrives as it was.",
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(BLOCKS),),
         hint="Compare the texts of [classifier-hook] allowed with what the hook looks for.",
         evidence=EVERYWHERE,
@@ -56,7 +52,6 @@ RULES = (
             "blocking = True; the client gets the replacement, or the default refusal."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(BLOCKS),),
         hint="Return {'block': True, ...}; a hook that is not blocking cannot block.",
         evidence=EVERYWHERE,
@@ -66,7 +61,6 @@ RULES = (
         title="A replacement is a text",
         statement="'replacement', where a hook that blocks gives one, is a non-empty str, or None.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             BLOCKS,
             runtime("scores.py:decided", "anything else becomes the default refusal"),
@@ -79,7 +73,6 @@ RULES = (
         title="A hook that annotates does not ask to block",
         statement="A hook with blocking = False does not answer with a truthy 'block'.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(rfc("False = annotation only"),),
         hint="Set blocking = True, or give the score another name.",
     ),
@@ -91,7 +84,6 @@ RULES = (
             "left, what could not be decoded) get scores: nothing is raised."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(rfc("every completion is scored")),
             runtime("dispatch.py:_Call", "what a hook raises is the error `exception`"),
@@ -106,7 +98,6 @@ RULES = (
             "request id and every completion of a request, the hook gives scores."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             runtime("contract.py:ScoringContext", "logprobs are there where they were asked for"),
             sentence(rfc("every completion is scored")),
@@ -119,7 +110,6 @@ RULES = (
         title="The context is only read",
         statement="score neither assigns to the context nor changes what is in it.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             rfc("The engine builds a ScoringContext"),
             runtime("contract.py:own", "each hook gets a copy that shares nothing"),
@@ -131,7 +121,6 @@ RULES = (
         title="The same completion gets the same scores",
         statement="Scores contain no chance, no clock and no counter.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             rfc("every completion is scored for safety, hallucination, audit, or A/B routing"),
         ),
@@ -146,7 +135,6 @@ RULES = (
             "every text gets the scores that this function returns for its context."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(Source("the plugin's profile", "scores, expected: what the hook means")),
         ),

@@ -12,11 +12,10 @@ from conformance.classifier_hook.catalogue.sources import (
     rfc,
     runtime,
 )
-from conformance.rules import Level, Rule, sentence
+from conformance.rules import Level, Rule, section, sentence
 
-SECTION = "Time"
-
-RULES = (
+RULES = section(
+    "Time",
     Rule(
         id="CH-20",
         title="The event loop is never kept waiting",
@@ -25,7 +24,6 @@ RULES = (
             "synchronous network or file access."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             ASYNC,
             runtime("dispatch.py:_Steps", "steps are timed; the runtime cannot cure them"),
@@ -41,7 +39,6 @@ RULES = (
             "of 100,000 characters."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(ASYNC,),
         hint="While it computes no token of any request goes out: use asyncio.to_thread.",
     ),
@@ -50,7 +47,6 @@ RULES = (
         title="Ordinary texts are scored within the hook's own timeout",
         statement="The texts of the profile get their scores before timeout_ms has passed.",
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(BOUNDED),),
         hint="Raise timeout_ms, or be faster: a blocking hook that is late replaces answers.",
         evidence=EVERYWHERE,
@@ -63,7 +59,6 @@ RULES = (
             "within 50 ms with CancelledError."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             BOUNDED,
             runtime("dispatch.py", "after the margin the answer goes out without the hook"),
@@ -79,7 +74,6 @@ RULES = (
             "still there; a task that serves all calls is the hook's own."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(BOUNDED,),
         hint="Use asyncio.TaskGroup, or cancel and await what was started.",
         evidence=OFFLINE,
@@ -89,7 +83,6 @@ RULES = (
         title="Calls return, and the process lives",
         statement="No call hangs with the event loop in its hands, and none ends the process.",
         level=Level.MUST,
-        section=SECTION,
         sources=(runtime("dispatch.py:HookExited", "SystemExit would end the event loop"), LOOP),
         hint="Look for loops that wait, locks that are not released, and sys.exit.",
         evidence=EVERYWHERE,
@@ -103,7 +96,6 @@ RULES = (
             "for 10 seconds, unless the time grows no faster than the text."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             rfc("every completion is scored"),
             runtime("dispatch.py:_Call", "score runs on the event loop of all clients"),

@@ -5,48 +5,11 @@ from __future__ import annotations
 
 from conformance.io_processor.catalogue import loading, outputs, parsing, prompts, traffic
 
+SECTIONS = (loading, parsing, prompts, outputs, traffic)
+
 #: Those of the documented generation alone.
-_REQUEST_ONLY = (loading.RENDERER, parsing.FORMS, outputs.RESPONSE)
+_REQUEST_ONLY = frozenset(("IO-03", "IO-12", "IO-23"))
 
-REQUEST_RULES = (
-    loading.LOADS,
-    loading.CONSTRUCTOR,
-    loading.RENDERER,
-    loading.SELECTION,
-    loading.SIGNATURES,
-    loading.AWAITABLE,
-    parsing.ANSWERS,
-    parsing.REFUSES,
-    parsing.HOSTILE,
-    parsing.ENDURES,
-    parsing.EARLY,
-    parsing.PURE,
-    parsing.FORMS,
-    prompts.PROMPTS,
-    prompts.PARAMS,
-    prompts.KEPT,
-    prompts.FRESH,
-    outputs.ORDER,
-    outputs.SYNC,
-    outputs.USED,
-    outputs.ERRORS,
-    outputs.LEFT,
-    outputs.SERIALISABLE,
-    outputs.RESPONSE,
-    outputs.STEADY,
-    outputs.SAME,
-    traffic.SEQUENCE,
-    traffic.INTERLEAVED,
-    traffic.SAME_IDS,
-    traffic.NO_IDS,
-    traffic.HARMLESS,
-    traffic.THREADS,
-    traffic.WAITING,
-    traffic.WORKING,
-    traffic.CANCELLED,
-    traffic.FORGETS,
-    traffic.ABANDONED,
-    loading.SURVIVES,
-)
+REQUEST_RULES = (*(rule for section in SECTIONS for rule in section.RULES), loading.SURVIVES)
 
-DATA_RULES = tuple(rule for rule in REQUEST_RULES if rule not in _REQUEST_ONLY)
+DATA_RULES = tuple(rule for rule in REQUEST_RULES if rule.id not in _REQUEST_ONLY)

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, leaks
-
-SECTION = "Many requests"
+from conformance.rules import Level, Rule, changes, ends, leaks, section
 
 _INSTANCE = vllm(
     "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
@@ -22,176 +20,163 @@ _IDS = vllm(
     "entrypoints/serve/engine/serving.py:BaseServing._base_request_id",
     "the client's X-Request-Id becomes the request id, and two clients may send the same",
 )
-
-SEQUENCE = Rule(
-    id="IO-26",
-    title="A request does not depend on those before it",
-    statement="Requests that are served one after the other each get what they get alone.",
-    level=Level.MUST,
-    section=SECTION,
-    sources=(changes(_INSTANCE),),
-    hint="Look for attributes that pre_process changes and nobody resets.",
+_UNFINISHED = vllm(
+    "entrypoints/pooling/base/serving.py:PoolingBaseServing.__call__",
+    "post_process is not called for a request that failed or was cancelled",
+)
+_ON_LOOP = (
+    vllm(
+        "entrypoints/pooling/base/serving.py:PoolingBaseServing._preprocessing",
+        "parse_data and pre_process run on the event loop",
+        "0.27",
+    ),
+    interface("pre_process_async and post_process_async are awaited on it"),
 )
 
-INTERLEAVED = Rule(
-    id="IO-27",
-    title="Requests that are served at the same time do not mix",
-    statement=(
-        "Requests whose prompts and outputs come in any order between each other's each get what "
-        "they get alone."
+RULES = section(
+    "Many requests",
+    Rule(
+        id="IO-26",
+        title="A request does not depend on those before it",
+        statement="Requests that are served one after the other each get what they get alone.",
+        level=Level.MUST,
+        sources=(changes(_INSTANCE),),
+        hint="Look for attributes that pre_process changes and nobody resets.",
     ),
-    level=Level.MUST,
-    section=SECTION,
-    sources=(
-        changes(_INSTANCE),
-        document("We cannot guarantee outputs are returned in the same order"),
-    ),
-    hint="Keep nothing of a request on self between pre_process and post_process.",
-    evidence=SERVED,
-)
-
-SAME_IDS = Rule(
-    id="IO-28",
-    title="Requests with equal ids do not mix",
-    statement="Requests that carry the same request id at the same time each get their own answer.",
-    level=Level.MUST,
-    section=SECTION,
-    sources=(leaks(_IDS),),
-    hint="A request id is the client's and names nothing: take what post_process needs from the "
-    "outputs (prompt_token_ids, their number), not from a dictionary by request id.",
-    evidence=SERVED,
-)
-
-NO_IDS = Rule(
-    id="IO-29",
-    title="Requests without ids do not mix",
-    statement=(
-        "Offline requests, which have no id, each get what they get alone, also after one that the "
-        "engine failed."
-    ),
-    level=Level.MUST,
-    section=SECTION,
-    sources=(
-        changes(
-            vllm(
-                "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
-                "pre_process(prompt=...) and post_process(outputs)",
-            )
+    Rule(
+        id="IO-27",
+        title="Requests that are served at the same time do not mix",
+        statement=(
+            "Requests whose prompts and outputs come in any order between each other's each get "
+            "what they get alone."
         ),
-    ),
-    hint="None is an id like any other to a dictionary: do not keep state under it.",
-)
-
-HARMLESS = Rule(
-    id="IO-30",
-    title="Requests that go wrong harm no other",
-    statement=(
-        "Beside requests that are refused, that the engine fails, or whose clients disconnect, "
-        "and after them, every other request gets what it gets alone."
-    ),
-    level=Level.MUST,
-    section=SECTION,
-    sources=(
-        changes(_INSTANCE),
-        vllm(
-            "entrypoints/pooling/base/serving.py:PoolingBaseServing.__call__",
-            "post_process is not called for a request that failed or was cancelled",
+        level=Level.MUST,
+        sources=(
+            changes(_INSTANCE),
+            document("We cannot guarantee outputs are returned in the same order"),
         ),
+        hint="Keep nothing of a request on self between pre_process and post_process.",
+        evidence=SERVED,
     ),
-    hint="Nobody tells the plugin that a request is over: state that waits for post_process stays.",
-    evidence=SERVED,
-)
-
-THREADS = Rule(
-    id="IO-31",
-    title="Hooks may run on several threads at once",
-    statement=(
-        "post_process on other threads than pre_process, and for two requests at the same time, "
-        "gives what it gives alone."
+    Rule(
+        id="IO-28",
+        title="Requests with equal ids do not mix",
+        statement="Requests that carry the same request id at the same time each get their own "
+        "answer.",
+        level=Level.MUST,
+        sources=(leaks(_IDS),),
+        hint="A request id is the client's and names nothing: take what post_process needs from "
+        "the outputs (prompt_token_ids, their number), not from a dictionary by request id.",
+        evidence=SERVED,
     ),
-    level=Level.MUST,
-    section=SECTION,
-    sources=(
-        changes(
-            vllm(
-                "entrypoints/pooling/base/serving.py:PoolingBaseServing",
-                "_postprocessing runs in the renderer's thread pool, beside pre_process of others, "
-                "and of several requests at once with --renderer-num-workers 2",
-                "0.20",
-            )
+    Rule(
+        id="IO-29",
+        title="Requests without ids do not mix",
+        statement=(
+            "Offline requests, which have no id, each get what they get alone, also after one that "
+            "the engine failed."
         ),
-    ),
-    hint="Use local variables, not attributes, threading.local or contextvars.",
-    resembles=("torchgeo/terratorch#1190",),
-)
-
-WAITING = Rule(
-    id="IO-32",
-    title="The event loop is never kept waiting",
-    statement=(
-        "Nothing that runs on the event loop waits there for more than 100 ms: no sleep, no "
-        "synchronous network or file access."
-    ),
-    level=Level.SHOULD,
-    section=SECTION,
-    sources=(
-        vllm(
-            "entrypoints/pooling/base/serving.py:PoolingBaseServing._preprocessing",
-            "parse_data and pre_process run on the event loop",
-            "0.27",
+        level=Level.MUST,
+        sources=(
+            changes(
+                vllm(
+                    "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
+                    "pre_process(prompt=...) and post_process(outputs)",
+                )
+            ),
         ),
-        interface("pre_process_async and post_process_async are awaited on it"),
+        hint="None is an id like any other to a dictionary: do not keep state under it.",
     ),
-    hint="While the loop waits, no other client is served and /health does not answer: await "
-    "instead, or let the client send the data itself.",
-)
-
-WORKING = Rule(
-    id="IO-33",
-    title="Little work is done on the event loop",
-    statement="Nothing that runs on the event loop works there for more than 200 ms at a time.",
-    level=Level.SHOULD,
-    section=SECTION,
-    sources=WAITING.sources,
-    hint="Move work from pre_process to post_process, which runs in a thread, or make it faster.",
-)
-
-CANCELLED = Rule(
-    id="IO-34",
-    title="A client that disconnects ends its request",
-    statement=(
-        "Cancellation goes through the awaited hooks at once: it is not caught, and nothing goes "
-        "on behind it."
+    Rule(
+        id="IO-30",
+        title="Requests that go wrong harm no other",
+        statement=(
+            "Beside requests that are refused, that the engine fails, or whose clients disconnect, "
+            "and after them, every other request gets what it gets alone."
+        ),
+        level=Level.MUST,
+        sources=(
+            changes(_INSTANCE),
+            _UNFINISHED,
+        ),
+        hint="Nobody tells the plugin that a request is over: state that waits for post_process "
+        "stays.",
+        evidence=SERVED,
     ),
-    level=Level.SHOULD,
-    section=SECTION,
-    sources=(
-        vllm("entrypoints/serve/utils/api_utils.py:with_cancellation", "cancels the handler"),
-        interface("pre_process_async and post_process_async are awaited"),
+    Rule(
+        id="IO-31",
+        title="Hooks may run on several threads at once",
+        statement=(
+            "post_process on other threads than pre_process, and for two requests at the same "
+            "time, gives what it gives alone."
+        ),
+        level=Level.MUST,
+        sources=(
+            changes(
+                vllm(
+                    "entrypoints/pooling/base/serving.py:PoolingBaseServing",
+                    "_postprocessing runs in the renderer's thread pool, beside pre_process of "
+                    "others, and of several requests at once with --renderer-num-workers 2",
+                    "0.20",
+                )
+            ),
+        ),
+        hint="Use local variables, not attributes, threading.local or contextvars.",
+        resembles=("torchgeo/terratorch#1190",),
     ),
-    hint="Catch Exception, not BaseException or CancelledError; do not shield.",
-)
-
-FORGETS = Rule(
-    id="IO-35",
-    title="Answered requests are forgotten",
-    statement="After ten thousand answered requests the plugin holds nothing of them.",
-    level=Level.MUST,
-    section=SECTION,
-    sources=(_GROWS,),
-    hint="Remove what pre_process kept when post_process has used it.",
-)
-
-ABANDONED = Rule(
-    id="IO-36",
-    title="Refused, failed and cancelled requests are forgotten",
-    statement=(
-        "After ten thousand requests that were refused, or never came to post_process, the plugin "
-        "holds no more than a bounded number of them."
+    Rule(
+        id="IO-32",
+        title="The event loop is never kept waiting",
+        statement=(
+            "Nothing that runs on the event loop waits there for more than 100 ms: no sleep, no "
+            "synchronous network or file access."
+        ),
+        level=Level.SHOULD,
+        sources=_ON_LOOP,
+        hint="While the loop waits, no other client is served and /health does not answer: await "
+        "instead, or let the client send the data itself.",
     ),
-    level=Level.MUST,
-    section=SECTION,
-    sources=(*HARMLESS.sources[1:], _GROWS),
-    hint="Keep nothing between pre_process and post_process, or bound it: nobody tells the plugin "
-    "that a request failed.",
+    Rule(
+        id="IO-33",
+        title="Little work is done on the event loop",
+        statement="Nothing that runs on the event loop works there for more than 200 ms at a time.",
+        level=Level.SHOULD,
+        sources=_ON_LOOP,
+        hint="Move work from pre_process to post_process, which runs in a thread, or make it "
+        "faster.",
+    ),
+    Rule(
+        id="IO-34",
+        title="A client that disconnects ends its request",
+        statement=(
+            "Cancellation goes through the awaited hooks at once: it is not caught, and nothing "
+            "goes on behind it."
+        ),
+        level=Level.SHOULD,
+        sources=(
+            vllm("entrypoints/serve/utils/api_utils.py:with_cancellation", "cancels the handler"),
+            interface("pre_process_async and post_process_async are awaited"),
+        ),
+        hint="Catch Exception, not BaseException or CancelledError; do not shield.",
+    ),
+    Rule(
+        id="IO-35",
+        title="Answered requests are forgotten",
+        statement="After ten thousand answered requests the plugin holds nothing of them.",
+        level=Level.MUST,
+        sources=(_GROWS,),
+        hint="Remove what pre_process kept when post_process has used it.",
+    ),
+    Rule(
+        id="IO-36",
+        title="Refused, failed and cancelled requests are forgotten",
+        statement=(
+            "After ten thousand requests that were refused, or never came to post_process, the "
+            "plugin holds no more than a bounded number of them."
+        ),
+        level=Level.MUST,
+        sources=(_UNFINISHED, _GROWS),
+        hint="Keep nothing between pre_process and post_process, or bound it: nobody tells the "
+        "plugin that a request failed.",
+    ),
 )

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import document, vllm
-from conformance.rules import Level, Rule
+from conformance.rules import Level, Rule, section
 
-SECTION = "Cost"
-
-RULES = (
+RULES = section(
+    "Cost",
     Rule(
         id="LB-35",
         title="Where nobody opts in, a large batch costs what a small one does",
@@ -17,7 +17,6 @@ RULES = (
             "Python with 128 requests as with 8."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             document(
                 "we recommend designing apply() to return the unmodified input tensor if all "
@@ -31,45 +30,27 @@ RULES = (
         hint="Go through the requests that opted in, not through the rows of the batch: every step "
         "of every request waits for this, also of those who never heard of the plugin.",
     ),
-    Rule(
-        id="LB-36",
-        title="A step grows no faster than its batch, and not with the vocabulary",
-        statement=(
-            "With four times as many opted-in requests a step executes about four times as many "
-            "instructions of Python, and with a vocabulary four times as large about as many."
+    rules.grows_with_batch(
+        "LB-36",
+        "With four times as many opted-in requests a step executes about four times as many "
+        "instructions of Python, and with a vocabulary four times as large about as many.",
+        vllm(
+            "v1/sample/logits_processor/builtin.py:process_dict_updates",
+            "vLLM's own processors do a fixed amount of work on the host for each request",
         ),
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            vllm(
-                "v1/sample/logits_processor/builtin.py:process_dict_updates",
-                "vLLM's own processors do a fixed amount of work on the host for each request",
-            ),
-            vllm(
-                "v1/sample/sampler.py:Sampler.apply_logits_processors",
-                "runs between the forward pass and sampling, with every request waiting",
-            ),
+        vllm(
+            "v1/sample/sampler.py:Sampler.apply_logits_processors",
+            "runs between the forward pass and sampling, with every request waiting",
         ),
-        hint="Work on all tokens, or on pairs of requests, belongs into a tensor operation.",
     ),
-    Rule(
-        id="LB-37",
-        title="A step needs little memory beside its logits",
-        statement=(
-            "A step of a batch holds at most 16 times the memory of its logits at the same time, "
-            "with 40 outputs for each request."
+    rules.needs_little_memory(
+        "LB-37",
+        "A step of a batch holds at most 16 times the memory of its logits at the same time, "
+        "with 40 outputs for each request.",
+        vllm(
+            "v1/worker/gpu_model_runner.py:GPUModelRunner._dummy_sampler_run",
+            "measures the memory of sampling without custom processors, and all but a margin "
+            "of the rest is given to keys and values",
         ),
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            vllm(
-                "v1/worker/gpu_model_runner.py:GPUModelRunner._dummy_sampler_run",
-                "measures the memory of sampling without custom processors, and all but a margin "
-                "of the rest is given to keys and values",
-            ),
-        ),
-        hint="Nothing reserves memory for a plugin: what it needs comes out of the margin that "
-        "gpu_memory_utilization leaves. Count tokens with scatter_add_ or a sparse index, never "
-        "with a row of the vocabulary for each output.",
     ),
 )

@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
+from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import (
     ALL,
-    ENGINE,
     OFFLINE,
     RAISES,
     SERVER,
+    SINCE,
     STOPS,
     document,
     vllm,
 )
-from conformance.rules import Level, Rule, changes, ends, sentence
+from conformance.rules import Level, Rule, section, sentence
 
-SECTION = "Loading and admission"
-
-RULES = (
+RULES = section(
+    "Loading and admission",
     Rule(
         id="LB-01",
         title="The class loads in every documented way",
@@ -27,7 +27,6 @@ RULES = (
             "fully-qualified name; an engine and a server start with it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -53,7 +52,6 @@ RULES = (
             "once in a process, and share no request state."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -74,7 +72,6 @@ RULES = (
         title="is_argmax_invariant returns the same bool for ever",
         statement="The claim is a bool, and does not change while the engine runs.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(document("is_argmax_invariant() is evaluated once at startup")),
             vllm(
@@ -92,7 +89,6 @@ RULES = (
             "requests, and for none of the others: HTTP 400 for that request and nothing else."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 vllm(
@@ -119,7 +115,6 @@ RULES = (
             "for all requests."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             document("vLLM will invoke update_state() and apply() ... in every engine step"),
             STOPS,
@@ -135,7 +130,6 @@ RULES = (
             "the plugin serves it, or leaves it alone, and does not raise."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 vllm(
@@ -155,31 +149,19 @@ RULES = (
         "raises for request-level callables of three arguments: override update_state, and hand "
         "it an empty prompt.",
     ),
-    Rule(
-        id="LB-31",
-        title="validate_params needs no instance and leaves its argument alone",
-        statement=(
-            "The front end calls validate_params(sampling_params) on the class, in a process in "
-            "which no instance is ever made: it is a classmethod or staticmethod, keeps nothing "
-            "that the engine would need, and changes nothing."
+    rules.needs_no_instance(
+        "LB-31",
+        "update_state",
+        vllm(
+            "v1/sample/logits_processor/__init__.py:validate_logits_processors_parameters",
+            "called on each class, in the front end's threads",
+            since="0.11.2",
         ),
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            vllm(
-                "v1/sample/logits_processor/__init__.py:validate_logits_processors_parameters",
-                "called on each class, in the front end's threads",
-                since="0.11.2",
-            ),
-            vllm(
-                "v1/sample/logits_processor/interface.py:LogitsProcessor.validate_params",
-                "a classmethod",
-                since="0.11.2",
-            ),
+        vllm(
+            "v1/sample/logits_processor/interface.py:LogitsProcessor.validate_params",
+            "a classmethod",
+            since="0.11.2",
         ),
-        hint="Decorate it with @classmethod; parse the arguments again in update_state instead of "
-        "remembering what validate_params saw: the engine is another process.",
-        evidence=ENGINE,
     ),
     Rule(
         id="LB-32",
@@ -190,7 +172,6 @@ RULES = (
             "LLM.generate, AsyncLLM.generate, the OpenAI SDK or plain REST."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             document("different ways of making your logits processor visible to vLLM"),
             document("The examples below show how a user would pass a custom argument"),
@@ -200,109 +181,35 @@ RULES = (
         "JSON.",
         evidence=(OFFLINE, SERVER),
     ),
-    Rule(
-        id="LB-39",
-        title="Whatever else a client asks for, other requests get what they get without it",
-        statement=(
-            "A request that enables the plugin and asks for more (several answers, log "
-            "probabilities, penalties, stop and bad words, allowed tokens, a bias, a grammar, any "
-            "temperature and length) is refused by validate_params or served: nothing raises or "
-            "hangs, and its row and those of others are the ones they get alone."
+    rules.serves_combinations(
+        "LB-39",
+        "A request that enables the plugin and asks for more (several answers, log "
+        "probabilities, penalties, stop and bad words, allowed tokens, a bias, a grammar, any "
+        "temperature and length) is refused by validate_params or served: nothing raises or "
+        "hangs, and its row and those of others are the ones they get alone.",
+        vllm(
+            "sampling_params.py:SamplingParams",
+            "the fields that a client may set beside extra_args",
         ),
-        level=Level.MUST,
-        section=SECTION,
-        sources=(
-            vllm(
-                "sampling_params.py:SamplingParams",
-                "the fields that a client may set beside extra_args",
-            ),
-            vllm(
-                "v1/sample/logits_processor/interface.py:AddedRequest",
-                "every processor is handed the whole SamplingParams of a request",
-                since="0.11.2",
-            ),
-            RAISES,
+        vllm(
+            "v1/sample/logits_processor/interface.py:AddedRequest",
+            "every processor is handed the whole SamplingParams of a request",
+            since="0.11.2",
         ),
-        hint="Look for arithmetic with max_tokens, temperature or logprobs (1, 0 and -1 are values "
-        "of theirs), for a first item of a list that may be empty, and for state that is kept by "
-        "what several requests share, such as a seed. What the plugin cannot serve, "
-        "validate_params refuses.",
-        evidence=ENGINE,
+        RAISES,
     ),
-    Rule(
-        id="LB-41",
-        title="Whatever else a client asks for, a token is left for its own request",
-        statement=(
-            "Where allowed tokens, bad words, min_tokens, a bias or a grammar leave tokens, the "
-            "plugin keeps at least one of them above -inf, and no logit is NaN or +inf."
+    rules.leaves_a_token(
+        "LB-41",
+        vllm(
+            "v1/sample/sampler.py:Sampler.apply_logits_processors",
+            "allowed tokens and bad words are masked before custom processors are called",
         ),
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            vllm(
-                "v1/sample/sampler.py:Sampler.apply_logits_processors",
-                "allowed tokens and bad words are masked before custom processors are called",
-            ),
-            vllm(
-                "v1/sample/logits_processor/builtin.py:MinTokensLogitsProcessor",
-                "restores the stop tokens where a grammar leaves nothing else",
-            ),
+        vllm(
+            "v1/sample/logits_processor/builtin.py:MinTokensLogitsProcessor",
+            "restores the stop tokens where a grammar leaves nothing else",
         ),
-        hint="Where all that the plugin would keep is -inf, leave the row as it is, or refuse the "
-        "combination in validate_params. Only a SHOULD: no other request notices.",
     ),
-    Rule(
-        id="LB-40",
-        title="Loading leaves to others what all requests share",
-        statement=(
-            "Importing the module and making instances seeds no global generator of random "
-            "numbers, leaves torch's default dtype and device as they are and its deterministic "
-            "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
-            "process that keeps the engine from ending or outlives it."
-        ),
-        level=Level.MUST,
-        section=SECTION,
-        sources=(
-            changes(
-                vllm(
-                    "config/model.py:ModelConfig",
-                    "We must set the global seed because otherwise, different tensor parallel "
-                    "workers would sample different tokens; the front end's process, which loads "
-                    "the class as well, is the caller's, and is not seeded again",
-                )
-            ),
-            vllm(
-                "v1/engine/core.py:EngineCoreProc.run_engine_core",
-                "the handlers of SIGTERM and SIGINT that end the engine are there before it makes "
-                "processors",
-            ),
-            vllm(
-                "v1/utils.py:shutdown",
-                "a process that does not end by itself is killed, with nothing put in order",
-            ),
-            ends(
-                vllm(
-                    "v1/sample/ops/topk_topp_sampler.py:apply_top_k_top_p_pytorch",
-                    "torch.cumsum on a GPU, which raises where deterministic algorithms are asked "
-                    "for",
-                )
-            ),
-            changes(
-                vllm(
-                    "model_executor/models/minicpmv4_7.py:_assign_canvas_span",
-                    "torch.linspace without a dtype: positions in pictures depend on the default",
-                )
-            ),
-            ends(
-                vllm(
-                    "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
-                    "buffers are made after processors; with the default device set to meta, the "
-                    "engine does not get through its first request",
-                )
-            ),
-        ),
-        hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
-        "pass dtype and device to what makes tensors; make threads daemons, and end children in "
-        "atexit; hand signals on to the handler that was there.",
+    rules.leaves_others_alone(
+        "LB-40", SINCE, buffers="v1/worker/gpu_model_runner.py:GPUModelRunner.__init__"
     ),
 )

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
-from conformance.rules import Level, Rule, Source, ends, sentence
+from conformance.rules import Level, Rule, Source, ends, section, sentence
 
-SECTION = "Logits"
-
-RULES = (
+RULES = section(
+    "Logits",
     Rule(
         id="LB-05",
         title="A request that opts in is changed at least once",
         statement="Each parameter set that the profile declares as `on` changes a row.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             document("The transformed logits tensor is then passed to softmax"),
             sentence(document("Return a transformed (num_requests) x (vocab_size) logits tensor")),
@@ -33,7 +31,6 @@ RULES = (
             "logits: ties, masked rows, negative and scaled ones included."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -52,7 +49,6 @@ RULES = (
         title="apply returns a tensor of the shape, dtype and device it was given",
         statement="apply returns float logits [num_requests, vocab_size], in place or new ones.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(document("Return a transformed (num_requests) x (vocab_size) logits tensor")),
             vllm(
@@ -68,7 +64,6 @@ RULES = (
         title="update_state and apply never raise",
         statement="For requests that were admitted no call of the engine raises.",
         level=Level.MUST,
-        section=SECTION,
         sources=(RAISES,),
         hint="Nothing catches it: one request's bad value ends all requests. Validate at "
         "admission, and look up rows with .pop(index, None).",
@@ -83,7 +78,6 @@ RULES = (
             "rows included, and none that is sampled at random gets +inf."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/sample/sampler.py:Sampler.sample",
@@ -107,7 +101,6 @@ RULES = (
             "was given, without reading or copying it."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             document(
                 "we recommend designing apply() to return the unmodified input tensor if all "
@@ -124,7 +117,6 @@ RULES = (
             "output, allowed tokens and bad words have been applied before."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
@@ -146,7 +138,6 @@ RULES = (
             "under torch.inference_mode."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "model_executor/layers/logits_processor.py:LogitsProcessor._get_logits",
@@ -170,7 +161,6 @@ RULES = (
             "constructor was given, or moved there."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             ends(
                 vllm(
@@ -192,7 +182,6 @@ RULES = (
             "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
         hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
         "failure shows with what the request asked for.",

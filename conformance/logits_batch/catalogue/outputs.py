@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
-from conformance.rules import Level, Rule, Source, changes, sentence
+from conformance.rules import Level, Rule, Source, changes, section, sentence
 
-SECTION = "Outputs and time"
-
-RULES = (
+RULES = section(
+    "Outputs and time",
     Rule(
         id="LB-09",
         title="update_state(None) is an ordinary step",
@@ -17,7 +17,6 @@ RULES = (
             "nor forgets, and what depends on the outputs so far is refreshed as in any other step."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(document("may be None, signaling no change to the batch constituents")),
             vllm(
@@ -37,7 +36,6 @@ RULES = (
             "a plugin whose effect depends on outputs keeps the reference, not a copy."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 vllm(
@@ -59,7 +57,6 @@ RULES = (
             "interrupted."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
@@ -85,7 +82,6 @@ RULES = (
             "apply: rows are those of a synchronous engine."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.update_async_output_token_ids",
@@ -108,7 +104,6 @@ RULES = (
             "the last token of the vocabulary."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
@@ -136,7 +131,6 @@ RULES = (
             "are discarded: later rows of the request do not depend on how often that happened."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._bookkeeping_sync",
@@ -153,7 +147,6 @@ RULES = (
         title="Prompts and outputs are read only",
         statement="The plugin writes to no list of tokens that it is handed.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/sample/logits_processor/interface.py:BatchUpdate",
@@ -169,20 +162,13 @@ RULES = (
         ),
         hint="Copy a list before changing it.",
     ),
-    Rule(
-        id="LB-43",
-        title="The parameters of a request are left as they are",
-        statement="The plugin does not write to the SamplingParams of a request.",
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            vllm(
-                "v1/worker/gpu_input_batch.py:CachedRequestState",
-                "holds sampling_params, from which the request is added again when it resumes",
-            ),
+    rules.keeps_parameters(
+        "LB-43",
+        vllm(
+            "v1/worker/gpu_input_batch.py:CachedRequestState",
+            "holds sampling_params, from which the request is added again when it resumes",
         ),
-        hint="Use .get instead of .pop on extra_args. Only a SHOULD: no other request notices.",
-        evidence=ENGINE,
+        ENGINE,
     ),
     Rule(
         id="LB-23",
@@ -192,7 +178,6 @@ RULES = (
             "tensor-parallel rank runs the plugin for itself and must get the same."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
@@ -210,7 +195,6 @@ RULES = (
             "rows are as if it had been called."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -240,7 +224,6 @@ RULES = (
             "also where update_state is called and apply is not."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -259,7 +242,6 @@ RULES = (
             "the same updates and logits and must return the same rows."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
-from conformance.rules import Level, Rule, sentence
+from conformance.rules import Level, Rule, section, sentence
 
-SECTION = "Rows and moves"
-
-RULES = (
+RULES = section(
+    "Rows and moves",
     Rule(
         id="LB-03",
         title="A request gets the same row in a batch as alone",
@@ -17,7 +16,6 @@ RULES = (
             "not on its neighbours, its row index, or how many requests there are."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -36,7 +34,6 @@ RULES = (
         title="Rows of requests that did not opt in come back bit for bit",
         statement="A request that does not enable the plugin gets its logits back unchanged.",
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(document("while leaving other rows unmodified")),),
         hint="Index the rows of opted-in requests explicitly; do not add or multiply by a neutral "
         "value over the whole batch.",
@@ -51,7 +48,6 @@ RULES = (
             "overwrite or clear whatever the row's previous occupant left."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             document("Use Add operations to replace as many finished requests with new requests"),
             sentence(
@@ -74,7 +70,6 @@ RULES = (
             "and row a holds nothing; b may still hold a finished request and is not in `removed`."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(document("apply a Unidirectional Move ... to fill the empty slot")),
             vllm(
@@ -91,7 +86,6 @@ RULES = (
         title="A swap with one side empty moves the state and leaves the other side empty",
         statement="(a, b, SWAP) exchanges the state of both rows, also where one has none.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document("zero or more Swap Move operations may be applied to reorder the batch")
@@ -110,7 +104,6 @@ RULES = (
             "rows that do not exist."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(document("Apply Remove operations to finished requests")),),
         hint="Process `removed` in every update, with .pop(index, None).",
         evidence=ENGINE,
@@ -123,7 +116,6 @@ RULES = (
             "each to the result of the one before."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 document(
@@ -146,7 +138,6 @@ RULES = (
             "last row of a full batch is served as the first."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(document("Consume a (num_requests) x (vocab_size) logits tensor")),
             vllm(

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Source, changes, ends
+from conformance.logits import rules
+from conformance.rules import Evidence, Source
 
 #: vLLM's own documentation, ``docs/features/custom_logitsprocs.md``.
 DOCUMENT = "Custom Logits Processors"
+
+#: First release that documents the interface.
+SINCE = "0.10.2"
 
 SIMULATOR, OFFLINE, SERVER = Evidence
 ENGINE = (SIMULATOR, OFFLINE)
@@ -15,33 +19,17 @@ ALL = (SIMULATOR, OFFLINE, SERVER)
 
 def document(says: str) -> Source:
     """Return a sentence of the document as a source."""
-    return Source(DOCUMENT, says, since="0.10.2")
+    return Source(DOCUMENT, says, SINCE)
 
 
-def vllm(symbol: str, says: str, since: str = "0.10.2") -> Source:
+def vllm(symbol: str, says: str, since: str = SINCE) -> Source:
     """Return a symbol of vLLM, with its path inside the package, as a source."""
     return Source(symbol, says, since)
 
 
-RAISES = ends(
-    vllm(
-        "v1/engine/core.py:EngineCoreProc.run_engine_core",
-        "an exception in the model runner ends the engine and every request in it",
-    )
-)
-STOPS = ends(
-    vllm(
-        "v1/engine/core.py:EngineCoreProc.run_busy_loop",
-        "one loop computes all requests: a call that does not return stops them, an exit ends them",
-    )
-)
-RANKS = changes(
-    vllm(
-        "v1/core/block_pool.py:BlockPool.cache_full_blocks",
-        "keys and values are shared by the tokens that one rank reports: what another rank "
-        "computed from other tokens goes to every request that begins alike",
-    )
-)
+RAISES = rules.raises(SINCE)
+STOPS = rules.stops(SINCE)
+RANKS = rules.ranks(SINCE)
 
 #: Where one of vLLM's authors counts both among the faults of the interface, and of its host.
 EDGE_CASES = Source(

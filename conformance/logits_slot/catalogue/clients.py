@@ -3,61 +3,27 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, SERVER, SIMULATOR, vllm
-from conformance.rules import Level, Rule, ends
+from conformance.logits import rules
+from conformance.logits_slot.catalogue.sources import SINCE, vllm
+from conformance.rules import ends, section
 
-SECTION = "Whatever a client may send"
-
-RULES = (
-    Rule(
-        id="LS-35",
-        title="No request that a client can send ends the engine",
-        statement=(
-            "A request with any value under the keys that the plugin reads is refused by "
-            "validate_params, or it is served: alone and among others nothing raises, nothing "
-            "hangs, memory stays bounded, and other requests do not notice."
-        ),
-        level=Level.MUST,
-        section=SECTION,
-        sources=(
-            ends(
-                vllm(
-                    "v1/worker/gpu/sample/sampler.py:Sampler.apply_sampling_params",
-                    "add_request, apply_staged_writes and apply run in the engine's step: what "
-                    "they raise ends the engine, and every request in it",
-                )
-            ),
+RULES = section(
+    "Whatever a client may send",
+    rules.ends_no_engine(
+        "LS-35",
+        ends(
             vllm(
-                "v1/worker/gpu/sample/logits_processor/loader.py:"
-                "build_custom_logits_processors_params_validator",
-                "runs at admission, in the server's own process; it is the only call that may "
-                "refuse a request",
-            ),
+                "v1/worker/gpu/sample/sampler.py:Sampler.apply_sampling_params",
+                "add_request, apply_staged_writes and apply run in the engine's step: what "
+                "they raise ends the engine, and every request in it",
+            )
         ),
-        hint="Check in validate_params the type, the sign, the upper bound and the members of "
-        "every value; what depends on the model, such as the size of the vocabulary, check "
-        "again where it is used, and leave such a row as it came.",
-        evidence=ALL,
-        resembles=("vllm-project/vllm#27560", "vllm-project/vllm#16529"),
+        vllm(
+            "v1/worker/gpu/sample/logits_processor/loader.py:"
+            "build_custom_logits_processors_params_validator",
+            "runs at admission, in the server's own process; it is the only call that may "
+            "refuse a request",
+        ),
     ),
-    Rule(
-        id="LS-39",
-        title="A request that is refused gets status 400",
-        statement=(
-            "Whatever the value, validate_params refuses a request with an exception that vLLM "
-            "answers with status 400, and so names the client's mistake."
-        ),
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            vllm(
-                "entrypoints/serve/exception_handling/error_response.py:create_error_response",
-                "ValueError, TypeError and OverflowError become 400 in vLLM 0.32; any other "
-                "exception becomes 500, which clients try again",
-            ),
-        ),
-        hint="Check with isinstance before anything is looked up, compared or counted, and raise "
-        "ValueError.",
-        evidence=(SIMULATOR, SERVER),
-    ),
+    rules.refuses_with_400("LS-39", SINCE),
 )

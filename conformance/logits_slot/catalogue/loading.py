@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, ENGINE, LIVE, RAISES, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, sentence
+from conformance.logits import rules
+from conformance.logits_slot.catalogue.sources import (
+    ALL,
+    LIVE,
+    RAISES,
+    SINCE,
+    interface,
+    vllm,
+)
+from conformance.rules import Level, Rule, ends, section, sentence
 
-SECTION = "Loading, warm-up and admission"
-
-RULES = (
+RULES = section(
+    "Loading, warm-up and admission",
     Rule(
         id="LS-01",
         title="The class loads in every documented way",
@@ -18,7 +25,6 @@ RULES = (
             "it by its fully-qualified name; an engine and a server start with it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs_by_fqcns",
@@ -38,7 +44,6 @@ RULES = (
             "process, and share no request state."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -63,7 +68,6 @@ RULES = (
             "rows of later requests do not depend on it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             ends(
                 vllm(
@@ -84,7 +88,6 @@ RULES = (
             "invalid one with ValueError."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -102,27 +105,15 @@ RULES = (
         "what they raise ends the engine.",
         evidence=ALL,
     ),
-    Rule(
-        id="LS-41",
-        title="validate_params needs no instance and leaves its argument alone",
-        statement=(
-            "The front end calls validate_params(sampling_params) on the class, in a process in "
-            "which no instance is ever made: it is a classmethod or staticmethod, keeps nothing "
-            "that the engine would need, and changes nothing."
+    rules.needs_no_instance(
+        "LS-41",
+        "add_request",
+        interface("LogitsProcessor.validate_params", "a classmethod, run at admission"),
+        vllm(
+            "v1/worker/gpu/sample/logits_processor/loader.py:"
+            "build_custom_logits_processors_params_validator",
+            "calls it in the front end's process",
         ),
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            interface("LogitsProcessor.validate_params", "a classmethod, run at admission"),
-            vllm(
-                "v1/worker/gpu/sample/logits_processor/loader.py:"
-                "build_custom_logits_processors_params_validator",
-                "calls it in the front end's process",
-            ),
-        ),
-        hint="Decorate it with @classmethod; parse the arguments again in add_request instead of "
-        "remembering what validate_params saw: the engine is another process.",
-        evidence=ENGINE,
     ),
     Rule(
         id="LS-30",
@@ -132,7 +123,6 @@ RULES = (
             "same requests get the same tokens."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs",
@@ -150,7 +140,6 @@ RULES = (
             "and logits, none of them masked, gets the same rows there."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:LOGITSPROCS_GROUP",
@@ -160,109 +149,35 @@ RULES = (
         hint="Share what computes a row between the two interfaces; look at how each finds the "
         "outputs so far.",
     ),
-    Rule(
-        id="LS-36",
-        title="Whatever else a client asks for, other requests get what they get without it",
-        statement=(
-            "A request that enables the plugin and asks for more (several answers, log "
-            "probabilities, penalties, stop and bad words, allowed tokens, a bias, a grammar, any "
-            "temperature and length, embeddings) is refused by validate_params or served: nothing "
-            "raises or hangs, and its rows and those of others are the ones they get alone."
+    rules.serves_combinations(
+        "LS-36",
+        "A request that enables the plugin and asks for more (several answers, log "
+        "probabilities, penalties, stop and bad words, allowed tokens, a bias, a grammar, any "
+        "temperature and length, embeddings) is refused by validate_params or served: nothing "
+        "raises or hangs, and its rows and those of others are the ones they get alone.",
+        vllm(
+            "sampling_params.py:SamplingParams",
+            "the fields that a client may set beside extra_args",
         ),
-        level=Level.MUST,
-        section=SECTION,
-        sources=(
-            vllm(
-                "sampling_params.py:SamplingParams",
-                "the fields that a client may set beside extra_args",
-            ),
-            interface("LogitsProcessor.add_request", "is handed the whole SamplingParams"),
-            vllm(
-                "v1/request.py:Request.__init__",
-                "a prompt of embeddings has token id 0 in every place",
-            ),
-            RAISES,
+        interface("LogitsProcessor.add_request", "is handed the whole SamplingParams"),
+        vllm(
+            "v1/request.py:Request.__init__",
+            "a prompt of embeddings has token id 0 in every place",
         ),
-        hint="Look for arithmetic with max_tokens, temperature or logprobs (1, 0 and -1 are values "
-        "of theirs), for a first item of a list that may be empty, and for state that is kept by "
-        "what several requests share, such as a seed. What the plugin cannot serve, "
-        "validate_params refuses.",
-        evidence=ENGINE,
+        RAISES,
     ),
-    Rule(
-        id="LS-38",
-        title="Whatever else a client asks for, a token is left for its own request",
-        statement=(
-            "Where allowed tokens, bad words, min_tokens, a bias or a grammar leave tokens, the "
-            "plugin keeps at least one of them above -inf, and no logit is NaN or +inf."
+    rules.leaves_a_token(
+        "LS-38",
+        vllm(
+            "v1/worker/gpu/sample/sampler.py:Sampler.__init__",
+            "bias, penalties and bad words stand before custom processors",
         ),
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            vllm(
-                "v1/worker/gpu/sample/sampler.py:Sampler.__init__",
-                "bias, penalties and bad words stand before custom processors",
-            ),
-            vllm(
-                "v1/worker/gpu/structured_outputs.py:StructuredOutputsWorker.apply_grammar_bitmask",
-                "a grammar masks logits before the sampler",
-            ),
+        vllm(
+            "v1/worker/gpu/structured_outputs.py:StructuredOutputsWorker.apply_grammar_bitmask",
+            "a grammar masks logits before the sampler",
         ),
-        hint="Where all that the plugin would keep is -inf, leave the row as it is, or refuse the "
-        "combination in validate_params. Only a SHOULD: no other request notices.",
     ),
-    Rule(
-        id="LS-37",
-        title="Loading leaves to others what all requests share",
-        statement=(
-            "Importing the module and making instances seeds no global generator of random "
-            "numbers, leaves torch's default dtype and device as they are and its deterministic "
-            "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
-            "process that keeps the engine from ending or outlives it."
-        ),
-        level=Level.MUST,
-        section=SECTION,
-        sources=(
-            changes(
-                vllm(
-                    "config/model.py:ModelConfig",
-                    "We must set the global seed because otherwise, different tensor parallel "
-                    "workers would sample different tokens; the front end's process, which loads "
-                    "the class as well, is the caller's, and is not seeded again",
-                )
-            ),
-            vllm(
-                "v1/engine/core.py:EngineCoreProc.run_engine_core",
-                "the handlers of SIGTERM and SIGINT that end the engine are there before it makes "
-                "processors",
-            ),
-            vllm(
-                "v1/utils.py:shutdown",
-                "a process that does not end by itself is killed, with nothing put in order",
-            ),
-            ends(
-                vllm(
-                    "v1/sample/ops/topk_topp_sampler.py:apply_top_k_top_p_pytorch",
-                    "torch.cumsum on a GPU, which raises where deterministic algorithms are asked "
-                    "for",
-                )
-            ),
-            changes(
-                vllm(
-                    "model_executor/models/minicpmv4_7.py:_assign_canvas_span",
-                    "torch.linspace without a dtype: positions in pictures depend on the default",
-                )
-            ),
-            ends(
-                vllm(
-                    "v1/worker/gpu/model_runner.py:GPUModelRunner.load_model",
-                    "buffers are made after processors; with the default device set to meta, the "
-                    "engine does not get through its first request",
-                )
-            ),
-        ),
-        hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
-        "pass dtype and device to what makes tensors; make threads daemons, and end children in "
-        "atexit; hand signals on to the handler that was there.",
+    rules.leaves_others_alone(
+        "LS-37", SINCE, buffers="v1/worker/gpu/model_runner.py:GPUModelRunner.load_model"
     ),
 )

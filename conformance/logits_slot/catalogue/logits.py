@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
-from conformance.rules import Level, Rule, Source, ends, sentence
+from conformance.rules import Level, Rule, Source, ends, section, sentence
 
-SECTION = "Processed logits"
-
-RULES = (
+RULES = section(
+    "Processed logits",
     Rule(
         id="LS-05",
         title="The plugin acts on requests that opt in",
         statement="Each parameter set of the profile changes a row somewhere.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface("LogitsProcessor.apply", "Modify logits in place or return a new tensor")
@@ -32,7 +30,6 @@ RULES = (
             "global random generators are left alone."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "sampling_params.py:SamplingParams", "seed: Random seed to use for the generation"
@@ -45,7 +42,6 @@ RULES = (
         title="Tokens that a grammar masked stay masked",
         statement="A logit that is -inf before apply is -inf after it.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(interface("LogitsProcessor", "must not re-inflate grammar-masked tokens")),
         ),
@@ -56,7 +52,6 @@ RULES = (
         title="apply returns float32 logits of the same shape on the same device",
         statement="The result is a float32 tensor [rows, vocab_size] on the device of the logits.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface("LogitsProcessor.apply", "[num_logits_rows, vocab_size] float32 tensor")
@@ -73,7 +68,6 @@ RULES = (
             "sampled at random holds +inf."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm("v1/worker/gpu/sample/gumbel.py:gumbel_sample", "the largest logit is taken"),
             vllm(
@@ -93,7 +87,6 @@ RULES = (
             "as an index."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             interface("LogitsContext", "on the host, for skipping work without a device sync"),
         ),
@@ -107,7 +100,6 @@ RULES = (
             "are made on req_states.device, or moved there."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             interface(
                 "LogitsProcessor.__init__",
@@ -132,7 +124,6 @@ RULES = (
             "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
         hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
         "failure shows with what the request asked for.",

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, STOPS, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, sentence
+from conformance.rules import Level, Rule, changes, ends, section, sentence
 
-SECTION = "The life of a request"
-
-RULES = (
+RULES = section(
+    "The life of a request",
     Rule(
         id="LS-08",
         title="A preempted request comes back in another slot, with its outputs",
@@ -17,7 +16,6 @@ RULES = (
             "another slot, with prefill_len > prompt_len: the tokens between are its outputs."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             interface(
                 "LogitsProcRequestState",
@@ -37,7 +35,6 @@ RULES = (
             "away; later rows do not depend on how often that happened."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/sampler.py:Sampler.__call__",
@@ -56,7 +53,6 @@ RULES = (
             "placeholder for a draft is -1. Drafts may be rejected."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(interface("LogitsContext", "this step's draft tokens are only in input_ids")),
             vllm(
@@ -76,7 +72,6 @@ RULES = (
             "whole requests: each request is in one call of the step, not in the first."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             changes(
                 vllm(
@@ -96,7 +91,6 @@ RULES = (
             "out of a step: what a row becomes depends on tokens, not on calls."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             changes(
                 vllm(
@@ -117,7 +111,6 @@ RULES = (
             "engine or means something else."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -135,7 +128,6 @@ RULES = (
         title="Nothing raises in add_request, apply_staged_writes or apply",
         statement="Whatever valid requests do, no call of the engine raises.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             ends(
                 vllm(
@@ -152,7 +144,6 @@ RULES = (
         title="Every call returns, and the process survives",
         statement="No call takes longer than seconds, and none ends the process.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm("v1/worker/gpu/model_runner.py:GPUModelRunner.sample", "called in every step"),
             STOPS,
@@ -165,7 +156,6 @@ RULES = (
         title="Requests that the plugin leaves alone are declined",
         statement="add_request returns False for a request whose rows the plugin never changes.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             interface(
                 "LogitsProcessor.add_request",

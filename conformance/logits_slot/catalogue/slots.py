@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from conformance.logits import rules
 from conformance.logits_slot.catalogue.sources import ALL, GROWS, RANKS, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, leaks, sentence
+from conformance.rules import Evidence, Level, Rule, changes, ends, leaks, section, sentence
 
-SECTION = "Slots and rows"
-
-RULES = (
+RULES = section(
+    "Slots and rows",
     Rule(
         id="LS-03",
         title="A request gets the same rows among others as alone",
@@ -17,7 +17,6 @@ RULES = (
             "its neighbours, its slot, its rows, or how many requests there are."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface("LogitsProcessor", "Per-request state is keyed by the request slot index")
@@ -31,7 +30,6 @@ RULES = (
         title="Rows of requests that did not opt in come back bit for bit",
         statement="A request that does not enable the plugin gets its logits back unchanged.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -53,7 +51,6 @@ RULES = (
             "of an earlier request in a slot is felt by a later one, whether or not it opts in."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -74,7 +71,6 @@ RULES = (
             "the slot of a row is what ctx.expanded_idx_mapping says in this step."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -93,7 +89,6 @@ RULES = (
             "The plugin writes to none of the buffers of req_states, and to nothing of the context."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -103,16 +98,10 @@ RULES = (
         ),
         hint="Clone a tensor of req_states or ctx before changing it in place.",
     ),
-    Rule(
-        id="LS-40",
-        title="The parameters of a request are left as they are",
-        statement="The plugin does not write to the SamplingParams of a request.",
-        level=Level.SHOULD,
-        section=SECTION,
-        sources=(
-            interface("LogitsProcessor.add_request", "is handed the request's own SamplingParams"),
-        ),
-        hint="Use .get instead of .pop on extra_args. Only a SHOULD: no other request notices.",
+    rules.keeps_parameters(
+        "LS-40",
+        interface("LogitsProcessor.add_request", "is handed the request's own SamplingParams"),
+        (Evidence.SIMULATOR,),
     ),
     Rule(
         id="LS-17",
@@ -122,7 +111,6 @@ RULES = (
             "kept is out of date."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             changes(
                 vllm(
@@ -143,7 +131,6 @@ RULES = (
             "is called; they are written before apply_staged_writes."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -170,7 +157,6 @@ RULES = (
             "in the rows."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/model_runner.py:GPUModelRunner.finish_requests",
@@ -185,7 +171,6 @@ RULES = (
         title="Memory is bounded by the number of slots",
         statement="Ten thousand requests leave no more behind than the slots can hold.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
             GROWS,
@@ -197,7 +182,6 @@ RULES = (
         title="A batch may hold max_num_reqs requests, and more rows than requests",
         statement="State and scratch memory are sized by req_states.max_num_reqs, rows by logits.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 interface(
@@ -217,7 +201,6 @@ RULES = (
             "of a step in which it has as many; what is beyond the requests of the batch is 0."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "v1/worker/gpu/model_runner.py:GPUModelRunner.prepare_inputs",

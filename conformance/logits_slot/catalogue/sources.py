@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Source, changes, ends
+from conformance.logits import rules
+from conformance.rules import Evidence, Source, ends
 
 SIMULATOR, OFFLINE, SERVER = Evidence
 ENGINE = (SIMULATOR, OFFLINE)
@@ -26,25 +27,9 @@ def vllm(symbol: str, says: str, since: str = SINCE) -> Source:
     return Source(symbol, says, since)
 
 
-RAISES = ends(
-    vllm(
-        "v1/engine/core.py:EngineCoreProc.run_engine_core",
-        "an exception in the model runner ends the engine and every request in it",
-    )
-)
-STOPS = ends(
-    vllm(
-        "v1/engine/core.py:EngineCoreProc.run_busy_loop",
-        "one loop computes all requests: a call that does not return stops them, an exit ends them",
-    )
-)
-RANKS = changes(
-    vllm(
-        "v1/core/block_pool.py:BlockPool.cache_full_blocks",
-        "keys and values are shared by the tokens that one rank reports: what another rank "
-        "computed from other tokens goes to every request that begins alike",
-    )
-)
+RAISES = rules.raises(SINCE)
+STOPS = rules.stops(SINCE)
+RANKS = rules.ranks(SINCE)
 GROWS = ends(
     vllm(
         "v1/engine/core.py:EngineCoreProc.run_busy_loop",

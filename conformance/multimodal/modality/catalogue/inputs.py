@@ -15,14 +15,13 @@ from conformance.multimodal.modality.catalogue.sources import (
     article,
     library,
 )
-from conformance.rules import Level, Rule, leaks, sentence
-
-SECTION = "Input"
+from conformance.rules import Level, Rule, leaks, section, sentence
 
 _PARSE = article("def parse_input(self, data): convert API format to internal representation")
 _OWNER = library("arrays.py:frozen", "an item's arrays are copies that nobody can change")
 
-RULES = (
+RULES = section(
+    "Input",
     Rule(
         id="MM-50",
         title="What is promised is taken",
@@ -31,7 +30,6 @@ RULES = (
             "names, come to their end; no ordinary item raises anything but a refusal."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(_PARSE), article("Parse: URL/base64, URL/file, WAV/MP3")),
         hint="Name in limits.encodings what is decoded, and nothing else.",
         evidence=ALL,
@@ -44,7 +42,6 @@ RULES = (
             "arrays, the same counts and the same hash."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             article("URL/base64 to PIL Image"),
             library("sources.py:MediaAccess.load", "the content of a file, from any of the forms"),
@@ -58,7 +55,6 @@ RULES = (
             "Pixels, samples and points are the same item as an array and in a lossless file."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             library("images.py:ImagePlugin.decode", "files and pixels end in one kind of picture"),
         ),
@@ -74,7 +70,6 @@ RULES = (
             "any method; no other exception leaves the plugin."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(CLIENT,),
         hint=(
             "Decode within reference_plugins.modality.errors.decoding, or catch what "
@@ -90,7 +85,6 @@ RULES = (
             "calls invalid are refused with InputError."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(article("Check size, format, count limits"), CLIENT),
         hint="Do not put a blank item in the place of one that cannot be read.",
         evidence=ALL,
@@ -100,7 +94,6 @@ RULES = (
         title="A file that is cut off is refused",
         statement="A file without its second half is refused with InputError.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(library("errors.py:decoding", "whatever a decoder raises on a broken file"),),
         hint="Compare what was decoded with what the header says.",
     ),
@@ -113,7 +106,6 @@ RULES = (
             "time: no item fills or stalls the server."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(article("under-estimation can cause OOM"), HEADERS, FRONT_END),
         hint="Judge the size that a header declares before anything is made of it.",
     ),
@@ -124,7 +116,6 @@ RULES = (
             "parse_input, validate and estimate_tokens take no memory for what a file holds."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(HEADERS, BEFORE),
         hint="Keep the bytes in the item, and decode them in preprocess.",
     ),
@@ -136,7 +127,6 @@ RULES = (
             "to no service of this machine, however its address is written."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             library("fetching.py:Fetcher", "addresses are judged where the connection is made"),
             library("sources.py:MediaAccess.local_folders", "by default no local file"),
@@ -151,7 +141,6 @@ RULES = (
             "Arrays, mappings and buffers are after an item was served what they were before."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(_OWNER,),
         hint="Look for operations in place, such as array /= 255, and for pop.",
     ),
@@ -162,7 +151,6 @@ RULES = (
             "An item that was parsed stays what it is when the array it came from is changed."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(_OWNER,),
         hint="Copy arrays in parse_input: the hash was made of what they held then.",
     ),
@@ -174,7 +162,6 @@ RULES = (
             "instance and every process."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             HASHED,
             library(
@@ -188,7 +175,6 @@ RULES = (
         title="The hash covers everything that counts",
         statement="Two items with one content_hash give the same arrays and the same counts.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             HASHED,
             library(

@@ -11,9 +11,7 @@ from conformance.multimodal.modality.catalogue.sources import (
     article,
     library,
 )
-from conformance.rules import Level, Rule, changes, sentence
-
-SECTION = "Registration"
+from conformance.rules import Level, Rule, changes, section, sentence
 
 _INTERFACE = library(
     "interface.py:MultiModalPlugin", "a class needs these members and no base class"
@@ -22,7 +20,8 @@ _MAXIMUM = article(
     "def get_max_per_prompt(self, model_config): how many of this modality per request?"
 )
 
-RULES = (
+RULES = section(
+    "Registration",
     Rule(
         id="MM-41",
         title="The plugin can be made and registered",
@@ -31,7 +30,6 @@ RULES = (
             "the interface as a plain function or attribute, and a registry takes it."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(article("Register with MultiModalRegistry")), _INTERFACE),
         hint="Write the six methods and modality, part_types and limits; nothing is awaited.",
         evidence=ALL,
@@ -44,7 +42,6 @@ RULES = (
             "texts; both are the same for every instance and after items were served."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             article("max_image_per_prompt=5"),
             library("registry.py:MultiModalRegistry.register_plugin", "both are read once"),
@@ -56,7 +53,6 @@ RULES = (
         title="Every call returns",
         statement="No call hangs, exits, or ends the process, whatever the plugin is given.",
         level=Level.MUST,
-        section=SECTION,
         sources=(article("they all flow through the same engine"), FRONT_END),
         hint="Look for sys.exit, for loops over what a header promises, and for native decoders.",
         evidence=ALL,
@@ -69,7 +65,6 @@ RULES = (
             "declares and what its deployment allows."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(_MAXIMUM, article("Image count <= limit_mm_per_prompt.image")),
         hint="Return model_config.get_max_per_prompt(self.modality), or less.",
     ),
@@ -80,7 +75,6 @@ RULES = (
             "The same configuration gets the same number, whatever was asked or served before."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(_MAXIMUM, changes(FRONT)),
         hint="Count nothing in the plugin: the pipeline counts the items of each prompt.",
     ),
@@ -89,7 +83,6 @@ RULES = (
         title="Asking for limits costs nothing",
         statement="get_max_per_prompt returns within 50 ms: it is asked before anything is parsed.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(BEFORE,),
         hint="Load what is needed in the constructor, or when the first item is preprocessed.",
     ),
@@ -101,7 +94,6 @@ RULES = (
             "validate refuses something with InputError."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(article("def validate(self, data, limits): check size, format, count limits")),
             library(
@@ -115,7 +107,6 @@ RULES = (
         title="validate judges every item",
         statement="An item that is refused alone is refused wherever it stands among others.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             library(
                 "interface.py:MultiModalPlugin.validate",
@@ -132,7 +123,6 @@ RULES = (
             "Items, the list of them, and the limits are after validate what they were before."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             library("interface.py:MultiModalPlugin.validate", "refuses items, and returns nothing"),
         ),

@@ -12,15 +12,14 @@ from conformance.multimodal.modality.catalogue.sources import (
     article,
     library,
 )
-from conformance.rules import Level, Rule, changes
-
-SECTION = "Many items"
+from conformance.rules import Level, Rule, changes, section
 
 _ONE = library(
     "registry.py:MultiModalRegistry", "one instance serves every model and every request"
 )
 
-RULES = (
+RULES = section(
+    "Many items",
     Rule(
         id="MM-71",
         title="An item does not depend on those before it",
@@ -29,7 +28,6 @@ RULES = (
             "as alone."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(ALONE, _ONE, changes(FRONT)),
         hint="Look for attributes that a call changes and nobody resets.",
         resembles=("vllm-project/vllm#51827",),
@@ -43,7 +41,6 @@ RULES = (
             "comes out as alone."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             ALONE,
             library("processor.py:MultiModalProcessor.process", "all items are parsed first"),
@@ -57,7 +54,6 @@ RULES = (
         title="Items on several threads do not mix",
         statement="Items that are served on several threads at a time each come out as alone.",
         level=Level.MUST,
-        section=SECTION,
         sources=(PARALLEL, _ONE, changes(FRONT)),
         hint="Use local variables; a buffer that is shared needs a lock.",
     ),
@@ -66,7 +62,6 @@ RULES = (
         title="Arrays belong to their item",
         statement="Arrays that were handed over are not changed by later items.",
         level=Level.MUST,
-        section=SECTION,
         sources=(ALONE, changes(FRONT)),
         hint="Return a new array for every item, or a copy of the buffer.",
     ),
@@ -77,7 +72,6 @@ RULES = (
             "After items, taken or refused, no open file, no temporary file and no thread is left."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(_ONE, FRONT_END),
         hint="Open with a with statement, also where what follows may raise.",
     ),
@@ -86,7 +80,6 @@ RULES = (
         title="Served items are forgotten",
         statement="After two thousand items, no two alike, the plugin does not grow any more.",
         level=Level.MUST,
-        section=SECTION,
         sources=(_ONE, FRONT_END),
         hint="Look for lists and dictionaries that calls add to; a cache may have 1,000 entries.",
     ),
@@ -97,7 +90,6 @@ RULES = (
             "An item can be pickled, and what is read back gives the same arrays, counts and hash."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(article("1. API Server receives request; 6. ModelRunner.execute_model()"),),
         hint="Keep bytes and numbers in the item, no open files, locks or functions.",
     ),

@@ -13,16 +13,15 @@ from conformance.multimodal.processor.catalogue.sources import (
     RAISES,
     vllm,
 )
-from conformance.rules import Level, Rule, changes, ends, sentence
-
-SECTION = "Embeddings"
+from conformance.rules import Level, Rule, changes, ends, section, sentence
 
 _CACHE = vllm(
     "v1/worker/gpu_model_runner.py:GPUModelRunner._execute_mm_encoder",
     "items of several requests are encoded in one batch, and cached by their hash",
 )
 
-RULES = (
+RULES = section(
+    "Embeddings",
     Rule(
         id="MM-20",
         title="Every item gets one tensor of rows",
@@ -31,7 +30,6 @@ RULES = (
             "item, or one tensor of three dimensions."
         ),
         level=Level.MUST,
-        section=SECTION,
         evidence=OFFLINE,
         sources=(
             sentence(
@@ -48,7 +46,6 @@ RULES = (
         title="Rows come in the order of the items",
         statement="The n-th result belongs to the n-th item of the batch.",
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(EMBED),),
         hint="Whoever sorts or groups items by size has to put the results back.",
     ),
@@ -57,7 +54,6 @@ RULES = (
         title="No rows are missing",
         statement="An item gets no fewer rows of embeddings than it has placeholders.",
         level=Level.MUST,
-        section=SECTION,
         evidence=ALL,
         sources=(ends(MERGE), sentence(COUNTS)),
         hint=(
@@ -77,7 +73,6 @@ RULES = (
         title="No rows are left over",
         statement="An item gets no more rows of embeddings than it has placeholders.",
         level=Level.MUST,
-        section=SECTION,
         evidence=OFFLINE,
         sources=(GATHER, sentence(COUNTS)),
         hint="vLLM cuts off what is too much, so the model does not see the end of the item.",
@@ -88,7 +83,6 @@ RULES = (
         title="No single row stands for several placeholders",
         statement="An item with several placeholders gets more than one row of embeddings.",
         level=Level.MUST,
-        section=SECTION,
         evidence=OFFLINE,
         sources=(MERGE, sentence(COUNTS)),
         hint="vLLM copies one row to all placeholders: look for a pooled output.",
@@ -98,7 +92,6 @@ RULES = (
         title="Rows can be used as embeddings",
         statement="Rows are floating-point, finite and as wide as the embeddings of the model.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "config/model.py:ModelConfig.get_inputs_embeds_size",
@@ -113,7 +106,6 @@ RULES = (
         title="The same items get the same rows",
         statement="Encoding the same items again gives the same rows.",
         level=Level.MUST,
-        section=SECTION,
         sources=(changes(_CACHE),),
         hint="Look for dropout, random numbers and state that encoding changes.",
     ),
@@ -122,7 +114,6 @@ RULES = (
         title="Rows of an item do not depend on the others",
         statement="An item gets the same rows in a batch with others as alone.",
         level=Level.MUST,
-        section=SECTION,
         evidence=ALL,
         sources=(changes(_CACHE),),
         hint="Look at padding without a mask, and at means over the batch.",
@@ -135,7 +126,6 @@ RULES = (
             "and leaves the embeddings of text as they are."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 vllm(

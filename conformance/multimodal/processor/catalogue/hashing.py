@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import processing, vllm
-from conformance.rules import Level, Rule, leaks
-
-SECTION = "Hashes"
+from conformance.rules import Level, Rule, leaks, section
 
 _HASH = processing(
     "inputs.py:ProcessorInputs.get_mm_hashes",
@@ -17,13 +15,13 @@ _USED = vllm(
     "rows are shared by all requests whose items have the same hash",
 )
 
-RULES = (
+RULES = section(
+    "Hashes",
     Rule(
         id="MM-40",
         title="Different items have different hashes",
         statement="Two items of which different things are made do not share a hash.",
         level=Level.MUST,
-        section=SECTION,
         sources=(_HASH, leaks(_USED)),
         hint=(
             "Hash everything that is read: shape, dtype, mode and palette, sampling rate, "
@@ -35,7 +33,6 @@ RULES = (
         title="Equal items have equal hashes",
         statement="An item has the same hash each time, alone and among others.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(_HASH, _USED),
         hint="Look for salts, object ids, clocks and indices in what is hashed.",
     ),
@@ -44,7 +41,6 @@ RULES = (
         title="Options are part of the hash",
         statement="mm_processor_kwargs that change what is made of an item change its hash.",
         level=Level.MUST,
-        section=SECTION,
         sources=(_HASH, leaks(_USED)),
         hint="A request with other options gets the cached item of the first one otherwise.",
         resembles=("vllm-project/vllm#49975",),

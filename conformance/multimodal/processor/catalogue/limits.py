@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import ALL, article, processing, vllm
-from conformance.rules import Level, Rule, ends, sentence
-
-SECTION = "Limits and memory"
+from conformance.rules import Level, Rule, ends, section, sentence
 
 _VALIDATE = processing(
     "context.py:BaseProcessingInfo.validate_num_items",
@@ -22,13 +20,13 @@ _MOST = processing(
     "maximum possible sizes",
 )
 
-RULES = (
+RULES = section(
+    "Limits and memory",
     Rule(
         id="MM-04",
         title="Too many items are refused",
         statement="More items than are allowed in a prompt are refused with a ValueError.",
         level=Level.MUST,
-        section=SECTION,
         evidence=ALL,
         sources=(
             sentence(_VALIDATE),
@@ -41,7 +39,6 @@ RULES = (
         title="Too many items are refused before work is done",
         statement="More items than are allowed are refused before the HF processor is called.",
         level=Level.MUST,
-        section=SECTION,
         sources=(_VALIDATE, sentence(article("capability asked before any expensive work"))),
         hint="A client who sends four hundred images must not have them resized first.",
     ),
@@ -50,7 +47,6 @@ RULES = (
         title="Other modalities are refused",
         statement="An item of a modality that is not declared is refused with a ValueError.",
         level=Level.SHOULD,
-        section=SECTION,
         evidence=ALL,
         sources=(
             vllm(
@@ -69,7 +65,6 @@ RULES = (
             "processed, or refused with a ValueError."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(_ERRORS,),
         hint="Look for divisions by a size that is rounded down to zero, and for assertions.",
     ),
@@ -81,7 +76,6 @@ RULES = (
             "that many."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             processing(
                 "processor.py:BaseMultiModalProcessor.get_dummy_mm_inputs",
@@ -104,7 +98,6 @@ RULES = (
             "or than the dummy item has where that says None."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "multimodal/encoder_budget.py:MultiModalBudget",
@@ -122,7 +115,6 @@ RULES = (
             "embeddings."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         sources=(_MOST,),
         hint="Profiling encodes the dummy item: memory is measured with that many rows.",
     ),
@@ -131,7 +123,6 @@ RULES = (
         title="The dummy item can be encoded",
         statement="The dummy item gets as many rows of embeddings as it has placeholders.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             ends(
                 vllm(

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import ALL, SUPPORTED, processing, vllm
-from conformance.rules import Level, Rule, ends, sentence
+from conformance.rules import Level, Rule, ends, section, sentence
 
-SECTION = "Loading"
-
-RULES = (
+RULES = section(
+    "Loading",
     Rule(
         id="MM-01",
         title="vLLM can make the processor",
@@ -17,7 +16,6 @@ RULES = (
             "builder for a configuration of the model."
         ),
         level=Level.MUST,
-        section=SECTION,
         evidence=ALL,
         sources=(
             sentence(
@@ -40,7 +38,6 @@ RULES = (
             "weights of its checkpoint."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 vllm(
@@ -65,7 +62,6 @@ RULES = (
             "items that a prompt may have."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 processing(
@@ -81,7 +77,6 @@ RULES = (
         title="Every modality that is declared is served",
         statement="A prompt with one item of a modality that is declared is processed.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             processing(
                 "processor.py:BaseMultiModalProcessor._validate_mm_updates",
@@ -102,7 +97,7 @@ SURVIVES = Rule(
     title="The plugin never ends or hangs its process",
     statement="Every call into the processor and the model returns, or raises an exception.",
     level=Level.MUST,
-    section=SECTION,
+    section="Loading",
     evidence=ALL,
     sources=(
         ends(
@@ -123,7 +118,7 @@ FITS = Rule(
         "or refused within 2 GiB of memory and 10 s of processor time."
     ),
     level=Level.MUST,
-    section=SECTION,
+    section="Loading",
     sources=SURVIVES.sources,
     hint="Bound both sides, and their ratio, before anything is scaled, padded or compared. "
     "Options are the deployment's: without --trust-request-mm-kwargs vLLM refuses a client's.",

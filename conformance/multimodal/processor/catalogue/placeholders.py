@@ -13,9 +13,7 @@ from conformance.multimodal.processor.catalogue.sources import (
     processing,
     vllm,
 )
-from conformance.rules import Level, Rule, changes, sentence
-
-SECTION = "Prompts and placeholders"
+from conformance.rules import Level, Rule, changes, section, sentence
 
 _RANGE = vllm(
     "multimodal/inputs.py:PlaceholderRange",
@@ -23,7 +21,8 @@ _RANGE = vllm(
     "placeholder; is_embed: a boolean mask of shape (length,)",
 )
 
-RULES = (
+RULES = section(
+    "Prompts and placeholders",
     Rule(
         id="MM-10",
         title="Items that are taken alone are taken together",
@@ -33,7 +32,6 @@ RULES = (
             "refused with a ValueError."
         ),
         level=Level.MUST,
-        section=SECTION,
         evidence=ALL,
         sources=(
             processing(
@@ -53,7 +51,6 @@ RULES = (
             "length, and no position gets embeddings of two items."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(sentence(_RANGE),),
         hint="Leave offsets to the base class; is_embed gets the whole content and masks it.",
     ),
@@ -65,7 +62,6 @@ RULES = (
             "that its own item needs."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(
                 processing(
@@ -81,7 +77,6 @@ RULES = (
         title="An item has as many placeholders among others as alone",
         statement="The number of an item's placeholders does not depend on the other items.",
         level=Level.MUST,
-        section=SECTION,
         sources=(
             changes(
                 processing(
@@ -102,7 +97,6 @@ RULES = (
             "and not covered by any range."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             sentence(_RANGE),
             processing(
@@ -120,7 +114,6 @@ RULES = (
             "processed like one without it and embedded."
         ),
         level=Level.MUST,
-        section=SECTION,
         sources=(
             vllm(
                 "model_executor/models/interfaces.py:SupportsMultiModal.embed_input_ids",
@@ -140,7 +133,6 @@ RULES = (
             "needed; tokenized with the text around it, it becomes the item's placeholders."
         ),
         level=Level.SHOULD,
-        section=SECTION,
         evidence=SERVER,
         sources=(
             vllm(
@@ -156,7 +148,6 @@ RULES = (
         title="A text is processed like its tokens",
         statement="The processor makes the same of a text as of the tokens of that text.",
         level=Level.SHOULD,
-        section=SECTION,
         evidence=OFFLINE,
         sources=(
             processing(
@@ -171,7 +162,6 @@ RULES = (
         title="A prompt with an empty list of items stays text",
         statement="A prompt with an empty list of items is processed and gets no placeholders.",
         level=Level.SHOULD,
-        section=SECTION,
         evidence=ALL,
         sources=(
             processing(

@@ -4,22 +4,20 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import ALL, CACHED, vllm
-from conformance.rules import Level, Rule, changes
-
-SECTION = "Processing"
+from conformance.rules import Level, Rule, changes, section
 
 _ONE = vllm(
     "renderers/base.py:BaseRenderer.__init__",
     "one processor serves all requests of a front end",
 )
 
-RULES = (
+RULES = section(
+    "Processing",
     Rule(
         id="MM-30",
         title="The same prompt is processed the same way",
         statement="Another processor makes the same tokens, ranges and data of the same prompt.",
         level=Level.MUST,
-        section=SECTION,
         sources=(changes(CACHED),),
         hint="Look for random crops, clocks, and state of the class.",
     ),
@@ -28,7 +26,6 @@ RULES = (
         title="A prompt does not depend on those before it",
         statement="A processor makes of a prompt what it makes of it as its first one.",
         level=Level.MUST,
-        section=SECTION,
         sources=(changes(_ONE),),
         hint="Look for attributes that processing changes, and caches with too small a key.",
     ),
@@ -37,7 +34,6 @@ RULES = (
         title="What clients hand over is not changed",
         statement="The prompt, the items and mm_processor_kwargs are afterwards what they were.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             vllm(
                 "multimodal/processing/inputs.py:ProcessorInputs",
@@ -51,7 +47,6 @@ RULES = (
         title="The data of an item do not depend on the others",
         statement="What is handed to the model for an item is the same among others as alone.",
         level=Level.SHOULD,
-        section=SECTION,
         sources=(
             CACHED,
             vllm(
@@ -71,7 +66,6 @@ RULES = (
             "and engine, prompts get the tokens, ranges and data that they get without one."
         ),
         level=Level.MUST,
-        section=SECTION,
         evidence=ALL,
         sources=(changes(CACHED),),
         hint=(

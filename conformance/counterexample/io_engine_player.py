@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pooling engine seems to compute: random numbers that depend on the prompt alone.
+
+The simulator of IO processors has the same ones as the programs of counterexamples.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from vllm.outputs import PoolingOutput, PoolingRequestOutput
+
+
+def output_of(name: str, prompt: Any, params: Any, config: Any) -> PoolingRequestOutput:
+    """Return what an engine gives for a rendered prompt.
+
+    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``.
+    """
+    tokens = list(prompt.get("prompt_token_ids") or ())
+    activated = params.use_activation is not False  # None is the pooler's own choice
+    scores = "classify" in (params.task or "")
+    size = params.dimensions or config.model_config.get_hidden_size()
+    if scores:
+        size = getattr(config.model_config.hf_config, "num_labels", 3)
+    shape = (size,) if params.task in ("embed", "classify") else (max(1, len(tokens)), size)
+    digest = hashlib.blake2b(repr(tokens).encode(), digest_size=7)
+    for part in (prompt.get("prompt_embeds"), prompt.get("mm_hashes")):
+        if isinstance(part, torch.Tensor):
+            digest.update(part.detach().cpu().float().numpy().tobytes())
+        elif part is not None:
+            digest.update(repr(part).encode())
+    digest.update(repr((params.task, activated, params.dimensions)).encode())
+    generator = torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big"))
+    data = torch.randn(shape, generator=generator)
+    if activated and params.task != "plugin":
+        data = data.softmax(-1) if scores else torch.nn.functional.normalize(data, dim=-1)
+    given = PoolingOutput(data)
+    return PoolingRequestOutput(name, given, tokens, num_cached_tokens=0, finished=True)
+
+
+class Noted(PoolingRequestOutput):
+    """An output that calls ``read`` whenever its data are looked at."""
+
+    def __init__(self, output: PoolingRequestOutput, read: Callable[[], None]) -> None:
+        self.read: Callable[[], None] = lambda: None
+        name, tokens, cached = output.request_id, output.prompt_token_ids, output.num_cached_tokens
+        super().__init__(
+            name, output.outputs, tokens, num_cached_tokens=cached, finished=output.finished
+        )
+        self.read = read
+
+    @property
+    def outputs(self) -> Any:
+        """The pooled data."""
+        self.read()
+        return self.kept
+
+    @outputs.setter
+    def outputs(self, value: Any) -> None:
+        self.kept = value

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plays the failure of a check against a logits processor of either generation.
+
+``requests`` are keyword arguments of ``SamplingParams``.  A function returns what happened and what
+was expected, or None where it is as the docstring says.
+"""
+
+import copy
+import gc
+import inspect
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm import SamplingParams
+
+from conformance.counterexample.logits_host_player import Logits
+from conformance.counterexample.work_player import Memory, executed
+
+#: How many requests come and go before each measurement.
+ROUND = 2000
+
+
+class Host:
+    """Makes a plugin, and serves requests: their prompt, and how parameters are made."""
+
+    def __init__(
+        self,
+        plugin: Any,
+        rows: Logits,
+        prompt: list[int],
+        make: Callable[..., SamplingParams] = SamplingParams,
+    ) -> None:
+        self.plugin, self.rows, self.prompt, self.make = plugin, rows, prompt, make
+
+    def params(self, keywords: Mapping[str, Any]) -> SamplingParams:
+        """Return the parameters of a new request."""
+        return self.make(**copy.deepcopy(dict(keywords)))
+
+    def said(self, step: int) -> int:
+        """Return the token that a request gets in a step."""
+        return self.rows.tokens[step % len(self.rows.tokens)]
+
+    def alone(
+        self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Serve one request by itself; return its logits before and after each step."""
+        raise NotImplementedError
+
+    def started(
+        self, requests: list[Any], count: int, vocabulary: int, history: int = 0
+    ) -> Callable[[], None]:
+        """Return the calls of a step with so many requests, after three others."""
+        raise NotImplementedError
+
+    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+        """Return what takes a round of requests through an instance, with apply or without.
+
+        No two requests have the same prompt: it is made of the number of each.
+        """
+        raise NotImplementedError
+
+    def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:
+        """Serve requests together on a GPU; yield what apply returns."""
+        raise NotImplementedError
+
+    def served(self, requests: list[Any], steps: int) -> dict[str, torch.Tensor]:
+        """Return the rows that each request gets alone, by step."""
+        return {
+            f"step {step} of {keywords}": after
+            for keywords in requests
+            for step, (_, after) in enumerate(self.alone(keywords, steps))
+        }
+
+    def outputs(self, count: int, history: int) -> list[list[int]]:
+        """Return so many outputs for each of so many requests."""
+        return [[self.said(row + place) for place in range(history)] for row in range(count)]
+
+
+def different(
+    got: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], where: str
+) -> str | None:
+    """Say which row is another one, or return None."""
+    for name, row in expected.items():
+        close = torch.isclose(got[name], row, rtol=1e-4, atol=1e-4, equal_nan=True)
+        wrong = (~close).nonzero().flatten().tolist()
+        if wrong:
+            lines = [f"{where} gives another row in {name}"]
+            mine = got[name]
+            lines += [f"  token {t}: got {mine[t]:.6g}, expected {row[t]:.6g}" for t in wrong[:8]]
+            return "\n".join([*lines, f"  ({len(wrong)} of {len(row)} tokens differ)"])
+    return None
+
+
+def check_admission(host: Host, requests: list[Any], invalid: list[Any]) -> str | None:
+    """It needs no instance to validate parameters, and nothing depends on that."""
+    plugin = host.plugin
+
+    def answers() -> list[str]:
+        """Return what validate_params says to each request."""
+        found = []
+        for keywords in [*requests, *invalid]:
+            try:
+                plugin.validate_params(SamplingParams(**copy.deepcopy(keywords)))
+                found.append(f"{keywords} is accepted")
+            except Exception as error:
+                found.append(f"{keywords} is refused ({type(error).__name__}: {error})")
+        return found
+
+    kind = inspect.getattr_static(plugin, "validate_params")
+    if not isinstance(kind, classmethod | staticmethod):
+        expected = "a class method; vLLM calls it on the class, where there are no instances"
+        return f"validate_params is an ordinary method\nexpected: {expected}"
+
+    # The engine has a process of its own, in which nobody calls validate_params.
+    path = Path(tempfile.mkdtemp(), "rows.pt")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.save(host.served(requests, 6), path)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+    # The front end's process: no instance has been made in it.
+    for keywords in requests:
+        got, wanted = (SamplingParams(**copy.deepcopy(keywords)) for _ in range(2))
+        with suppress(Exception):
+            plugin.validate_params(got)
+        if got != wanted:
+            what = f"validate_params wrote to the parameters of a request: {got}"
+            return f"{what}\nexpected: {wanted}"
+
+    before = answers()
+    here = host.served(requests, 6)
+    for early, late in zip(before, answers(), strict=True):
+        if early != late:
+            what = f"where no instance has been made, {early}"
+            return f"{what}\nexpected: as in a process with instances, {late}"
+    return different(torch.load(path), here, "a process in which validate_params was not called")
+
+
+def check_ranks(host: Host, requests: list[Any]) -> str | None:
+    """Two ranks compute the same rows."""
+    if len(sys.argv) > 1:
+        # One rank: what differs from process to process, differs.
+        torch.manual_seed(int(os.environ["RANK"]))
+        torch.save(host.served(requests, 6), sys.argv[1])
+        sys.exit(0)
+    folder = tempfile.mkdtemp()
+    paths = [Path(folder, f"rank{rank}.pt") for rank in range(2)]
+    ranks = []
+    for rank, path in enumerate(paths):
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONHASHSEED": str(rank + 1)}
+        arguments = [sys.executable, __file__, str(path)]
+        ranks.append(subprocess.Popen(arguments, env={**os.environ, **own}))
+    statuses = [rank.wait() for rank in ranks]
+    if any(statuses):
+        sys.exit("a rank has failed")
+    first, second = (torch.load(path) for path in paths)
+    return different(second, first, "the second of two ranks")
+
+
+def check_growth(host: Host, requests: list[Any]) -> str | None:
+    """No more memory is held when requests have come and gone."""
+    tracemalloc.start()
+    # Where every request is greedy, an engine does not call apply of some plugins.
+    for applies in (True, False):
+        go_through, numbers, held = host.rounds(requests), itertools.count(), list[int]()
+        with torch.inference_mode():
+            for _ in range(5):
+                go_through(numbers, applies=applies)
+                gc.collect()
+                held.append(tracemalloc.get_traced_memory()[0])
+        growth = [after - before for before, after in itertools.pairwise(held)]
+        if min(growth[-3:]) > 0 and sum(growth[-3:]) > 4 * ROUND:
+            what = f"more memory is held after each {ROUND} requests, in bytes: {held}"
+            return f"{what}\nexpected: as much as before, once the requests have finished"
+    return None
+
+
+def instructions(host: Host, requests: list[Any], count: int, vocabulary: int) -> int:
+    """Return how many instructions of Python a step executes in which nobody comes or goes."""
+    with torch.inference_mode():
+        again = host.started(requests, count, vocabulary)
+        return executed(again)
+
+
+def check_idle_cost(host: Host) -> str | None:
+    """A large idle batch costs what a small one does."""
+    few, many = (instructions(host, [{}], count, host.rows.vocabulary) for count in (8, 128))
+    if many > 1.5 * few + 100:
+        what = f"{many} instructions with 128 requests that do not opt in, {few} with 8"
+        return f"{what}\nexpected: about as many"
+    return None
+
+
+def check_cost(host: Host, requests: list[Any]) -> str | None:
+    """A step grows with its batch, and not with the vocabulary."""
+    size = host.rows.vocabulary
+    first, second, third = (instructions(host, requests, n, size) for n in (16, 64, 256))
+    if third - second > 8 * max(second - first, second / 10, 100):
+        what = f"{first} instructions with 16 requests, {second} with 64, {third} with 256"
+        return f"{what}\nexpected: from 64 to 256 about four times as many more as from 16 to 64"
+    usual, large = (instructions(host, requests, 8, each) for each in (size, 4 * size))
+    if large > 1.5 * usual + 100:
+        what = f"{usual} instructions, {large} with a vocabulary four times as large"
+        return f"{what}\nexpected: about as many"
+    return None
+
+
+def check_memory(host: Host, requests: list[Any]) -> str | None:
+    """A step holds at most 16 times the memory of its logits."""
+    size = 4 * 32 * host.rows.vocabulary  # of float32 logits
+    with torch.inference_mode():
+        again = host.started(requests, 32, host.rows.vocabulary, history=40)
+        with Memory() as memory:
+            again()
+    if memory.peak > 16 * size:
+        what = f"a step holds {memory.peak} bytes, {memory.peak / size:.0f} times its logits"
+        return f"{what}\nexpected: at most 16 times"
+    return None
+
+
+def check_device(host: Host, requests: list[Any], steps: int) -> str | None:
+    """Requests are served on a GPU."""
+    if not torch.cuda.is_available():
+        print("run this program on a machine with a GPU: a CPU does not show it")
+        sys.exit(2)
+    try:
+        for group in (*([keywords] for keywords in requests), requests[:8]):
+            for result in host.device(group, steps):
+                if result.device != torch.device("cuda:0"):
+                    what = f"on a GPU: apply returned logits on {result.device}"
+                    return f"{what}\nexpected: logits on the device that they came from"
+    except Exception as error:
+        traceback.print_exc()
+        what = f"on a GPU: {type(error).__name__}: {error}"
+        return f"{what}\nexpected: what is used together with the logits is on their device"
+    return None
