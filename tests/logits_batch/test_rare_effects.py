@@ -61,6 +61,7 @@ def _trial(examples: list[Example], budget: Budget) -> Any:  # noqa: ANN401 - as
         strata=strata,
         judged={"LB-03"},
         opt_out="LB-04",
+        means="LB-46",
         anywhere=frozenset(),
         inapplicable=lambda *_: None,
     )
