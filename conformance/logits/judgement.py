@@ -49,7 +49,11 @@ def judge(trial: Trial, rule: str) -> Judged:
         why = "every request is treated alike: the plugin has no opt-in"
     if why:
         return Finding(Verdict.NOT_APPLICABLE, message=why), None
-    shape = _shape(trial, rule)
+    return _judged(trial, rule, _shape(trial, rule))
+
+
+def _judged(trial: Trial, rule: str, shape: Shape | None) -> Judged:
+    """Judge a rule by the examples of a stratum, or by all."""
     examples = _examples(trial, rule, shape)
     failing = [example for example in examples if rule in example.rules()]
     acted = sweeps.acted(examples)
@@ -58,6 +62,9 @@ def judge(trial: Trial, rule: str) -> Judged:
     # Trouble that was traced to a rule waits for no other.
     traced = rule in trial.contract.anywhere and any(e.shape != shape for e in failing)
     if failing and not traced and (first := _look_first(trial, rule, shape)):
+        without = trial.contract.strata.without.get(shape) if shape else None
+        if without and without[0] in first:
+            return _judged(trial, rule, without[1])
         return unjudged(trial.waits(first), len(examples), acted), None
     if failing:
         return _failure(trial, rule, examples, failing)
@@ -96,7 +103,8 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     examples = trial.stratum(shape)
     if rule in trial.contract.anywhere:
         # The stratum makes it likely; such trouble shows anywhere.
-        return examples + [e for e in trial.examples() if e.shape != shape and rule in e.rules()]
+        own = (shape, strata.about(rule))
+        return examples + [e for e in trial.examples() if e.shape not in own and rule in e.rules()]
     clean = shape == strata.plain and rule != trial.contract.opt_out
     if clean and not any(e.played.faults for e in trial.examples()):
         return examples + trial.stratum(strata.everything)
@@ -170,6 +178,6 @@ def _simpler(trial: Trial, shapes: Iterable[Shape]) -> list[str]:
             for shape in shapes
             for example in trial.stratum(shape)
             for rule in sorted(example.rules())
-            if rule == trial.contract.strata.rule_of[shape] or rule in trial.contract.leading
+            if rule == trial.contract.strata.owner(shape) or rule in trial.contract.leading
         )
     )

@@ -183,6 +183,8 @@ class Tried:
         What is found is said to it, until it looks for nothing new.
         """
         found = self.waits
+        # What requests name is among their tokens, where it is not too much.
+        said = self.bench({("on", n): keywords for n, keywords in enumerate(sets)}, found).tokens
         for _ in range(ROUNDS):
             more = found
             for keywords in sets:
@@ -196,8 +198,8 @@ class Tried:
                 except (PluginRaised, PluginMisshapen, UsageError):
                     continue
                 ids = range(LAST_SPECIAL + 1, bench.vocabulary)
-                # What a request itself names is among its tokens anyway.
-                more = more.and_(found_in(observed, set(ids).difference(integers(keywords))))
+                own = {*integers(keywords)}.intersection(said)
+                more = more.and_(found_in(observed, set(ids).difference(own)))
             if more == found:
                 break
             found = more

@@ -88,6 +88,9 @@ class Strata:
     besides: tuple[Shape, ...] = ()
     #: Strata of what no document mentions: their trouble is of their own rule, and of no other.
     apart: frozenset[Shape] = frozenset()
+    #: What a stratum is judged by where advice is broken that it is made of: that rule, and a
+    #: stratum without what it is about.  No sweep draws it before that.
+    without: Mapping[Shape, tuple[str, Shape]] = attrs.field(factory=dict)
 
     @property
     def blocking(self) -> frozenset[Kind]:
@@ -96,7 +99,13 @@ class Strata:
 
     def named(self, name: str) -> Shape:
         """Return the stratum with a name, or raise ``LookupError``."""
-        return {shape.name: shape for shape in (*self.rule_of, *self.besides)}[name]
+        others = (shape for _, shape in self.without.values())
+        return {shape.name: shape for shape in (*self.rule_of, *self.besides, *others)}[name]
+
+    def owner(self, shape: Shape) -> str:
+        """Return the rule that a stratum is about."""
+        swept = {without: each for each, (_, without) in self.without.items()}
+        return self.rule_of[swept.get(shape, shape)]
 
     def about(self, rule: str) -> Shape | None:
         """Return the stratum that a rule is about."""

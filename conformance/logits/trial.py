@@ -125,6 +125,7 @@ class Trial(Asked):
         init=False, default=None
     )  #: what was found of them meanwhile
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
+    _without: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
     #: Whether the same request gets other rows again; None where nobody has asked.
     _unsteady: bool | None = attrs.field(init=False, default=None)
@@ -327,6 +328,10 @@ class Trial(Asked):
     def stratum(self, shape: Shape) -> list[Example]:
         """Return the played examples of a stratum."""
         strata = self.contract.strata
+        if any(shape == without for _, without in strata.without.values()):
+            if shape not in self._without:
+                self._without[shape] = sweeps.sweep(strata, self.bench, shape, self.budget)
+            return self._without[shape]
         if self.survey and shape not in self._played:
             self._played[shape] = sweeps.sweep(strata, self.bench, shape, self.budget, self.only)
         elif not self._played:

@@ -92,6 +92,17 @@ EVERYTHING = Shape(
     prompt=5,
 )
 
+#: The same where all of a prompt is computed in one step.
+SWAP_WHOLE = attrs.evolve(
+    SWAP,
+    name="swap-whole",
+    title="prompts in the rows of finished requests are sorted behind decodes",
+    chunk=False,
+    finish="free",
+    shortest=2,
+)
+ORDER_WHOLE = attrs.evolve(ORDER, name="order-whole", chunk=False)
+
 #: The rule that each stratum is about.
 RULE_OF_SHAPE = {
     PLAIN: "LB-03",
@@ -123,6 +134,14 @@ BUILT_ON = {
     RESUME: (PLAIN, REPLACED, REMOVED, ONE_WAY),
     ORDER: (PLAIN, REPLACED, REMOVED, ONE_WAY, CHUNK, SWAP),
     SKIPPED: (PLAIN, REPLACED, REMOVED, ONE_WAY),
+    SWAP_WHOLE: (PLAIN, REPLACED, REMOVED, ONE_WAY),
+    ORDER_WHOLE: (PLAIN, REPLACED, REMOVED, ONE_WAY, SWAP_WHOLE),
+}
+
+#: Rows of prompts that are computed in part are advice, and no rule that must hold waits for it.
+WITHOUT = {
+    shape: (RULE_OF_SHAPE[CHUNK], whole)
+    for shape, whole in ((SWAP, SWAP_WHOLE), (ORDER, ORDER_WHOLE))
 }
 
 #: Rules about single calls, in whatever stratum they go wrong.
@@ -148,7 +167,7 @@ _ROWS = (Kind.ROW, Kind.OPT_OUT)
 #: More examples where the thing that a stratum is about is rare: chains of moves, swaps of rows of
 #: different kinds, and what steps without ``apply`` leave.
 #: Fewer where a plugin acts in any of them.
-TIMES = {ORDER: 3, SWAP: 2, SKIPPED: 2, ENTRY_POINT: 0.5}
+TIMES = {ORDER: 3, ORDER_WHOLE: 3, SWAP: 2, SWAP_WHOLE: 2, SKIPPED: 2, ENTRY_POINT: 0.5}
 
 #: That an entry point sees no tokens is said nowhere: what comes of it is advice.
 APART = frozenset((ENTRY_POINT,))
@@ -217,7 +236,7 @@ def _minds_none(bench: Bench, choice: Choice) -> bool:
 
 def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
     """Return the rules that trouble of a kind breaks in a stratum."""
-    about = RULE_OF_SHAPE[shape]
+    about = STRATA.owner(shape)
     if shape in APART:
         return (about,)
     if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape == PLAIN):
@@ -240,4 +259,5 @@ STRATA = Strata(
     classics=classics,
     besides=SHAPES,
     apart=APART,
+    without=WITHOUT,
 )

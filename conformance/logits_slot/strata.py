@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
@@ -74,6 +75,9 @@ EVERYTHING = Shape(
     prompt=5,
 )
 
+#: The same where all of a prompt is computed in one step.
+SORTED_WHOLE = attrs.evolve(SORTED, name="sorted-whole", chunk=False)
+
 #: The rule that each stratum is about.
 RULE_OF_SHAPE = {
     PLAIN: "LS-03",
@@ -96,7 +100,11 @@ BUILT_ON = {
     DRAFTS: (PLAIN,),
     PARTS: (PLAIN,),
     SKIPPED: (PLAIN, RECYCLED),
+    SORTED_WHOLE: (PLAIN, RECYCLED),
 }
+
+#: Rows of prompts that are computed in part are advice, and no rule that must hold waits for it.
+WITHOUT = {SORTED: (RULE_OF_SHAPE[CHUNK], SORTED_WHOLE)}
 
 #: Rules about single calls, in whatever stratum they go wrong.
 RULE_OF_KIND = {
@@ -152,8 +160,8 @@ def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
     if kind is Kind.OPT_OUT and shape == PLAIN:
         return ("LS-04",)
     if kind is Kind.RAISED:
-        return (RULE_OF_SHAPE[shape], RULE_OF_KIND[kind])
-    return (RULE_OF_SHAPE[shape],)
+        return (STRATA.owner(shape), RULE_OF_KIND[kind])
+    return (STRATA.owner(shape),)
 
 
 def _cause(bench: Bench, choice: Choice) -> str | None:
@@ -251,4 +259,5 @@ STRATA = Strata(
     run=run,
     classics=classics,
     besides=SHAPES,
+    without=WITHOUT,
 )
