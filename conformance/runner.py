@@ -23,6 +23,7 @@ import psutil
 
 from conformance import baseline, likeness, profile
 from conformance import target as targets
+from conformance.configuration import run as configurations
 from conformance.counterexample import of_loading
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
@@ -44,7 +45,7 @@ from conformance.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from conformance.target import Plugin
     from conformance.worker import Job
@@ -205,6 +206,8 @@ class Certification:
     results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
     #: What each plugin's certificate says about its surroundings, by target.
     contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
+    #: What was shown under configurations, by target.
+    rows: dict[str, list[configurations.Row]] = attrs.field(init=False, factory=dict)
     _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
     _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
     #: Trials that got no further, with nothing of the plugin running.
@@ -365,6 +368,39 @@ class Certification:
                 "settings": self.settings,
             },
             log=folder / "replay.log",
+            directory=self.settings.directory,
+            python_path=self._python_path(),
+            preload=named(plugin.generation).preload,
+        )
+
+    def configured(self, plugin: Plugin) -> Iterator[configurations.Row]:
+        """Judge a plugin under the configurations that were chosen, a row at a time.
+
+        Raises:
+            UsageError: its profile is wrong.
+
+        """
+        if not self.settings.configurations or plugin.broken:
+            return
+        for row in configurations.rows(
+            plugin,
+            self.settings,
+            self.settings.configurations,
+            fork=partial(self._fork_configured, plugin),
+            folder=self._folder(plugin),
+            model=str(tiny_llama()),
+            notify=self.notify,
+        ):
+            self.rows.setdefault(plugin.target, []).append(row)
+            yield row
+
+    def _fork_configured(
+        self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path
+    ) -> Job:
+        return self._live_zygote().fork(
+            what,
+            arguments,
+            log=log,
             directory=self.settings.directory,
             python_path=self._python_path(),
             preload=named(plugin.generation).preload,
