@@ -8,6 +8,7 @@ import importlib.util
 import os
 import time
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from conformance.configuration.asked import Ask, Workload
     from conformance.configuration.table import Configuration
+    from conformance.engine.model_runner import Runner
     from conformance.settings import Settings
     from conformance.target import Plugin
 
@@ -56,75 +58,79 @@ def serve(
     if (module := configuration.needs_module) and importlib.util.find_spec(module) is None:
         connection.send(Answers(absent=f"{module} is not installed"))
         return
-    answers = _answers(plugin, settings, model, configuration, workload.asks, loaded)
+    llm = None
+    try:
+        processors = _processors(plugin, settings, loaded)
+        runner = suite_of(generation_named(plugin.generation)).runner or "v1"
+        llm = _start(model, configuration, processors, runner, chosen_device(settings.device))
+        answers = _answers(llm, model, configuration, workload.asks)
+    except Exception as error:  # noqa: BLE001 - whatever vLLM or the plugin raises is the answer
+        answers = Answers(started=llm is not None, problem=_said(error))
+    if llm is not None:
+        with contextlib.suppress(Exception):
+            llm.llm_engine.engine_core.shutdown()
     connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
 
 
-def _answers(
-    plugin: Plugin,
-    settings: Settings,
-    model: str,
-    configuration: Configuration,
-    asks: Sequence[Ask],
-    loaded: str,
-) -> Answers:
-    llm = None
-    try:
-        processors: list[type] = []
-        if loaded == TESTED:
-            if profile := profile_of(plugin, settings):
-                os.environ.update(profile.environment)
-            processors = [class_of(plugin)]
-        elif loaded == IDLE:
-            processors = [idle.plugin(plugin.generation)]
-        llm = _start(plugin, settings, model, configuration, processors)
-        for name, value in configuration.becomes.items():
-            if reduce(getattr, name.split("."), llm.llm_engine.vllm_config) != value:
-                return Answers(started=True, absent="vLLM switches it off on this platform")
-        replies = _replies(llm, asks) if configuration.name == PLAIN.name else {}
-        times = 2 if configuration.shares_prefixes or configuration.pauses else 1
-        passes = []
-        for number in range(times):
-            if number and configuration.pauses:
-                llm.sleep(level=1)
-                llm.wake_up()
-            passes.append(_Crowd(llm, configuration, model, asks).run(f"{number}"))
-        return Answers(passes=tuple(passes), replies=replies, started=True)
-    except Exception as error:  # noqa: BLE001 - whatever vLLM or the plugin raises is the answer
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        said = f"{type(cause).__name__}: {cause}".split(" [type=")[0]
-        return Answers(started=llm is not None, problem=" ".join(said.split()))
-    finally:
-        if llm is not None:
-            with contextlib.suppress(Exception):
-                llm.llm_engine.engine_core.shutdown()
+def _said(error: BaseException) -> str:
+    """Return what an exception says, and not those that came of it, on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = f"{type(error).__name__}: {error}".partition(" [type=")[0]
+    return " ".join(said.split())
+
+
+def _processors(plugin: Plugin, settings: Settings, loaded: str) -> list[type]:
+    """Return what the engine is loaded with."""
+    if loaded == TESTED:
+        if profile := profile_of(plugin, settings):
+            os.environ.update(profile.environment)
+        return [class_of(plugin)]
+    return [idle.plugin(plugin.generation)] if loaded == IDLE else []
 
 
 def _start(
-    plugin: Plugin,
-    settings: Settings,
     model: str,
     configuration: Configuration,
     processors: list[type],
+    runner: Runner,
+    device: str,
 ) -> Any:  # noqa: ANN401 - vllm.LLM
-    device = chosen_device(settings.device)
-    runner = suite_of(generation_named(plugin.generation)).runner or "v1"
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(configuration.own_process))
     os.environ.update(model_runner.environment(runner))
     if device == "cpu" and configuration.ranks > 1:
-        ranks = range(configuration.ranks)
         cores = sorted(os.sched_getaffinity(0))
-        binding = "|".join(str(cores[rank % len(cores)]) for rank in ranks)
-        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = binding
+        binding = (str(cores[rank % len(cores)]) for rank in range(configuration.ranks))
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(binding)
     from vllm import LLM, envs
 
     if device == "cpu":
         # Spawned, each would import everything again; on a GPU vLLM has to have it so.
         envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
     model_runner.prepare()
-    return LLM(**engine_arguments(model, processors, device) | _ROOM | configuration.arguments)
+    return LLM(
+        **{**engine_arguments(model, processors, device), **_ROOM, **configuration.arguments}
+    )
+
+
+def _answers(
+    llm: Any,  # noqa: ANN401 - vllm.LLM
+    model: str,
+    configuration: Configuration,
+    asks: Sequence[Ask],
+) -> Answers:
+    """Ask an engine that has started."""
+    for name, value in configuration.becomes.items():
+        if reduce(getattr, name.split("."), llm.llm_engine.vllm_config) != value:
+            return Answers(started=True, absent="vLLM switches it off on this platform")
+    replies = _replies(llm, asks) if configuration.name == PLAIN.name else {}
+    passes = []
+    for number in range(2 if configuration.shares_prefixes or configuration.pauses else 1):
+        if number and configuration.pauses:
+            llm.sleep(level=1)
+            llm.wake_up()
+        passes.append(_Crowd(llm, configuration, model, asks).run(str(number)))
+    return Answers(passes=tuple(passes), replies=replies, started=True)
 
 
 def _replies(llm: Any, asks: Sequence[Ask]) -> dict[int, Reply]:  # noqa: ANN401 - vllm.LLM
@@ -134,9 +140,7 @@ def _replies(llm: Any, asks: Sequence[Ask]) -> dict[int, Reply]:  # noqa: ANN401
         [ask.prompt for _, ask in compared],
         [sampling_params(ask.keywords, ask.label) for _, ask in compared],
     )
-    return {
-        number: Reply(*answer) for (number, _), answer in zip(compared, decided, strict=True)
-    }
+    return {number: Reply(*answer) for (number, _), answer in zip(compared, decided, strict=True)}
 
 
 class _Crowd:
@@ -218,8 +222,6 @@ class _Crowd:
 
 def embeddings(model: str, prompt: Sequence[int]) -> Any:  # noqa: ANN401 - imported late
     """Return the embeddings of a prompt, as ``float32[len(prompt), hidden]``."""
-    from pathlib import Path
-
     from safetensors import safe_open
 
     with safe_open(str(Path(model) / "model.safetensors"), framework="pt") as file:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from conformance.logits.ways import difference
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -88,14 +89,36 @@ def judge(
     if not with_plugin.replies:
         return row(Verdict.NOT_VERIFIED, "the plain engine did not answer with the plugin")
     if problem := _difference(configuration, workload, with_plugin, answers, without):
-        bare = controls.bare()
-        if bare.problem or _difference(configuration, workload, without, bare, without):
-            what = bare.problem or "its tokens are not those of the plain engine"
-            return row(Verdict.NOT_APPLICABLE, f"vLLM is not equal without the plugin: {what}")
-        return row(Verdict.FAIL, problem)
-    if not acted:
-        return row(Verdict.NOT_VERIFIED, "the plugin did nothing in any request")
-    return row(Verdict.PASS)
+        why = unequal(configuration, workload, without, controls.bare())
+        return row(Verdict.NOT_APPLICABLE if why else Verdict.FAIL, why or problem)
+    silent = None if acted else "the plugin did nothing in any request"
+    return row(Verdict.NOT_VERIFIED if silent else Verdict.PASS, silent)
+
+
+def unequal(
+    configuration: Configuration, workload: Workload, plain: Answers, bare: Answers
+) -> str | None:
+    """Say why a configuration shows nothing of any plugin; None where it does.
+
+    Args:
+        configuration: how the engine ran.
+        workload: what it was asked.
+        plain: what the plain engine answers without a plugin.
+        bare: what the engine of this configuration answers without one.
+
+    """
+    if why := _missing(bare):
+        return why
+    if problem := _difference(configuration, workload, plain, bare, plain):
+        return f"vLLM itself is not equal to the plain engine: {problem}"
+    return None
+
+
+def _missing(bare: Answers) -> str | None:
+    """Say why an engine without a plugin has not answered, if it has not."""
+    if bare.absent:
+        return f"it cannot run here: {bare.absent}"
+    return bare.problem and f"vLLM fails without the plugin: {bare.problem}"
 
 
 def _refused(
@@ -103,11 +126,8 @@ def _refused(
 ) -> tuple[Verdict, str]:
     """Judge a configuration that the plugin is said not to support."""
     if answers.started:
-        return (
-            Verdict.FAIL,
-            f"the profile says that {configuration.name} is not supported, and the engine starts "
-            "as if it were: the constructor is to raise",
-        )
+        what = f"declared as not supported, and yet the engine starts with {configuration.name}"
+        return Verdict.FAIL, f"{what}: the constructor is to raise"
     bare = controls.bare()
     if not bare.started:
         return Verdict.NOT_APPLICABLE, f"vLLM does not start without the plugin: {bare.problem}"
@@ -116,11 +136,8 @@ def _refused(
 
 def _blamed(answers: Answers, problem: str, controls: Controls) -> tuple[Verdict, str]:
     """Say whose fault it is that an engine did not start, or stopped."""
-    bare = controls.bare()
-    if bare.problem:
-        return Verdict.NOT_APPLICABLE, f"vLLM fails without the plugin: {bare.problem}"
-    if bare.absent:
-        return Verdict.NOT_APPLICABLE, f"it cannot run here: {bare.absent}"
+    if why := _missing(controls.bare()):
+        return Verdict.NOT_APPLICABLE, why
     idle = controls.idle()
     if idle.problem and idle.started == answers.started:
         return Verdict.NOT_APPLICABLE, f"vLLM refuses every plugin of this kind: {idle.problem}"
@@ -136,8 +153,6 @@ def _difference(
     without: Answers,
 ) -> str | None:
     """Say in which request tokens first differ from the plain engine's."""
-    from conformance.logits.ways import difference
-
     for times, tokens in enumerate(answers.passes):
         for number, got in tokens.items():
             ask = workload.asks[number]

@@ -13,7 +13,7 @@ import attrs
 from conformance.settings import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _LOGITS = frozenset({"logits/batch", "logits/slot"})
 
@@ -159,6 +159,11 @@ TABLE: tuple[Configuration, ...] = (
 def named(name: str) -> Configuration:
     """Return the configuration with this name, or raise ``KeyError``."""
     return {each.name: each for each in TABLE}[name]
+
+
+def chosen(names: Iterable[str], generation: str) -> list[Configuration]:
+    """Return those of the named configurations that can matter to plugins of a generation."""
+    return [each for each in map(named, names) if generation in each.generations]
 
 
 def parse(text: str | None) -> tuple[str, ...]:

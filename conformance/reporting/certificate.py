@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 
 from conformance import RULE_SET, __version__
+from conformance.configuration import table
 from conformance.generations import named
 from conformance.settings import UsageError
 from conformance.target import import_path
-from conformance.verdict import Conclusion, RuleResult, RuleVerdict, combine, decide
+from conformance.verdict import Conclusion, RuleResult, RuleVerdict, Verdict, combine, decide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,9 +62,10 @@ def build(
     generation = named(plugin.generation)
     verdicts = _verdicts(generation, results, settings)
     profile = context.get("profile")
+    rows = _configurations(plugin, settings, context)
     return {
         "schema": SCHEMA_VERSION,
-        "verdict": decide(verdicts).value,
+        "verdict": decide(verdicts, (Verdict(row["verdict"]) for row in rows)).value,
         "interrupted": interrupted,
         "plugin": {
             "target": plugin.target,
@@ -91,6 +93,7 @@ def build(
         "profile": profile,
         "notes": list(context.get("notes", ())),
         "rules": [_rule(verdict, generation) for verdict in verdicts],
+        **({"configurations": rows} if settings.configurations else {}),
         "not_asked": [
             rule.id for rule in generation.rules if not set(rule.evidence) & set(settings.evidence)
         ],
@@ -167,6 +170,27 @@ def schema() -> dict[str, Any]:
     text = resources.files(__package__).joinpath("certificate.schema.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
+
+
+def _configurations(
+    plugin: Plugin, settings: Settings, context: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a row for every configuration that was asked for, judged or not."""
+    judged = {row["name"]: row for row in context.get("configurations", ())}
+    return [
+        {**row, "seconds": round(row["seconds"], 3)}
+        if (row := judged.get(each.name))
+        else {
+            "name": each.name,
+            "about": each.about,
+            "verdict": Verdict.NOT_VERIFIED.value,
+            "requests": 0,
+            "acted": 0,
+            "seconds": 0.0,
+            "message": "it was not run",
+        }
+        for each in table.chosen(settings.configurations, plugin.generation)
+    ]
 
 
 def _verdicts(

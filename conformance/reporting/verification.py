@@ -75,7 +75,7 @@ def wrong(checks: list[Check]) -> list[Check]:
 
 
 def _verdict(document: Mapping[str, Any]) -> Check:
-    decided = decide(
+    rules = [
         RuleVerdict(
             rule=rule["id"],
             level=Level(rule["level"]),
@@ -88,7 +88,9 @@ def _verdict(document: Mapping[str, Any]) -> Check:
             counterexample=None,
         )
         for rule in document["rules"]
-    ).value
+    ]
+    rows = [Verdict(row["verdict"]) for row in document.get("configurations", ())]
+    decided = decide(rules, rows).value
     if decided != document["verdict"]:
         return Check(
             "verdict", State.WRONG, f"it says {document['verdict']}, its rules say {decided}"
