@@ -124,12 +124,19 @@ def _answers(
         if reduce(getattr, name.split("."), llm.llm_engine.vllm_config) != value:
             return Answers(started=True, absent="vLLM switches it off on this platform")
     replies = _replies(llm, asks) if configuration.name == PLAIN.name else {}
+    watched = OfflineEngine(llm)
+    if configuration.preempts:
+        watched.watch_scheduler()
     passes = []
     for number in range(2 if configuration.shares_prefixes or configuration.pauses else 1):
         if number and configuration.pauses:
             llm.sleep(level=1)
             llm.wake_up()
         passes.append(_Crowd(llm, configuration, model, asks).run(str(number)))
+    # vLLM adds to the name of a request.
+    lost = {name.split("-")[1] for order in watched.orders for name in order.preempted}
+    if configuration.preempts and not any(asks[int(number)].on for number in lost):
+        return Answers(started=True, absent="no request of the plugin's was preempted")
     return Answers(passes=tuple(passes), replies=replies, started=True)
 
 
@@ -201,7 +208,7 @@ class _Crowd:
                 keywords = {**ask.keywords, "structured_outputs": {"regex": "[ab]{4,40}"}}
                 prompt = {"prompt_token_ids": [*ask.prompt, 9]}
                 self._send(f"{name}-{number}-grammar", prompt, keywords)
-            if self._configuration.embedded:
+            if self._configuration.embedded and not ask.on:
                 prompt = {"prompt_embeds": embeddings(self._model, ask.prompt)}
                 self._send(f"{name}-{number}-embedded", prompt, ask.keywords)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from conformance.target import Plugin
 
 #: Lengths of prompts: some fit a small step, others take several.
-LENGTHS = (5, 21, 40)
+LENGTHS = (12, 21, 40)
 
 #: Tokens of an answer: as many as make requests outgrow a small cache together.
 ANSWER_TOKENS = 24

@@ -32,10 +32,11 @@ class Configuration:
     #: a request whose row it sampled and threw away (``CPU Generator does not use offset``).
     greedy_only: bool = False
     shares_prefixes: bool = False  #: whether each request is sent again when it has been answered
+    preempts: bool = False  #: whether it shows nothing unless an opted-in request is preempted
     prioritised: bool = False  #: whether requests that come later are more urgent
     fills_context: bool = False  #: whether answers go on to the last position of the model
     structured: bool = False  #: whether requests with a grammar stand beside those of the workload
-    embedded: bool = False  #: whether opted-out requests send embeddings in place of token ids
+    embedded: bool = False  #: whether opted-out requests beside it send embeddings for a prompt
     pauses: bool = False  #: whether the engine sleeps, and is woken, between two workloads
     #: What must have come of the arguments when vLLM has made its configuration of them:
     #: dotted names within ``VllmConfig``. Platforms switch silently off what they cannot do.
@@ -93,14 +94,14 @@ TABLE: tuple[Configuration, ...] = (
         name="preemption",
         about="requests lose their rows for want of cache, and come back with their outputs",
         arguments={"num_gpu_blocks_override": 6},
-        greedy_only=True,
+        preempts=True,
         refusable=False,
     ),
     Configuration(
         name="priority-scheduling",
         about="requests that come later push those that run out of the batch",
         arguments={"scheduling_policy": "priority", "num_gpu_blocks_override": 6},
-        greedy_only=True,
+        preempts=True,
         prioritised=True,
         refusable=False,
     ),
