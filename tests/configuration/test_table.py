@@ -30,8 +30,8 @@ def test_all_are_chosen_in_their_own_order() -> None:
 
 def test_a_wrong_name_is_told_the_nearest() -> None:
     """A typing mistake is answered with the name that was meant."""
-    with pytest.raises(UsageError, match="Did you mean 'preemption'"):
-        parse("premption")
+    with pytest.raises(UsageError, match="Did you mean 'prefix-caching'"):
+        parse("prefix-cashing")
 
 
 def test_none_matters_to_a_hook() -> None:
