@@ -200,7 +200,6 @@ def status(certificate: Mapping[str, Any]) -> ExitStatus:
         for rule in certificate["rules"]
         if rule["level"] == Level.MUST and not _excused(rule, states)
     ]
-    rest += [Verdict(row["verdict"]) for row in certificate.get("configurations", ())]
     if Verdict.FAIL in rest:
         return ExitStatus.NON_CONFORMANT
     if Verdict.ERROR in rest:

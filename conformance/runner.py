@@ -273,7 +273,7 @@ class Certification:
             for evidence in self.settings.evidence
             for plugin in self.plugins
             for rule in named(plugin.generation).rules
-            if evidence in rule.evidence
+            if evidence in rule.evidence and rule.id != named(plugin.generation).configured
         ]
 
     def select(self, checks: Iterable[Check]) -> None:

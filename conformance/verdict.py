@@ -184,19 +184,17 @@ def unjudged(rule: str, evidence: Evidence, why: Reason) -> RuleResult:
     )
 
 
-def decide(verdicts: Iterable[RuleVerdict], configurations: Iterable[Verdict] = ()) -> Conclusion:
+def decide(verdicts: Iterable[RuleVerdict]) -> Conclusion:
     """Decide on a plugin: conformant iff every applicable MUST is ``pass``.
 
     A SHOULD never decides, save that an ``error`` anywhere is reported as such.
-    What was shown under each configuration of an engine decides as a MUST does.
     A certificate in which no MUST passed shows nothing and is ``incomplete``.
     """
     verdicts = list(verdicts)
     musts = [verdict.verdict for verdict in verdicts if verdict.level is Level.MUST]
-    musts += configurations
     if Verdict.FAIL in musts:
         return Conclusion.NON_CONFORMANT
-    if Verdict.ERROR in musts or any(verdict.verdict is Verdict.ERROR for verdict in verdicts):
+    if any(verdict.verdict is Verdict.ERROR for verdict in verdicts):
         return Conclusion.ERROR
     if Verdict.NOT_VERIFIED in musts or Verdict.PASS not in musts:
         return Conclusion.INCOMPLETE

@@ -20,6 +20,7 @@ import jsonschema
 from conformance import RULE_SET, __version__
 from conformance.configuration import table
 from conformance.generations import named
+from conformance.rules import Evidence
 from conformance.settings import UsageError
 from conformance.target import import_path
 from conformance.verdict import Conclusion, RuleResult, RuleVerdict, Verdict, combine, decide
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from conformance.interface import Generation
+    from conformance.rules import Rule
     from conformance.settings import Settings
     from conformance.target import Plugin
 
@@ -60,12 +62,12 @@ def build(
 
     """
     generation = named(plugin.generation)
-    verdicts = _verdicts(generation, results, settings)
     profile = context.get("profile")
     rows = _configurations(plugin, settings, context)
+    verdicts = _verdicts(generation, [*results, *_of_rows(generation, rows)], settings)
     return {
         "schema": SCHEMA_VERSION,
-        "verdict": decide(verdicts, (Verdict(row["verdict"]) for row in rows)).value,
+        "verdict": decide(verdicts).value,
         "interrupted": interrupted,
         "plugin": {
             "target": plugin.target,
@@ -95,7 +97,7 @@ def build(
         "rules": [_rule(verdict, generation) for verdict in verdicts],
         **({"configurations": rows} if settings.configurations else {}),
         "not_asked": [
-            rule.id for rule in generation.rules if not set(rule.evidence) & set(settings.evidence)
+            rule.id for rule in generation.rules if not _asked(rule, generation, settings)
         ],
     }
 
@@ -193,12 +195,38 @@ def _configurations(
     ]
 
 
+def _asked(rule: Rule, generation: Generation, settings: Settings) -> list[Evidence]:
+    """Return the evidence that is to show a rule; that about configurations needs some."""
+    if rule.id == generation.configured:
+        chosen = table.chosen(settings.configurations, generation.name)
+        return list(rule.evidence) if chosen else []
+    return [evidence for evidence in rule.evidence if evidence in settings.evidence]
+
+
+def _of_rows(generation: Generation, rows: Sequence[Mapping[str, Any]]) -> list[RuleResult]:
+    """Return what configurations say of the rule that is about them."""
+    if generation.configured is None:
+        return []
+    return [
+        RuleResult(
+            generation.configured,
+            Verdict(row["verdict"]),
+            Evidence.OFFLINE,
+            examples=row["requests"],
+            acted=row["acted"],
+            seconds=row["seconds"],
+            message=f"{row['name']}: {row['message']}" if row["message"] else None,
+        )
+        for row in rows
+    ]
+
+
 def _verdicts(
     generation: Generation, results: Sequence[RuleResult], settings: Settings
 ) -> list[RuleVerdict]:
     verdicts = []
     for rule in generation.rules:
-        asked = [evidence for evidence in rule.evidence if evidence in settings.evidence]
+        asked = _asked(rule, generation, settings)
         if not asked:
             continue
         mine = [result for result in results if result.rule == rule.id]

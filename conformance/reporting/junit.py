@@ -41,7 +41,7 @@ def render(certificate: Mapping[str, Any]) -> str:
     for rule in certificate["rules"]:
         suite.add_testcase(_case(rule, plugin["generation"]))
     for row in certificate.get("configurations", ()):
-        # A case like that of a MUST: it decides as one does.
+        # A case of its own, beside that of the rule: it says which of them it was.
         rule = {
             "id": row["name"],
             "title": row["about"],
