@@ -135,7 +135,9 @@ def _answers(
         passes.append(_Crowd(llm, configuration, model, asks).run(str(number)))
     # vLLM adds to the name of a request.
     lost = {name.split("-")[1] for order in watched.orders for name in order.preempted}
-    if configuration.preempts and not any(asks[int(number)].on for number in lost):
+    # The requests of a probe all opt out.
+    telling = [number for number, ask in enumerate(asks) if ask.on] or range(len(asks))
+    if configuration.preempts and lost.isdisjoint(map(str, telling)):
         return Answers(started=True, absent="no request of the plugin's was preempted")
     return Answers(passes=tuple(passes), replies=replies, started=True)
 
