@@ -44,23 +44,6 @@ def decided(*verdicts: Verdict, should: Verdict = PASS) -> Conclusion:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "expected"),
-    [
-        (PASS, Conclusion.CONFORMANT),
-        (NOT_APPLICABLE, Conclusion.CONFORMANT),
-        (FAIL, Conclusion.NON_CONFORMANT),
-        (NOT_VERIFIED, Conclusion.INCOMPLETE),
-        (ERROR, Conclusion.ERROR),
-    ],
-)
-def test_a_configuration_decides_as_a_must_does(verdict: Verdict, expected: Conclusion) -> None:
-    """What was shown under a configuration counts beside the rules."""
-    rule = RuleVerdict("LB-01", MUST, PASS, (), 0, 0, 0.0, None, None)
-
-    assert decide([rule], [PASS, verdict]) is expected
-
-
-@pytest.mark.parametrize(
     ("verdicts", "expected"),
     [
         ((PASS,), PASS),
