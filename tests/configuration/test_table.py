@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from support import ROOT
 
 from conformance.configuration.table import PLAIN, TABLE, chosen, parse
+from conformance.configurations_command import markdown
 from conformance.settings import UsageError
 
 
@@ -52,3 +54,11 @@ def test_the_list_imports_no_host() -> None:
     )
 
     assert [each["name"] for each in json.loads(done.stdout)] == [each.name for each in TABLE]
+
+
+def test_the_page_shows_what_was_kept() -> None:
+    """The table of the page is drawn from the report."""
+    kept = json.loads((ROOT / "reports" / "configurations.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "configurations.md").read_text(encoding="utf-8")
+
+    assert markdown(kept) in page
