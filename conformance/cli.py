@@ -19,6 +19,8 @@ from rich.console import Console
 from conformance import __version__, options
 from conformance.bench_command import bench
 from conformance.certificate_commands import badge, report, verify
+from conformance.configuration import table
+from conformance.configurations_command import configurations
 from conformance.generations import all_generations, find_rule, named
 from conformance.host_command import host
 from conformance.init_command import init
@@ -98,6 +100,7 @@ def main() -> None:
 )
 @options.report("reports/local", "Where certificates go: one folder for each plugin.")
 @options.seed()
+@options.configuration
 @options.baseline
 @click.option("--quiet", "-q", is_flag=True, help="The verdict of each plugin, and nothing else.")
 @click.option(
@@ -116,6 +119,7 @@ def certify(
     server_url: str | None,
     report: Path,
     seed: int,
+    configuration: str | None,
     baseline: Path | None,
     quiet: bool,
     as_json: bool,
@@ -147,6 +151,7 @@ def certify(
         report=report,
         seed=seed,
         baseline=baseline,
+        configurations=table.parse(configuration),
         python_path=tuple(sys.path),
     )
     console = Console(highlight=False, stderr=as_json)
@@ -190,6 +195,11 @@ def _certify(
                     if shown and not certification.known(check):
                         _show_failure(console, settings, check.plugin, result)
                     reports.take(certification, check.plugin, results)
+                for plugin in plugins:
+                    for name in certification.configurations(plugin):
+                        display.update(f"{name}: {plugin.target}")
+                        certification.configured(plugin, name)
+                    reports.take(certification, plugin, results)
             except KeyboardInterrupt:
                 interrupted = True
             except HarnessError as error:
@@ -335,7 +345,7 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-for command in (badge, bench, report, verify, host, init, matrix, warm):
+for command in (badge, bench, configurations, report, verify, host, init, matrix, warm):
     main.add_command(command)
 
 

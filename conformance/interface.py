@@ -73,6 +73,8 @@ class Generation:
     loading_rule: str  #: id of the rule that a class breaks when it cannot even be loaded
     survival_rule: str  #: id of the rule that a class breaks when it hangs or ends its process
     rules: tuple[Rule, ...]
+    #: Id of the rule about configurations of engines, which is asked where a run names some.
+    configured: str | None = None
     #: Rules about what runs the plugins: vLLM, a fork of it or a hardware plugin.
     host_rules: tuple[Rule, ...] = ()
     #: Keys of the section in a profile, in the order in which a new one has them.

@@ -33,6 +33,13 @@ evidence = click.option(
     help="Any of simulator,offline,server (comma separated), or all.",
 )
 
+configuration = click.option(
+    "--configuration",
+    metavar="LIST",
+    help="Run logits processors in engines of these configurations, too (comma separated, or all): "
+    "vllm-conformance configurations lists them.",
+)
+
 baseline = click.option(
     "--baseline",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -77,6 +77,12 @@ def add(parser: pytest.Parser) -> None:
         help="seed of every random choice (default: fixed)",
     )
     group.addoption(
+        "--configuration",
+        metavar="LIST",
+        help="run logits processors in engines of these configurations, too (comma separated, or "
+        "all): vllm-conformance configurations lists them",
+    )
+    group.addoption(
         "--baseline",
         metavar="FILE",
         help="known failures (rule, reason, optional issue and expiry): only others fail the run, "
@@ -91,6 +97,7 @@ def settings(config: pytest.Config) -> Settings:
         pytest.UsageError: an option has a value that it cannot have.
 
     """
+    from conformance.configuration.table import parse
     from conformance.settings import (
         DEFAULT_SEED,
         Budget,
@@ -114,6 +121,7 @@ def settings(config: pytest.Config) -> Settings:
                 if config.getoption("conformance_seed") is None
                 else config.getoption("conformance_seed")
             ),
+            configurations=parse(config.getoption("configuration")),
             baseline=Path(path) if (path := config.getoption("baseline")) else None,
             directory=config.invocation_params.dir,
             python_path=tuple(sys.path),

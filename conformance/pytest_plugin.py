@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from _pytest._code.code import TracebackEntry
 
     from conformance.baseline import Entry
+    from conformance.configuration.judgement import Row
     from conformance.runner import Certification, Check
     from conformance.target import Plugin
     from conformance.verdict import ExitStatus, RuleResult
@@ -146,6 +147,18 @@ class _Session:
             )
             ours.setdefault(target, []).append(item)
             items.append(item)
+        for plugin in self.plugins:
+            for name in self.certification.configurations(plugin):
+                nodeid = f"{plugin.target}::configuration[{name}]"
+                configured = ConfigurationItem.from_parent(
+                    collectors[plugin.target],
+                    nodeid=nodeid,
+                    plugin=plugin,
+                    configuration=name,
+                    session_=self,
+                )
+                ours[plugin.target].append(configured)
+                items.append(configured)
         # The items were not collected from files; the terminal counts what is reported.
         for target, found in ours.items():
             report = pytest.CollectReport(target, "passed", None, found)
@@ -169,6 +182,17 @@ class _Session:
                 self.reports.take(self.certification, check.plugin, self.results)
         return result
 
+    def run_configured(self, plugin: Plugin, name: str) -> Row:
+        """Judge a plugin under one configuration."""
+        assert self.certification is not None
+        with self._failing():
+            row = self.certification.configured(plugin, name)
+        self.contexts |= self.certification.contexts
+        if not hasattr(self.config, "workerinput"):
+            with self._failing():
+                self.reports.take(self.certification, plugin, self.results)
+        return row
+
     def known(self, check: Check) -> Entry | None:
         """Return the entry of the baseline for a check."""
         assert self.certification is not None
@@ -184,12 +208,13 @@ class _Session:
         """
         report = yield
         if (
-            isinstance(item, RuleItem)
+            isinstance(item, RuleItem | ConfigurationItem)
             and call.when in ("setup", "call")
             and hasattr(self.config, "workerinput")
         ):
-            plugin, certification = item.check.plugin, self.certification
-            results = self.results.get(plugin.target, [])[-1:] if call.when == "call" else []
+            plugin, certification = item.plugin, self.certification
+            new = call.when == "call" and isinstance(item, RuleItem)
+            results = self.results.get(plugin.target, [])[-1:] if new else []
             finished = certification is not None and certification.finished(plugin)
             told = plugin, results, self.contexts, finished
             # pytest sends what it finds on a report along.
@@ -280,7 +305,8 @@ class _Session:
         )
         if exitstatus in (0, 1, 2, 5):
             foreign = (
-                any(not isinstance(item, RuleItem) for item in session.items) and exitstatus == 1
+                any(not isinstance(item, RuleItem | ConfigurationItem) for item in session.items)
+                and exitstatus == 1
             )
             worst = status(self.documents)
             if self.interrupted and self.controller and worst is ExitStatus.CONFORMANT:
@@ -356,6 +382,7 @@ class RuleItem(pytest.Item):
     def __init__(self, *, check: Check, session_: _Session, **kwargs: Any) -> None:  # noqa: ANN401 - pytest's own
         super().__init__(name=check.name, **kwargs)
         self.check = check
+        self.plugin = check.plugin
         self._conformance = session_
         self.add_marker(pytest.mark.conformance)
 
@@ -407,6 +434,53 @@ class RuleItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return where the item is, for the progress lines."""
         return Path(self.check.plugin.path or self.check.plugin.target), None, self.name
+
+
+class ConfigurationItem(pytest.Item):
+    """One plugin under one configuration of an engine."""
+
+    def __init__(
+        self,
+        *,
+        plugin: Plugin,
+        configuration: str,
+        session_: _Session,
+        **kwargs: Any,  # noqa: ANN401 - pytest's own
+    ) -> None:
+        super().__init__(name=f"configuration[{configuration}]", **kwargs)
+        self.plugin = plugin
+        self.configuration = configuration
+        self._conformance = session_
+        self.add_marker(pytest.mark.conformance)
+
+    def runtest(self) -> None:
+        """Run the engines and turn the verdict into pytest's terms."""
+        from conformance.verdict import Verdict
+
+        row = self._conformance.run_configured(self.plugin, self.configuration)
+        self.user_properties += [("rule", self.name), ("verdict", row.verdict.value)]
+        if row.verdict in (Verdict.FAIL, Verdict.ERROR):
+            raise _Misbehaved(row.message)
+        if row.verdict is not Verdict.PASS:
+            pytest.skip(f"{row.verdict.value}: {row.message}")
+
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        style: Any = None,  # noqa: ANN401 - pytest's types have no public names
+    ) -> Any:  # noqa: ANN401 - pytest's types have no public names
+        """Show what the engine did in one sentence, and anything else as pytest does."""
+        if not isinstance(excinfo.value, _Misbehaved):
+            return super().repr_failure(excinfo, style)
+        return f"{self.configuration}: {excinfo.value}"
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return where the item is, for the progress lines."""
+        return Path(self.plugin.path or self.plugin.target), None, self.name
+
+
+class _Misbehaved(Exception):
+    """A plugin was not the same under a configuration."""
 
 
 class _Broken(Exception):

@@ -23,6 +23,8 @@ import psutil
 
 from conformance import baseline, likeness, profile
 from conformance import target as targets
+from conformance.configuration import table
+from conformance.configuration.run import Configured
 from conformance.counterexample import of_loading
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
@@ -46,6 +48,7 @@ from conformance.worker import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from conformance.configuration.judgement import Row
     from conformance.target import Plugin
     from conformance.worker import Job
 
@@ -205,6 +208,7 @@ class Certification:
     results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
     #: What each plugin's certificate says about its surroundings, by target.
     contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
+    _configured: dict[str, Configured] = attrs.field(init=False, factory=dict)
     _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
     _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
     #: Trials that got no further, with nothing of the plugin running.
@@ -269,7 +273,7 @@ class Certification:
             for evidence in self.settings.evidence
             for plugin in self.plugins
             for rule in named(plugin.generation).rules
-            if evidence in rule.evidence
+            if evidence in rule.evidence and rule.id != named(plugin.generation).configured
         ]
 
     def select(self, checks: Iterable[Check]) -> None:
@@ -348,7 +352,8 @@ class Certification:
     def finished(self, plugin: Plugin) -> bool:
         """Tell whether nothing of a plugin is left to run."""
         left = (*self._pending, *self._asked, *self._ready)
-        return not any(check.plugin == plugin for check in left)
+        missing = set(self.configurations(plugin)) - {row["name"] for row in self.rows(plugin)}
+        return not missing and not any(check.plugin == plugin for check in left)
 
     def known(self, check: Check) -> baseline.Entry | None:
         """Return the entry of the baseline for a check, unless it has expired."""
@@ -365,6 +370,49 @@ class Certification:
                 "settings": self.settings,
             },
             log=folder / "replay.log",
+            directory=self.settings.directory,
+            python_path=self._python_path(),
+            preload=named(plugin.generation).preload,
+        )
+
+    def configurations(self, plugin: Plugin) -> list[str]:
+        """Return the names of the configurations under which a plugin is to be judged."""
+        chosen = table.chosen(self.settings.configurations, plugin.generation)
+        return [] if plugin.broken else [each.name for each in chosen]
+
+    def configured(self, plugin: Plugin, name: str) -> Row:
+        """Judge a plugin under one configuration.
+
+        Raises:
+            UsageError: its profile is wrong.
+
+        """
+        if plugin.target not in self._configured:
+            self._configured[plugin.target] = Configured(
+                plugin,
+                self.settings,
+                partial(self._fork_configured, plugin),
+                self._folder(plugin),
+                str(tiny_llama()),
+                self.notify,
+            )
+        row = self._configured[plugin.target].row(name)
+        kept = self.contexts.setdefault(plugin.target, {}).setdefault("configurations", [])
+        kept.append(attrs.asdict(row, value_serializer=_plain))
+        return row
+
+    def rows(self, plugin: Plugin) -> list[dict[str, Any]]:
+        """Return what was shown of a plugin under configurations, as a certificate has it."""
+        found: list[dict[str, Any]] = self.contexts.get(plugin.target, {}).get("configurations", [])
+        return found
+
+    def _fork_configured(
+        self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path
+    ) -> Job:
+        return self._live_zygote().fork(
+            what,
+            arguments,
+            log=log,
             directory=self.settings.directory,
             python_path=self._python_path(),
             preload=named(plugin.generation).preload,
@@ -570,6 +618,11 @@ class Certification:
         if self._zygote is None:
             raise HarnessError("the run is closed")
         return self._zygote
+
+
+def _plain(_owner: object, _field: object, value: Any) -> Any:  # noqa: ANN401 - of any field
+    """Return a value as JSON has it."""
+    return value.value if isinstance(value, Verdict) else value
 
 
 def _unimportable(place: targets.Target, source: str | None, why: str) -> Plugin:

@@ -51,6 +51,7 @@ class Settings:
     report: Path = Path("reports/local")
     seed: int = DEFAULT_SEED
     baseline: Path | None = None  #: file of known failures
+    configurations: tuple[str, ...] = ()  #: names of engines' configurations, in their own order
     directory: Path = attrs.field(factory=Path.cwd)  #: relative targets start here
     python_path: tuple[str, ...] = ()  #: ``sys.path`` of the caller, for the workers
 

@@ -128,6 +128,12 @@ def gallery(folder: Path) -> list[Specimen]:
     return specimens
 
 
+def of_configurations() -> set[str]:
+    """Return the rules by which the plugins of the gallery of configurations fail."""
+    index = FIXTURES / "defective" / "configurations" / "index.toml"
+    return {entry["rule"] for entry in tomllib.loads(index.read_text("utf-8"))["plugin"]}
+
+
 def certify(
     zygote: Zygote,
     specimen: Specimen,

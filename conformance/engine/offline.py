@@ -119,7 +119,7 @@ class OfflineEngine:
         llm = LLM(**engine_arguments(model, logits_processors, device))
         progressed()
         engine = cls(llm)
-        engine._watch_scheduler()
+        engine.watch_scheduler()
         return engine
 
     @property
@@ -184,7 +184,8 @@ class OfflineEngine:
     def _is_v2(self) -> bool:
         return bool(self.llm.llm_engine.vllm_config.use_v2_model_runner)
 
-    def _watch_scheduler(self) -> None:
+    def watch_scheduler(self) -> None:
+        """Write the scheduler's orders down from now on."""
         runner = self.runner
         # The one place where a runner's orders arrive, and no imagined ones of its warm-up.
         name = "finish_requests" if self._is_v2 else "_update_states"

@@ -40,4 +40,7 @@ FIELDS: Mapping[str, Field] = {
     ),
     "additional_config": Field(dict, "VllmConfig.additional_config of its deployment.", "{}"),
     "environment": Field(dict, "Variables that are set before it is imported.", "{}"),
+    "unsupported_configurations": Field(
+        list, "Configurations of engines in which it refuses to start.", '["pipeline-parallel-2"]'
+    ),
 }

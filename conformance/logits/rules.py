@@ -217,6 +217,27 @@ def keeps_parameters(rule_id: str, source: Source, evidence: tuple[Evidence, ...
     )
 
 
+def same_in_configurations(rule_id: str, since: str, *sources: Source) -> Rule:
+    """Return the rule about the configurations of engines that a run names."""
+    return Rule(
+        id=rule_id,
+        title="The same tokens under every configuration of the engine",
+        statement=(
+            "Under each configuration that is asked for (several ranks, another process, chunked "
+            "prompts, a prefix cache, preemption, ...) every request gets the tokens that the "
+            "plain engine gives it, as far as vLLM itself does without the plugin; a "
+            "configuration that the profile declares unsupported is refused when the engine "
+            "starts."
+        ),
+        level=Level.MUST,
+        sources=(ranks(since), raises(since), *sources),
+        hint="Look for what is kept in the front end's process, for what depends on the rank or "
+        "on the number of calls, and for prompts taken to be there whole; where a configuration "
+        "cannot be supported, raise in the constructor.",
+        evidence=(Evidence.OFFLINE,),
+    )
+
+
 def grows_with_batch(rule_id: str, statement: str, *sources: Source) -> Rule:
     """Return the rule about the instructions of a step."""
     return Rule(

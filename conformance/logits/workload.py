@@ -74,7 +74,7 @@ def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
         choice = choices[index % len(choices)]
         # Every length meets every choice: who is chunked and preempted depends on lengths.
         length = (6, 40, 17, 60)[(index + index // len(choices)) % 4]
-        prompt = _prompt(bench, length, index)
+        prompt = prompt_of(bench, length, index)
         defaults: dict[str, Any] = {
             "max_tokens": 20 + 5 * (len(prompt) % 3),
             "ignore_eos": True,
@@ -102,7 +102,7 @@ def greedy_then_random(bench: Stock, first: int) -> tuple[list[Job], list[Job]]:
         keywords["max_tokens"] = GREEDY_LENGTHS[index] if greedy else RANDOM_LENGTH
         if greedy:
             keywords["temperature"] = 0.0
-        jobs.append(Job(_prompt(bench, 6, first + index), choice, keywords))
+        jobs.append(Job(prompt_of(bench, 6, first + index), choice, keywords))
     return jobs[: len(GREEDY_LENGTHS)], jobs[len(GREEDY_LENGTHS) :]
 
 
@@ -116,7 +116,7 @@ def questions(bench: Stock, *, invariant: bool) -> list[Job]:
     pairs = [(choice, length) for choice in bench.parameters for length in QUESTION_LENGTHS]
     return [
         Job(
-            _prompt(bench, length, index),
+            prompt_of(bench, length, index),
             choice,
             {
                 **defaults,
@@ -139,7 +139,8 @@ def _keywords(bench: Stock, choice: Choice) -> dict[str, Any]:
     return dict(bench.parameters.get(choice, {}))
 
 
-def _prompt(bench: Stock, length: int, index: int) -> tuple[int, ...]:
+def prompt_of(bench: Stock, length: int, index: int) -> tuple[int, ...]:
+    """Return the prompt of a number; those of different numbers differ."""
     prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
     # History readers meet the tokens they look for in prompts, too.
     tokens = bench.tokens

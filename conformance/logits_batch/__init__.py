@@ -20,6 +20,7 @@ generations = (
         loading_rule="LB-01",
         survival_rule="LB-24",
         rules=RULES,
+        configured="LB-47",
         host_rules=host_rules.RULES,
         fields=FIELDS,
         suite="conformance.logits_batch.suite",

@@ -31,6 +31,7 @@ generations = (
         loading_rule="LS-01",
         survival_rule="LS-24",
         rules=RULES,
+        configured="LS-44",
         fields=FIELDS,
         suite="conformance.logits_slot.suite",
         cases=CASES,

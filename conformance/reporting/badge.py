@@ -38,6 +38,8 @@ def message(certificate: Mapping[str, Any]) -> str:
     For example ``23/23 · 0.32 · live``; the verdict comes first where it is not conformant.
     """
     parts = [musts(certificate)]
+    if shown_in := configurations(certificate):
+        parts.append(shown_in)
     verdict = conclusion(certificate)
     if verdict is not Conclusion.CONFORMANT:
         parts.insert(0, verdict.value)
@@ -59,6 +61,15 @@ def musts(certificate: Mapping[str, Any]) -> str:
         if rule["level"] == Level.MUST.value and rule["verdict"] != Verdict.NOT_APPLICABLE.value
     ]
     return f"{len(_passed(certificate))}/{len(applicable)}"
+
+
+def configurations(certificate: Mapping[str, Any]) -> str | None:
+    """Return how many configurations passed of those that apply: ``9/9 configurations``."""
+    verdicts = [Verdict(row["verdict"]) for row in certificate.get("configurations", ())]
+    applicable = [verdict for verdict in verdicts if verdict is not Verdict.NOT_APPLICABLE]
+    if not applicable:
+        return None
+    return f"{applicable.count(Verdict.PASS)}/{len(applicable)} configurations"
 
 
 def _passed(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 
 from conformance import RULE_SET, __version__
+from conformance.configuration import table
 from conformance.generations import named
+from conformance.rules import Evidence
 from conformance.settings import UsageError
 from conformance.target import import_path
-from conformance.verdict import Conclusion, RuleResult, RuleVerdict, combine, decide
+from conformance.verdict import Conclusion, RuleResult, RuleVerdict, Verdict, combine, decide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from conformance.interface import Generation
+    from conformance.rules import Rule
     from conformance.settings import Settings
     from conformance.target import Plugin
 
@@ -59,8 +62,9 @@ def build(
 
     """
     generation = named(plugin.generation)
-    verdicts = _verdicts(generation, results, settings)
     profile = context.get("profile")
+    rows = _configurations(plugin, settings, context)
+    verdicts = _verdicts(generation, [*results, *_of_rows(generation, rows)], settings)
     return {
         "schema": SCHEMA_VERSION,
         "verdict": decide(verdicts).value,
@@ -91,8 +95,9 @@ def build(
         "profile": profile,
         "notes": list(context.get("notes", ())),
         "rules": [_rule(verdict, generation) for verdict in verdicts],
+        **({"configurations": rows} if settings.configurations else {}),
         "not_asked": [
-            rule.id for rule in generation.rules if not set(rule.evidence) & set(settings.evidence)
+            rule.id for rule in generation.rules if not _asked(rule, generation, settings)
         ],
     }
 
@@ -169,12 +174,59 @@ def schema() -> dict[str, Any]:
     return document
 
 
+def _configurations(
+    plugin: Plugin, settings: Settings, context: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a row for every configuration that was asked for, judged or not."""
+    judged = {row["name"]: row for row in context.get("configurations", ())}
+    return [
+        {**row, "seconds": round(row["seconds"], 3)}
+        if (row := judged.get(each.name))
+        else {
+            "name": each.name,
+            "about": each.about,
+            "verdict": Verdict.NOT_VERIFIED.value,
+            "requests": 0,
+            "acted": 0,
+            "seconds": 0.0,
+            "message": "it was not run",
+        }
+        for each in table.chosen(settings.configurations, plugin.generation)
+    ]
+
+
+def _asked(rule: Rule, generation: Generation, settings: Settings) -> list[Evidence]:
+    """Return the evidence that is to show a rule; that about configurations needs some."""
+    if rule.id == generation.configured:
+        chosen = table.chosen(settings.configurations, generation.name)
+        return list(rule.evidence) if chosen else []
+    return [evidence for evidence in rule.evidence if evidence in settings.evidence]
+
+
+def _of_rows(generation: Generation, rows: Sequence[Mapping[str, Any]]) -> list[RuleResult]:
+    """Return what configurations say of the rule that is about them."""
+    if generation.configured is None:
+        return []
+    return [
+        RuleResult(
+            generation.configured,
+            Verdict(row["verdict"]),
+            Evidence.OFFLINE,
+            examples=row["requests"],
+            acted=row["acted"],
+            seconds=row["seconds"],
+            message=f"{row['name']}: {row['message']}" if row["message"] else None,
+        )
+        for row in rows
+    ]
+
+
 def _verdicts(
     generation: Generation, results: Sequence[RuleResult], settings: Settings
 ) -> list[RuleVerdict]:
     verdicts = []
     for rule in generation.rules:
-        asked = [evidence for evidence in rule.evidence if evidence in settings.evidence]
+        asked = _asked(rule, generation, settings)
         if not asked:
             continue
         mine = [result for result in results if result.rule == rule.id]

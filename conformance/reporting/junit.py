@@ -40,6 +40,20 @@ def render(certificate: Mapping[str, Any]) -> str:
         suite.timestamp = run["finished"].removesuffix("Z")  # the format has no time zones
     for rule in certificate["rules"]:
         suite.add_testcase(_case(rule, plugin["generation"]))
+    for row in certificate.get("configurations", ()):
+        # A case of its own, beside that of the rule: it says which of them it was.
+        rule = {
+            "id": row["name"],
+            "title": row["about"],
+            "level": Level.MUST.value,
+            "verdict": row["verdict"],
+            "evidence": [],
+            "examples": row["requests"],
+            "acted": row["acted"],
+            "seconds": row["seconds"],
+            "message": row["message"],
+        }
+        suite.add_testcase(_case(rule, plugin["generation"]))
     document = JUnitXml("vllm-plugin-conformance")
     document.add_testsuite(suite)
     text: str = document.tostring().decode("utf-8")

@@ -176,6 +176,8 @@ def command(certificate: Mapping[str, Any]) -> str:
     words = ["vllm-conformance", "certify", certificate["plugin"]["target"]]
     words += ["--evidence", ",".join(run["evidence"])]
     words += ["--budget", run["budget"], "--conformance-seed", str(run["seed"])]
+    if rows := certificate.get("configurations"):
+        words += ["--configuration", ",".join(row["name"] for row in rows)]
     if run["server_url"]:
         words += ["--server-url", run["server_url"]]
     return shlex.join(words)
@@ -216,6 +218,8 @@ def _not_asked(certificate: Mapping[str, Any], generation: Generation) -> list[s
         rule = next((each for each in generation.rules if each.id == rule_id), None)
         if rule is not None:
             needs = " or ".join(evidence.value for evidence in rule.evidence)
+            if rule_id == generation.configured:
+                needs = "engines of the configurations that --configuration names"
             found.append(f"{rule.id} {rule.title}: shown by {needs}")
     return found
 

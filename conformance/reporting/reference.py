@@ -59,10 +59,8 @@ class Specimen:
 
 def gallery(generation: Generation) -> list[Specimen]:
     """Read the defective plugins of a generation; none where the repository is not at hand."""
-    folder = ROOT / "fixtures" / "defective" / _folder(generation)
-    if not folder.is_dir():
-        return []
-    index = tomllib.loads((folder / "index.toml").read_text(encoding="utf-8"))
+    names = [_folder(generation), *(["configurations"] if generation.configured else [])]
+    folders = [ROOT / "fixtures" / "defective" / name for name in names]
     return [
         Specimen(
             path=(folder / entry["file"]).relative_to(ROOT).as_posix(),
@@ -71,7 +69,10 @@ def gallery(generation: Generation) -> list[Specimen]:
             fault=_fault(folder / entry["file"]),
             resembles=entry.get("resembles"),
         )
-        for entry in index["plugin"]
+        for folder in folders
+        if folder.is_dir()
+        for entry in tomllib.loads((folder / "index.toml").read_text(encoding="utf-8"))["plugin"]
+        if generation.configured in (None, entry["rule"]) or folder == folders[0]
     ]
 
 

@@ -76,6 +76,29 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     return result
 
 
+def configurations(certificate: Mapping[str, Any]) -> Table:
+    """Return what was shown under each configuration, with counts and time."""
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    result.add_column("configuration", no_wrap=True)
+    result.add_column("verdict", no_wrap=True)
+    result.add_column("acted/run", justify="right", no_wrap=True)
+    result.add_column("time", justify="right", no_wrap=True)
+    result.add_column("about", overflow="fold", ratio=1)
+    for row in certificate["configurations"]:
+        verdict = Verdict(row["verdict"])
+        about = Text(row["about"])
+        if row["message"]:
+            about.append("\n" + row["message"], style=_STYLE[verdict])
+        result.add_row(
+            row["name"],
+            Text(verdict.value, style=_STYLE[verdict]),
+            f"{row['acted']}/{row['requests']}" if row["requests"] else "",
+            f"{row['seconds']:.1f}s",
+            about,
+        )
+    return result
+
+
 def unclear(certificate: Mapping[str, Any]) -> Text:
     """Return the reasons that several rules have for not being verified, each of them once."""
     text = Text()
@@ -90,6 +113,9 @@ def show(console: Console, certificate: Mapping[str, Any]) -> None:
     """Print everything below the headline: the rules, reasons, known failures and notes."""
     console.print(table(certificate, width=console.width))
     console.print(unclear(certificate), end="")
+    if certificate.get("configurations"):
+        console.print()
+        console.print(configurations(certificate))
     console.print(known(certificate), end="", soft_wrap=True)
     console.print(notes(certificate), end="")
 
@@ -184,6 +210,14 @@ def markdown(certificate: Mapping[str, Any]) -> str:
     for reason in together:
         says = reason.says.replace("\n", "<br>")
         lines += ["", f"Not verified: {', '.join(reason.rules)}: {says}"]
+    if rows := certificate.get("configurations"):
+        lines += ["", "| configuration | about | verdict | acted/run |", "|---|---|---|---|"]
+        for row in rows:
+            says = (row["message"] or "").replace("|", "\\|").replace("\n", "<br>")
+            about = row["about"] + (f"<br>{says}" if says else "")
+            lines.append(
+                f"| {row['name']} | {about} | {row['verdict']} | {row['acted']}/{row['requests']} |"
+            )
     if marks := certificate.get("baseline"):
         lines += ["", *(f"- baseline: {baseline.sentence(mark)}" for mark in marks)]
     return "\n".join(lines) + "\n"

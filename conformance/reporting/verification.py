@@ -120,7 +120,10 @@ def _misfits(document: Mapping[str, Any], generation: Generation) -> Iterator[st
         rule.id
         for rule in generation.rules
         if {evidence.value for evidence in rule.evidence} & set(document["run"]["evidence"])
+        and rule.id != generation.configured
     }
+    if generation.configured and document.get("configurations"):
+        asked.add(generation.configured)
     listed = [rule["id"] for rule in document["rules"]]
     if missing := sorted(asked - set(listed)):
         yield f"{', '.join(missing)} left out"
@@ -135,11 +138,14 @@ def _misfits(document: Mapping[str, Any], generation: Generation) -> Iterator[st
 
 
 def _counts(document: Mapping[str, Any]) -> Check:
+    allowed = set(document["run"]["evidence"])
+    if document.get("configurations"):
+        allowed.add(Evidence.OFFLINE.value)  # each of them is an engine
     for rule in document["rules"]:
         if rule["acted"] > rule["examples"]:
             says = f"{rule['id']} acted in {rule['acted']} of {rule['examples']} examples"
             return Check("counts", State.WRONG, says)
-        if stray := set(rule["evidence"]) - set(document["run"]["evidence"]):
+        if stray := set(rule["evidence"]) - allowed:
             says = f"{rule['id']} has evidence that was not asked for: {', '.join(sorted(stray))}"
             return Check("counts", State.WRONG, says)
     return Check("counts", State.HOLDS, "examples and evidence fit the run")

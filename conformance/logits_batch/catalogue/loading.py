@@ -209,6 +209,14 @@ RULES = section(
             "restores the stop tokens where a grammar leaves nothing else",
         ),
     ),
+    rules.same_in_configurations(
+        "LB-47",
+        SINCE,
+        vllm(
+            "v1/sample/logits_processor/__init__.py:build_logitsprocs",
+            "each worker makes an instance from the configuration of its engine",
+        ),
+    ),
     rules.leaves_others_alone(
         "LB-40", SINCE, buffers="v1/worker/gpu_model_runner.py:GPUModelRunner.__init__"
     ),

@@ -177,6 +177,14 @@ RULES = section(
             "a grammar masks logits before the sampler",
         ),
     ),
+    rules.same_in_configurations(
+        "LS-44",
+        SINCE,
+        vllm(
+            "v1/worker/gpu/sample/logits_processor/loader.py:build_custom_logits_processors",
+            "each worker makes an instance from the configuration of its engine",
+        ),
+    ),
     rules.leaves_others_alone(
         "LS-37", SINCE, buffers="v1/worker/gpu/model_runner.py:GPUModelRunner.load_model"
     ),

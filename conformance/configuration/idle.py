@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins that do nothing: where an engine refuses these, it refuses all of their generation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def plugin(generation: str) -> type:
+    """Return a plugin of this generation that leaves every row as it is."""
+    return _slot() if generation == "logits/slot" else _batch()
+
+
+def _batch() -> type:
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+
+    class Idle(LogitsProcessor):
+        def __init__(self, *_: object) -> None:
+            """Keep nothing."""
+
+        def is_argmax_invariant(self) -> bool:
+            return True
+
+        def update_state(self, batch_update: object) -> None:
+            """Follow nobody."""
+
+        def apply(self, logits: torch.Tensor) -> torch.Tensor:
+            return logits
+
+    return Idle
+
+
+def _slot() -> type:
+    from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
+
+    class Idle(LogitsProcessor):
+        def add_request(self, *_: object) -> bool:
+            return False
+
+        def apply(self, logits: torch.Tensor, _ctx: Any) -> torch.Tensor:  # noqa: ANN401 - vLLM's
+            return logits
+
+    return Idle

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workload of one plugin: requests that opt in and out, join late, and are aborted.
+
+A job that runs no engine: to find out what switches a plugin on, it is played with.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from conformance.configuration.asked import Ask, Workload
+from conformance.configuration.table import TABLE, named
+from conformance.expectation import located
+from conformance.generations import named as generation_named
+from conformance.jobs import class_of, profile_of
+from conformance.logits import errands
+from conformance.logits.requests import Stock
+from conformance.logits.workload import RANDOM_SEED, prompt_of
+from conformance.rules import nearest
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
+    from conformance.history import Choice
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+#: Lengths of prompts: some fit a small step, others take several.
+LENGTHS = (12, 21, 40)
+
+#: Tokens of an answer: as many as make requests outgrow a small cache together.
+ANSWER_TOKENS = 24
+
+#: Parameter sets of each side that are asked for, at most: every one is asked six times.
+MOST = 2
+
+
+def run(connection: Connection, plugin: Plugin, settings: Settings, model: str) -> None:
+    """Answer with the workload, or the ``UsageError`` that its profile is."""
+    connection.recv()
+    try:
+        connection.send(_workload(plugin, settings, model))
+    except UsageError as error:
+        connection.send(error)
+
+
+def _workload(plugin: Plugin, settings: Settings, model: str) -> Workload:
+    generation = generation_named(plugin.generation)
+    profile = profile_of(plugin, settings)
+    section: Any = {}
+    if profile is not None:
+        kept = profile.section(generation.interface)
+        section = located(kept, profile.folder, profile.origin)
+    unsupported = tuple(section.get("unsupported_configurations", ()))
+    names = [each.name for each in TABLE]
+    for name in unsupported:
+        if name not in names or not named(name).refusable:
+            may = [each.name for each in TABLE if each.refusable]
+            raise UsageError(
+                f"profile: unsupported_configurations may have {', '.join(may)}, not {name!r}."
+                + nearest(str(name), may)
+            )
+    cls = class_of(plugin)
+    origin = profile.origin if profile else None
+    errand = errands.Find(section, origin, model, settings.seed, f"{generation.suite}:find")
+    found = importlib.import_module(generation.suite).find(cls, errand)
+    if isinstance(found, UsageError):
+        raise found
+    stock = Stock(cls, model, found.choices(), settings.seed, found.waits)
+    return Workload(asks=tuple(_asks(stock)), unsupported=unsupported)
+
+
+def _asks(stock: Stock) -> Iterator[Ask]:
+    """Return requests of both kinds in turn: greedy and with seeds, some late, some aborted."""
+    sides = [[c for c in stock.parameters if c[0] == side][:MOST] for side in ("on", "off")]
+    chosen: list[Choice] = [c for row in zip(*_padded(sides), strict=True) for c in row if c]
+    number = 0
+    for length in LENGTHS:
+        for choice in chosen:
+            for greedy in (True, False):
+                if greedy and not stock.greedy(choice):
+                    continue
+                number += 1
+                prompt = prompt_of(stock, length, number)
+                yield _ask(stock, choice, prompt, greedy=greedy, late=number % 3 == 0)
+    for choice in chosen[:2]:
+        number += 1
+        prompt = prompt_of(stock, LENGTHS[0], number)
+        greedy = stock.greedy(choice)
+        yield _ask(stock, choice, prompt, greedy=greedy, aborted=True)
+
+
+def _padded(sides: list[list[Choice]]) -> list[list[Choice | None]]:
+    most = max(map(len, sides))
+    return [[*side, *[None] * (most - len(side))] for side in sides]
+
+
+def _ask(
+    stock: Stock,
+    choice: Choice,
+    prompt: tuple[int, ...],
+    *,
+    greedy: bool,
+    late: bool = False,
+    aborted: bool = False,
+) -> Ask:
+    chance = {"temperature": 0.0} if greedy else {"temperature": 1.0, "seed": RANDOM_SEED}
+    keywords = {"max_tokens": ANSWER_TOKENS, "ignore_eos": True, **stock.parameters[choice]}
+    return Ask(f"{choice[0]}[{choice[1]}]", prompt, {**keywords, **chance}, late, aborted)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One plugin through chosen configurations: a job for each engine, and a row for each verdict."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from conformance.configuration.asked import IDLE, NOBODY, TESTED, Answers, Ask, Workload
+from conformance.configuration.judgement import Controls, Row, judge, unequal
+from conformance.configuration.table import PLAIN, TABLE, chosen, named
+from conformance.generations import named as generation_named
+from conformance.settings import UsageError
+from conformance.target import Plugin
+from conformance.verdict import Verdict
+from conformance.worker import JobDied, JobHung
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from conformance.configuration.table import Configuration
+    from conformance.settings import Settings
+    from conformance.worker import Job
+
+#: Seconds in which an engine on a tiny model starts and answers a workload; beyond, it hangs.
+LIMIT = 240.0
+
+_REQUESTS = "conformance.configuration.requests:run"
+_ENGINE = "conformance.configuration.engine:serve"
+
+
+class Fork(Protocol):
+    """Forks a job of the process that has imported vLLM."""
+
+    def __call__(self, what: str, arguments: dict[str, Any], log: Path) -> Job:
+        """Start ``module:function`` with these arguments; what it writes goes to the log."""
+
+
+@attrs.define(eq=False)
+class Configured:
+    """One plugin in engines of many configurations, each of which is started once at most."""
+
+    plugin: Plugin
+    settings: Settings
+    fork: Fork
+    folder: Path  #: where logs go
+    model: str  #: folder of the tiny model
+    notify: Callable[[str], None]  #: is told what is waited for
+    _workload: Workload | str | None = attrs.field(init=False, default=None)
+    _answers: dict[tuple[str, str], Answers] = attrs.field(init=False, factory=dict)
+
+    def row(self, name: str) -> Row:
+        """Judge the plugin under one configuration.
+
+        Raises:
+            UsageError: the profile of the plugin is wrong.
+
+        """
+        configuration = named(name)
+        if self._workload is None:
+            self._workload = self._asked()
+        if isinstance(self._workload, str):
+            return _unjudged(configuration, self._workload)
+        without = self._ask(PLAIN.name, NOBODY)
+        if without.problem:
+            why = f"the plain engine fails without the plugin: {without.problem}"
+            return _unjudged(configuration, why)
+        return judge(
+            configuration,
+            self._workload,
+            (self._ask(PLAIN.name, TESTED), without),
+            self._ask(name, TESTED),
+            Controls(bare=partial(self._ask, name, NOBODY), idle=partial(self._ask, name, IDLE)),
+        )
+
+    def _asked(self) -> Workload | str:
+        """Return the workload, or why there is none."""
+        log = self.folder / "configuration-requests.log"
+        job = self.fork(_REQUESTS, self._arguments(), log)
+        try:
+            answer = job.ask("requests", limit=LIMIT)
+        except (JobDied, JobHung) as error:
+            return f"finding out what switches the plugin on: {error}"
+        finally:
+            job.close()
+        if isinstance(answer, UsageError):
+            raise answer
+        assert isinstance(answer, Workload)
+        return answer
+
+    def _ask(self, name: str, loaded: str) -> Answers:
+        """Return what an engine answers."""
+        if (name, loaded) not in self._answers:
+            self.notify(f"{self.plugin.target}: {name}, an engine with {loaded}")
+            more = {"configuration": named(name), "workload": self._workload, "loaded": loaded}
+            log = self.folder / f"configuration-{name}.log"
+            self._answers[name, loaded] = _ask(self.fork, self._arguments() | more, log)
+        return self._answers[name, loaded]
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"plugin": self.plugin, "settings": self.settings, "model": self.model}
+
+
+def absences(
+    generation: str, settings: Settings, *, fork: Fork, folder: Path, model: str
+) -> Iterator[tuple[str, str | None]]:
+    """Return of each configuration why it shows nothing here of a generation; None where it does.
+
+    Engines without a plugin are started and asked; nobody guesses.
+    """
+    workload = Workload(asks=tuple(_probes()))
+    interface = generation_named(generation).interface
+    nobody = Plugin(
+        target=generation,
+        interface=interface,
+        generation=generation,
+        module="",
+        qualname="",
+        root=None,
+        path=None,
+        digest=None,
+        version=None,
+    )
+    arguments = {"plugin": nobody, "settings": settings, "model": model, "workload": workload}
+
+    def ask(configuration: Configuration, loaded: str) -> Answers:
+        more = {"configuration": configuration, "loaded": loaded}
+        return _ask(fork, arguments | more, folder / f"{configuration.name}.log")
+
+    plain = ask(PLAIN, NOBODY)
+    for each in chosen([each.name for each in TABLE], generation):
+        bare = plain if each is PLAIN else ask(each, NOBODY)
+        reason = unequal(each, workload, plain, bare)
+        if reason is None:
+            idle = ask(each, IDLE)
+            reason = idle.problem and f"vLLM refuses every plugin of this kind: {idle.problem}"
+        yield each.name, reason
+
+
+def _probes() -> Iterator[Ask]:
+    late = (4, 5)
+    for number in range(6):
+        prompt = tuple(3 + (number * 7 + place * 5) % 400 for place in range(5 + 7 * number))
+        chance = {"temperature": 0.0} if number % 2 else {"temperature": 1.0, "seed": number}
+        keywords = {"max_tokens": 24, "ignore_eos": True, **chance}
+        yield Ask(f"off[{number}]", prompt, keywords, late=number in late)
+
+
+def _ask(fork: Fork, arguments: dict[str, Any], log: Path) -> Answers:
+    job = fork(_ENGINE, arguments, log)
+    try:
+        answers: Answers = job.ask("serve", limit=LIMIT)
+    except JobDied as error:
+        return Answers(started=True, problem=f"its process ended: {error}")
+    except JobHung as error:
+        return Answers(started=True, problem=f"it {error}")
+    finally:
+        job.close()
+    return answers
+
+
+def _unjudged(configuration: Configuration, why: str) -> Row:
+    return Row(
+        name=configuration.name,
+        about=configuration.about,
+        verdict=Verdict.NOT_VERIFIED,
+        message=why,
+    )

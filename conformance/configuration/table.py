@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations of an engine, as data: what each is about, and to which plugins it can matter.
+
+Imports neither vLLM nor torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.settings import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_LOGITS = frozenset({"logits/batch", "logits/slot"})
+
+
+@attrs.frozen(kw_only=True)
+class Configuration:
+    """One way in which vLLM runs a plugin."""
+
+    name: str
+    about: str  #: what of a plugin can go wrong in it, in one sentence
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)  #: of ``vllm.LLM``
+    generations: frozenset[str] = _LOGITS  #: to whose plugins it can matter
+    ranks: int = 1  #: worker processes; an engine of one runs in the process of its executor
+    own_process: bool = False  #: whether the engine core is in another process than the front end
+    #: Random requests with seeds are left out: on a CPU, vLLM cannot go on with the generator of
+    #: a request whose row it sampled and threw away (``CPU Generator does not use offset``).
+    greedy_only: bool = False
+    shares_prefixes: bool = False  #: whether each request is sent again when it has been answered
+    preempts: bool = False  #: whether it shows nothing unless an opted-in request is preempted
+    prioritised: bool = False  #: whether requests that come later are more urgent
+    fills_context: bool = False  #: whether answers go on to the last position of the model
+    structured: bool = False  #: whether requests with a grammar stand beside those of the workload
+    embedded: bool = False  #: whether opted-out requests beside it send embeddings for a prompt
+    pauses: bool = False  #: whether the engine sleeps, and is woken, between two workloads
+    #: What must have come of the arguments when vLLM has made its configuration of them:
+    #: dotted names within ``VllmConfig``. Platforms switch silently off what they cannot do.
+    becomes: Mapping[str, Any] = attrs.field(factory=dict)
+    needs_module: str | None = None  #: a distribution that vLLM does without
+    #: Whether a plugin may declare that it does not support it.
+    refusable: bool = True
+
+
+#: What all others are compared with: one process, no chunks, no cache, room for every request.
+PLAIN = Configuration(
+    name="plain",
+    about="one process, whole prompts, no cache: what every other one is compared with",
+    refusable=False,
+)
+
+_SMALL_STEPS = {"max_num_batched_tokens": 8, "max_num_seqs": 4, "enable_chunked_prefill": True}
+
+TABLE: tuple[Configuration, ...] = (
+    PLAIN,
+    Configuration(
+        name="own-process",
+        about="state that the front end keeps is not there in the process of the engine",
+        own_process=True,
+        refusable=False,
+    ),
+    Configuration(
+        name="tensor-parallel-2",
+        about="each of two ranks has an instance, and all must do the same",
+        arguments={"tensor_parallel_size": 2},
+        ranks=2,
+    ),
+    Configuration(
+        name="pipeline-parallel-2",
+        about="only the last of two ranks samples, and it is not rank 0",
+        arguments={"pipeline_parallel_size": 2},
+        ranks=2,
+    ),
+    Configuration(
+        name="chunked-prefill",
+        about="rows of prompts that are not read to their end are sampled and thrown away",
+        arguments=_SMALL_STEPS,
+        greedy_only=True,
+        refusable=False,
+    ),
+    Configuration(
+        name="prefix-caching",
+        about="of a prompt that was read before only the last tokens are computed",
+        arguments={**_SMALL_STEPS, "enable_prefix_caching": True},
+        greedy_only=True,
+        shares_prefixes=True,
+        refusable=False,
+    ),
+    Configuration(
+        name="preemption",
+        about="requests lose their rows for want of cache, and come back with their outputs",
+        arguments={"num_gpu_blocks_override": 6},
+        preempts=True,
+        refusable=False,
+    ),
+    Configuration(
+        name="priority-scheduling",
+        about="requests that come later push those that run out of the batch",
+        arguments={"scheduling_policy": "priority", "num_gpu_blocks_override": 6},
+        preempts=True,
+        prioritised=True,
+        refusable=False,
+    ),
+    Configuration(
+        name="async-scheduling",
+        about="a step is prepared before the tokens of the last one are known",
+        arguments={"async_scheduling": True},
+        becomes={"scheduler_config.async_scheduling": True},
+        refusable=False,
+    ),
+    Configuration(
+        name="n-gram-drafts",
+        about="a request has a row for each draft token, and drafts may be refused",
+        arguments={
+            "speculative_config": {
+                "method": "ngram",
+                "num_speculative_tokens": 3,
+                "prompt_lookup_max": 3,
+            }
+        },
+    ),
+    Configuration(
+        name="structured-outputs",
+        about="grammars mask the rows of other requests of the batch",
+        structured=True,
+        refusable=False,
+    ),
+    Configuration(
+        name="context-limit",
+        about="answers go on until no position of the model is left",
+        fills_context=True,
+        refusable=False,
+    ),
+    Configuration(
+        name="prompt-embeddings",
+        about="requests beside it have a prompt without token ids",
+        arguments={"enable_prompt_embeds": True},
+        embedded=True,
+    ),
+    Configuration(
+        name="sleep-mode",
+        about="the engine gives its memory back and is woken again",
+        arguments={"enable_sleep_mode": True},
+        pauses=True,
+    ),
+    Configuration(
+        name="ray",
+        about="the ranks are actors of a Ray cluster",
+        arguments={"distributed_executor_backend": "ray"},
+        ranks=2,
+        needs_module="ray",
+    ),
+)
+
+
+def named(name: str) -> Configuration:
+    """Return the configuration with this name, or raise ``KeyError``."""
+    return {each.name: each for each in TABLE}[name]
+
+
+def chosen(names: Iterable[str], generation: str) -> list[Configuration]:
+    """Return those of the named configurations that can matter to plugins of a generation."""
+    return [each for each in map(named, names) if generation in each.generations]
+
+
+def parse(text: str | None) -> tuple[str, ...]:
+    """Parse ``--configuration``; nothing is chosen where it is not given.
+
+    Raises:
+        UsageError: a word is no configuration.
+
+    """
+    return () if text is None else choose("--configuration", text, [each.name for each in TABLE])

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-conformance configurations``: in which ways engines run plugins, and which run here."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from conformance import options
+from conformance.configuration.table import TABLE
+from conformance.generations import named
+from conformance.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from conformance.configuration.table import Configuration
+    from conformance.worker import Job, Zygote
+
+#: By name and generation, why a configuration shows nothing here.
+Absences = dict[str, dict[str, str | None]]
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@options.plugin_profile
+@click.option("--probe", is_flag=True, help="Start an engine of each, without a plugin.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+def configurations(
+    *, targets: tuple[str, ...], plugin_profile: str | None, probe: bool, as_json: bool
+) -> None:
+    """List the configurations that certify --configuration takes.
+
+    With --probe it takes a minute or two, and says of each whether it shows anything on this
+    machine with this release, and if not, why.
+
+    With targets, these plugins are run under all configurations and nothing else is judged:
+    a table in Markdown.
+    """
+    if targets:
+        rows = _run(targets, plugin_profile)
+        click.echo(json.dumps(rows, indent=2) if as_json else markdown(rows))
+        return
+    found = _probed() if probe else {}
+    documents = [_document(each, found) for each in TABLE]
+    if as_json:
+        click.echo(json.dumps(documents, indent=2))
+        return
+    for document in documents:
+        declared = "  (a profile may declare it unsupported)" if document["refusable"] else ""
+        click.echo(f"{document['name']:<20}  {document['about']}{declared}")
+        for generation, reason in document.get("here", {}).items():
+            click.echo(f"{'':<22}{generation}: " + (f"not here: {reason}" if reason else "runs"))
+
+
+def markdown(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return a table of plugins by configurations, and below it what is not a pass.
+
+    Args:
+        rows: by target, as a certificate has them under ``configurations``.
+
+    """
+    names = list(dict.fromkeys(row["name"] for each in rows.values() for row in each))
+    lines = ["| configuration | " + " | ".join(f"`{target}`" for target in rows) + " |"]
+    lines.append("|---" * (len(rows) + 1) + "|")
+    reasons: dict[str, list[str]] = {}
+    for name in names:
+        cells = []
+        for target, found in rows.items():
+            row = next((row for row in found if row["name"] == name), None)
+            cells.append(row["verdict"] if row else "")
+            if row and row["message"]:
+                reasons.setdefault(f"{name}: {row['message']}", []).append(target)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", *(f"- {reason}" for reason in reasons)] if reasons else []
+    return "\n".join(lines)
+
+
+def _run(targets: tuple[str, ...], plugin_profile: str | None) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of plugins under all configurations, by target."""
+    from conformance.runner import Certification
+
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+        settings = Settings(
+            targets=targets,
+            profile=plugin_profile,
+            report=Path(folder),
+            configurations=tuple(each.name for each in TABLE),
+            python_path=tuple(sys.path),
+        )
+        tell = partial(click.echo, err=True)
+        with Certification(settings, tell) as certification:
+            for plugin in certification.load():
+                for name in certification.configurations(plugin):
+                    certification.configured(plugin, name)
+                found[plugin.target] = certification.rows(plugin)
+    return found
+
+
+def _document(
+    configuration: Configuration, found: dict[str, dict[str, str | None]]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": configuration.name,
+        "about": configuration.about,
+        "arguments": dict(configuration.arguments),
+        "generations": sorted(configuration.generations),
+        "refusable": configuration.refusable,
+    }
+    if configuration.name in found:
+        document["here"] = found[configuration.name]
+    return document
+
+
+def _probed() -> Absences:
+    """Return by name and generation why a configuration shows nothing here; None where it does."""
+    from conformance.configuration.run import absences
+    from conformance.engine.models import tiny_llama
+    from conformance.runner import HarnessError, start_zygote
+    from conformance.worker import ZygoteFailed
+
+    settings = Settings(targets=(), python_path=tuple(sys.path))
+    found: Absences = {each.name: {} for each in TABLE}
+    zygote = start_zygote()
+    try:
+        zygote.wait_ready()
+        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+            for generation in sorted({name for each in TABLE for name in each.generations}):
+                fork = partial(_fork, zygote, named(generation).preload)
+                for name, reason in absences(
+                    generation, settings, fork=fork, folder=Path(folder), model=str(tiny_llama())
+                ):
+                    found[name][generation] = reason
+    except ZygoteFailed as error:
+        raise HarnessError(str(error)) from None
+    finally:
+        zygote.close()
+    return found
+
+
+def _fork(
+    zygote: Zygote, preload: tuple[str, ...], what: str, arguments: dict[str, Any], log: Path
+) -> Job:
+    return zygote.fork(
+        what, arguments, log=log, directory=log.parent, python_path=[], preload=preload
+    )

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins in real engines of many configurations."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import ROOT
+
+from conformance.configuration.table import named
+from conformance.runner import Certification
+from conformance.settings import Device, Settings
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.worker import Zygote
+
+GALLERY = ROOT / "fixtures" / "defective" / "configurations"
+INDEX = tomllib.loads((GALLERY / "index.toml").read_text(encoding="utf-8"))["plugin"]
+KILLERS = [
+    pytest.param(entry, name, id=f"{name}-{entry['class']}")
+    for entry in INDEX
+    for name in entry["configurations"]
+]
+REFERENCE = ROOT / "reference_plugins" / "logits_batch" / "target_token.py"
+
+
+def _rows(
+    zygote: Zygote, folder: Path, target: str, profile: Path | None, names: tuple[str, ...]
+) -> list[Verdict]:
+    settings = Settings(
+        targets=(target,),
+        profile=None if profile is None else str(profile),
+        device=Device.CPU,
+        report=folder,
+        configurations=names,
+    )
+    with Certification(settings, zygote=zygote) as certification:
+        (plugin,) = certification.load()
+        return [certification.configured(plugin, name).verdict for name in names]
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.parametrize(("entry", "name"), KILLERS)
+def test_a_defect_shows_under_its_configuration_alone(
+    zygote: Zygote, tmp_path: Path, entry: dict[str, Any], name: str
+) -> None:
+    """Each plugin of the gallery is right in the plain engine, and wrong under its own."""
+    path = GALLERY / entry["file"]
+    own = path.with_name(f"{path.stem}.conformance.toml")
+    profile = own if own.exists() else GALLERY / "floor.toml"
+    target = f"{path}:{entry['class']}"
+
+    verdicts = _rows(zygote, tmp_path, target, profile, ("plain", name))
+
+    assert verdicts == [Verdict.PASS, Verdict.FAIL]
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_the_reference_passes(zygote: Zygote, tmp_path: Path) -> None:
+    """A correct plugin is the same in another process and on two ranks."""
+    names = ("plain", "own-process", "tensor-parallel-2", "preemption")
+
+    verdicts = _rows(zygote, tmp_path, str(REFERENCE), None, names)
+
+    assert verdicts == [Verdict.PASS] * len(names)
+
+
+def test_every_killer_is_of_a_configuration() -> None:
+    """The index names configurations that there are, and files that are there."""
+    for entry in INDEX:
+        assert (GALLERY / entry["file"]).is_file()
+        assert [named(name).name for name in entry["configurations"]] == entry["configurations"]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of configurations, as data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support import ROOT
+
+from conformance.configuration.table import PLAIN, TABLE, chosen, parse
+from conformance.configurations_command import markdown
+from conformance.settings import UsageError
+
+
+def test_names_are_different() -> None:
+    """A name stands for one configuration, and the plain one is the first."""
+    names = [each.name for each in TABLE]
+
+    assert len(names) == len(set(names))
+    assert TABLE[0] is PLAIN
+
+
+def test_all_are_chosen_in_their_own_order() -> None:
+    """Whatever the order in which they are named, they run as the table has them."""
+    assert parse("all") == tuple(each.name for each in TABLE)
+    assert parse("chunked-prefill,plain") == ("plain", "chunked-prefill")
+    assert parse(None) == ()
+
+
+def test_a_wrong_name_is_told_the_nearest() -> None:
+    """A typing mistake is answered with the name that was meant."""
+    with pytest.raises(UsageError, match="Did you mean 'prefix-caching'"):
+        parse("prefix-cashing")
+
+
+def test_none_matters_to_a_hook() -> None:
+    """What is not about a generation is not run for its plugins."""
+    assert chosen(parse("all"), "hook/rfc") == []
+    assert [each.name for each in chosen(("plain",), "logits/slot")] == ["plain"]
+
+
+def test_the_list_imports_no_host() -> None:
+    """The command that lists them answers without vLLM, as JSON too."""
+    program = (
+        "import sys; from conformance.cli import main\n"
+        "try: main(['configurations', '--json'])\n"
+        "finally: assert 'vllm' not in sys.modules and 'torch' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert [each["name"] for each in json.loads(done.stdout)] == [each.name for each in TABLE]
+
+
+def test_the_page_shows_what_was_kept() -> None:
+    """The table of the page is drawn from the report."""
+    kept = json.loads((ROOT / "reports" / "configurations.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "configurations.md").read_text(encoding="utf-8")
+
+    assert markdown(kept) in page
