@@ -67,6 +67,8 @@ class Generation:
     loading_rule: str  #: id of the rule that a class breaks when it cannot even be loaded
     survival_rule: str  #: id of the rule that a class breaks when it hangs or ends its process
     rules: tuple[Rule, ...]
+    #: Id of the rule that holds a plugin to what its author says it means, if there is one.
+    meaning_rule: str | None = None
     #: Rules about what runs the plugins: vLLM, a fork of it or a hardware plugin.
     host_rules: tuple[Rule, ...] = ()
     #: Keys of the section in a profile, in the order in which a new one has them.
