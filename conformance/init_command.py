@@ -117,7 +117,8 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 -
             table.add(tomlkit.comment(FOUND))
             table.add(key, values if isinstance(values, str | dict) else _listed(values or ()))
         else:
-            table.add(tomlkit.comment(f"{key} = {field.template(found.get('keys') or ())}"))
+            template = field.template(found.get("keys") or (), found.get("tables") or {})
+            table.add(tomlkit.comment(f"{key} = {template}"))
     return table
 
 

@@ -35,15 +35,21 @@ class Field:
     says: str  #: for somebody who sees it for the first time
     example: str  #: TOML, in which KEYS stands for those that the plugin reads
 
-    def template(self, keys: Iterable[str] = ()) -> str:
-        """Return a value to complete, of the keys that the plugin was seen to read."""
-        return self.example.replace("KEYS", placeholders(tuple(keys) or ("your_key",)))
+    def template(self, keys: Iterable[str] = (), tables: Mapping[str, Iterable[str]] = {}) -> str:
+        """Return a value to complete, of the keys that the plugin was seen to read.
+
+        ``tables`` has those that it reads of a table under one of them.
+        """
+        return self.example.replace("KEYS", placeholders(tuple(keys) or ("your_key",), tables))
 
 
-def placeholders(keys: Iterable[str]) -> str:
+def placeholders(keys: Iterable[str], tables: Mapping[str, Iterable[str]] = {}) -> str:
     """Return keys as an inline table of TOML has them, each with a value to fill in."""
-    named = (key if _BARE_KEY.fullmatch(key) else json.dumps(key) for key in keys)
-    return ", ".join(f'{key} = "..."' for key in named)
+    return ", ".join(
+        f"{key if _BARE_KEY.fullmatch(key) else json.dumps(key)} = "
+        + (f"{{ {placeholders(inner)} }}" if (inner := tables.get(key)) else '"..."')
+        for key in keys
+    )
 
 
 @attrs.frozen

@@ -225,6 +225,16 @@ def test_the_summary_in_a_narrow_terminal(snapshot: SnapshotAssertion) -> None:
     assert summary.text(document, width=80) == snapshot
 
 
+def test_the_first_line_says_what_is_advice() -> None:
+    """What a plugin fails and is conformant all the same is counted by itself."""
+    document = five_rules(LB01=Verdict.FAIL, LB02=Verdict.FAIL)
+    rules: Any = document["rules"]
+    rules[0]["level"] = "SHOULD"
+
+    said = summary.headline(document).plain
+    assert said.endswith("3 pass, 1 fail, 1 fail (SHOULD)"), said
+
+
 def test_the_summary_for_a_ci_step(snapshot: SnapshotAssertion) -> None:
     """The same as Markdown, for a CI step summary."""
     assert summary.markdown(five_rules(**MIXED)) == snapshot

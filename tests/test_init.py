@@ -34,7 +34,9 @@ class Plugin(LogitsProcessor):
     def is_argmax_invariant(self): return False
     def update_state(self, batch_update):
         for index, params, _, _ in batch_update.added if batch_update else ():
-            if (params.extra_args or {}).get("level") == "strict":
+            arguments = params.extra_args or {}
+            by = (arguments.get("guard") or {}).get("by")
+            if arguments.get("level") == "strict" and by == "me":
                 self.on.add(index)
     def apply(self, logits):
         for row in self.on:
@@ -75,6 +77,9 @@ def test_what_is_not_known_is_a_comment_with_what_is() -> None:
     assert '# on = [{ extra_args = { level = "...", "a.b" = "..." } }]' in text
     assert "Found by trying it" not in text
     assert "your_key" not in text
+    tables = {"a.b": ["low", "high"]}
+    text = profile([(PLUGIN, {"on": [], "off": [{}], "keys": ["a.b"], "tables": tables})])
+    assert '# on = [{ extra_args = { "a.b" = { low = "...", high = "..." } } }]' in text
     assert tomllib.loads(text) == {"logits-processor": {}}
 
 
@@ -107,7 +112,7 @@ def test_a_folder_without_ci_gets_no_file_for_it(here: Path) -> None:
     assert "no file for CI: no service has one here (--ci github|gitlab)" in said
     assert not (here / ".github").exists()
     written = (here / "own.conformance.toml").read_text()
-    assert '# on = [{ extra_args = { level = "..." } }]' in written
+    assert '# on = [{ extra_args = { guard = { by = "..." }, level = "..." } }]' in written
 
 
 def test_a_profile_is_found_out(here: Path) -> None:

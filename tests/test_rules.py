@@ -21,7 +21,13 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from conformance.interface import Generation
 
-RULES = list(dict.fromkeys(rule for generation in all_generations() for rule in generation.rules))
+RULES = list(
+    dict.fromkeys(
+        rule
+        for generation in all_generations()
+        for rule in (*generation.rules, *generation.host_rules)
+    )
+)
 HARMS = list(
     dict.fromkeys(
         source for rule in RULES for source in rule.reasons if source.reason is not Reason.SENTENCE

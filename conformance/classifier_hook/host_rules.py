@@ -9,8 +9,9 @@ Identifiers are stable: a rule that goes away leaves its number unused.
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import ASYNC, BLOCKS, BOUNDED, rfc, runtime
-from conformance.rules import Level, Rule, Source
+from conformance.classifier_hook.catalogue import sources
+from conformance.classifier_hook.catalogue.sources import LOOP, runtime
+from conformance.rules import Level, Rule, Source, sentence
 
 REGISTRATION = "Registration of hooks"
 TIME = "Time of hooks"
@@ -20,9 +21,17 @@ OUTPUTS = "What goes out"
 REQUESTS = "Requests that go on, and end"
 COST = "Cost"
 
+
+def rfc(says: str) -> Source:
+    """Return a sentence of the RFC, which is why the rule is a MUST."""
+    return sentence(sources.rfc(says))
+
+
+ASYNC, BLOCKS, BOUNDED = map(sentence, (sources.ASYNC, sources.BLOCKS, sources.BOUNDED))
 _ERRORS = runtime("scores.py:failure", "what stands for the scores of a hook that gave none")
 _FINAL = rfc("blocking hooks are invoked at end-of-stream and can replace the final chunk only")
 _METADATA = rfc("every classifier's output appears under RequestOutput.metadata")
+_ANNOTATES = rfc("True = decision; False = annotation only")
 _CONTEXT = rfc("The engine builds a ScoringContext")
 
 
@@ -63,6 +72,7 @@ RULES = (
         "A missing or wrong attribute, a score that takes no single argument or yields, and a name "
         "that is taken raise an error that names what is wrong; no such hook is called.",
         "Check before anything is kept; bool is a subclass of int.",
+        rfc("name: str, blocking: bool, timeout_ms: int, async def score(self, ctx)"),
         runtime("registry.py:checked", "an attribute is missing or not what the contract asks for"),
     ),
     _rule(
@@ -72,6 +82,7 @@ RULES = (
         "What a hook changes of itself after its registration changes nothing.",
         "Keep name, blocking, timeout_ms and on_error as they were.",
         runtime("contract.py:Entry", "its attributes as they were at registration"),
+        level=Level.SHOULD,
     ),
     _rule(
         "CR-04",
@@ -80,6 +91,7 @@ RULES = (
         "A hook that is registered while a request is served is called for later requests only.",
         "Keep the hooks of a request when it starts.",
         runtime("registry.py:Registry.register", "requests under way keep the hooks"),
+        level=Level.SHOULD,
     ),
     _rule(
         "CR-05",
@@ -117,8 +129,8 @@ RULES = (
         '`{"error": {"type": "timeout" | "exception" | "invalid", "message": ...}}` under its '
         "name; SystemExit and CancelledError of its own are exceptions like any other.",
         "Catch BaseException around the call, and tell cancellation by others from its own.",
+        _ANNOTATES,
         _ERRORS,
-        ASYNC,
     ),
     _rule(
         "CR-09",
@@ -128,6 +140,7 @@ RULES = (
         '`on_error = "allow"` lets it through; its error stands under its name either way.',
         "Look at how each kind of failure is turned into a decision.",
         runtime("contract.py:ExternalClassifierHook", "timeouts and failures close"),
+        level=Level.SHOULD,
     ),
     _rule(
         "CR-10",
@@ -145,6 +158,7 @@ RULES = (
         "Whichever ends first, the replacement is that of the blocker that was registered first.",
         "Go through the answers in the order of registration.",
         runtime("scores.py:decided", "in the order of registration"),
+        level=Level.SHOULD,
     ),
     _rule(
         "CR-12",
@@ -171,6 +185,7 @@ RULES = (
         "What a hook does later to what it returned reaches nobody.",
         "Copy what a hook returns.",
         runtime("scores.py:copied", "as plain JSON values of its own"),
+        level=Level.SHOULD,
     ),
     _rule(
         "CR-15",
@@ -199,7 +214,7 @@ RULES = (
         "Texts, tokens, log probabilities, reasons, order and times of the outputs of a request "
         "that nobody blocks are those of an engine without hooks, but for the scores.",
         "Pass outputs on; never make them anew.",
-        _METADATA,
+        _ANNOTATES,
     ),
     _rule(
         "CR-18",
@@ -218,6 +233,7 @@ RULES = (
         "`finish_reason` is `content_filter`, and the request finishes.",
         "Set it with the text.",
         runtime("contract.py:REPLACED", "in OpenAI's words"),
+        level=Level.SHOULD,
     ),
     _rule(
         "CR-20",
@@ -236,6 +252,7 @@ RULES = (
         "the chunks go out as they were, or the replacement alone. Annotations hold nothing.",
         "Keep outputs, and let them go in their order.",
         runtime("configuration.py:Policy.streaming", "nothing goes out before the decision"),
+        level=Level.SHOULD,
     ),
     _rule(
         "CR-22",
@@ -244,6 +261,7 @@ RULES = (
         "A completion that was aborted is not scored; an abort cancels the hooks at work, and "
         "where a blocking hook closes no text goes out that it has not decided about.",
         "Look at both: an abort before the end, and one while hooks are at work.",
+        rfc("Generation completes. ... All registered hooks are invoked"),
         runtime("stream.py:Request.verdict", "None if it is not to be scored"),
     ),
     _rule(
@@ -253,6 +271,7 @@ RULES = (
         "When a reader is cancelled, or stops reading, its hooks are cancelled, its request is "
         "aborted in the engine, and no task is left.",
         "Cancel in finally, and close the generator of the engine.",
+        LOOP,
         runtime("stream.py:scored", "cancels the hooks at work and closes outputs"),
     ),
     _rule(
@@ -279,6 +298,7 @@ RULES = (
         "An engine without hooks runs vLLM's own functions and no others, and so does an engine "
         "beside one that has hooks.",
         "Wrap an engine's functions when its first hook is registered.",
+        rfc("a small, public, opt-in hook surface"),
         runtime("mount.py", "an engine without hooks runs vLLM's functions and no others"),
     ),
     _rule(
@@ -288,6 +308,7 @@ RULES = (
         "When a completion has been scored nobody holds its context; an engine is freed with its "
         "last reference.",
         "Look for circles, and for dictionaries by request id.",
+        LOOP,
         runtime("mount.py:_attach", "an engine shuts down when its last reference goes"),
     ),
     _rule(

@@ -30,7 +30,7 @@ from conformance.logits.watching import LIKELY_FIELDS, WHOLE, Read, names, notin
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vllm.sampling_params import SamplingParams
 
@@ -82,6 +82,7 @@ class Parameters:
     off: tuple[Keywords, ...]
     invalid: tuple[Keywords, ...]
     keys: tuple[str, ...] = ()  #: ``extra_args`` keys that the plugin read
+    tables: Mapping[str, Sequence[str]] = attrs.field(factory=dict)  #: keys of a table under one
     fields: tuple[str, ...] = ()  #: fields of ``SamplingParams`` that it read
     waits: Found = NOTHING  #: tokens that it may be waiting for
     near: tuple[Keywords, ...] = ()  #: derived from ``on``: other numbers and lists
@@ -96,6 +97,7 @@ class Parameters:
             "near": list(self.near),
             "invalid": list(self.invalid),
             "keys": list(self.keys),
+            "tables": {key: list(inner) for key, inner in self.tables.items()},
             "waits": self.waits.document(),
             "expected": self.meaning.document() if self.meaning else None,
         }
@@ -309,8 +311,9 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         read = read.and_(Read(tuple(tried.named()), ()))
     read = attrs.evolve(read, keys=tuple(key for key in read.keys if key not in UNRELATED))
     tried = attrs.evolve(tried, waits=tried.waiting([*on[:MOST_FOUND], {}]))
+    tables: dict[str, list[str]] = {}
     if not on:
-        on = _discover(read, tried)
+        on, tables = _discover(read, tried)
         tried = attrs.evolve(tried, waits=tried.waiting(on))
     if "off" not in section and not tried.acts({}):
         off = [{}]
@@ -324,6 +327,7 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         off=tuple(off),
         invalid=tuple(invalid),
         keys=read.keys,
+        tables=tables,
         fields=read.fields,
         waits=tried.waits,
         near=near,
@@ -359,36 +363,37 @@ def _ask(meaning: Meaning, bench: Stock) -> None:
                 )
 
 
-def starter(keys: Sequence[str]) -> str:
-    """Return a profile to start from, for a plugin that reads these ``extra_args`` keys."""
-    arguments = placeholders(keys or ["your_key"])
+def starter(keys: Sequence[str], tables: Mapping[str, Sequence[str]]) -> str:
+    """Return a profile to start from, for a plugin that reads these ``extra_args`` keys.
+
+    ``tables`` has those that it reads of a table under one of them.
+    """
+    arguments = placeholders(keys or ["your_key"], tables)
     return f"[logits-processor]\non = [{{ extra_args = {{ {arguments} }} }}]\noff = [{{}}]\n"
 
 
-def _discover(read: Read, tried: Tried) -> list[Keywords]:
-    """Return parameters that switch a plugin on, made of what it reads."""
-    acts = tried.acts
-    if acts({}):
-        return [{}]
+def _discover(read: Read, tried: Tried) -> tuple[list[Keywords], dict[str, list[str]]]:
+    """Return parameters that switch a plugin on, made of what it reads, and its tables.
+
+    Those are the keys that it reads of a table under a key; the first few parameters suffice, and
+    nobody looks for tables then.
+    """
+    if tried.acts({}):
+        return [{}], {}
     candidates = [entry for field in read.fields for entry in LIKELY_FIELDS.get(field, ())]
     candidates += [{"extra_args": {key: value}} for key in read.keys for value in LIKELY]
     if len(read.keys) > 1:
         candidates += [{"extra_args": dict.fromkeys(read.keys, value)} for value in LIKELY]
-    found: list[Keywords] = []
-    for keywords in chain(candidates, _tables(read, tried)):
-        if acts(keywords):
-            found.append(keywords)
-            if len(found) == MOST_FOUND:
-                break
-    return found
-
-
-def _tables(read: Read, tried: Tried) -> Iterator[Keywords]:
-    """Yield parameters with a table under a key, made of what the plugin reads of one."""
-    for key in read.keys:
-        if inner := tried.within(key):
-            for value in LIKELY:
-                yield {"extra_args": {key: dict.fromkeys(inner, value)}}
+    found = [*islice(filter(tried.acts, candidates), MOST_FOUND)]
+    if len(found) == MOST_FOUND:
+        return found, {}
+    tables = {key: inner for key in read.keys if (inner := tried.within(key))}
+    within = (
+        {"extra_args": {key: dict.fromkeys(inner, value)}}
+        for key, inner in tables.items()
+        for value in LIKELY
+    )
+    return [*islice(chain(found, filter(tried.acts, within)), MOST_FOUND)], tables
 
 
 def _drawn(entries: Any, seed: int) -> list[Keywords]:  # noqa: ANN401 - a profile's value

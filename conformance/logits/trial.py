@@ -321,7 +321,7 @@ class Trial(Asked):
         tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
         return (
             f"nothing switched the plugin on ({saw}{tried}); give a profile with values that it "
-            f"knows, such as\n{starter(self.parameters.keys)}"
+            f"knows, such as\n{starter(self.parameters.keys, self.parameters.tables)}"
         )
 
     def stratum(self, shape: Shape) -> list[Example]:

@@ -8,12 +8,23 @@ Identifiers are stable: a rule that goes away leaves its number unused.
 
 from __future__ import annotations
 
-from conformance.logits_batch.catalogue.sources import document, vllm
-from conformance.rules import Evidence, Level, Rule, Source
+from conformance.logits_batch.catalogue import sources
+from conformance.logits_batch.catalogue.sources import vllm
+from conformance.rules import Evidence, Level, Rule, Source, sentence
 
 UPDATES = "Batch updates"
 REQUESTS = "What is said about a request"
 CALLS = "Calls"
+
+
+def document(says: str) -> Source:
+    """Return a sentence of the document, which is why the rule is a MUST."""
+    return sentence(sources.document(says))
+
+
+def interface(symbol: str, says: str, since: str = sources.SINCE) -> Source:
+    """Return a type or a docstring of the interface, which is why the rule is a MUST."""
+    return sentence(vllm(f"v1/sample/logits_processor/{symbol}", says, since))
 
 
 def _rule(
@@ -163,6 +174,11 @@ RULES = (
         "A resumed request comes with its outputs",
         "A request that was preempted is added again with the output tokens it had.",
         "Look at how the state of a resumed request is rebuilt.",
+        interface(
+            "interface.py:BatchUpdate",
+            "via this reference, the logits processors always see the latest list of generated "
+            "output tokens",
+        ),
         vllm(
             "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
             "`req_state.output_token_ids = resumed_token_ids[-num_output_tokens:]`",
@@ -175,6 +191,11 @@ RULES = (
         "With asynchronous scheduling the list may end in -1 when `update_state` is called; no "
         "earlier token is -1, and none is when `apply` is called.",
         "Call `update_async_output_token_ids` before the sampler.",
+        interface(
+            "interface.py:BatchUpdate",
+            "via this reference, the logits processors always see the latest list of generated "
+            "output tokens",
+        ),
         vllm(
             "v1/worker/gpu_input_batch.py:InputBatch.update_async_output_token_ids",
             "called right before they are needed by the logits processors",
@@ -188,8 +209,8 @@ RULES = (
         "`added` holds the token ids of the whole prompt, whatever part of it is computed, and "
         "nothing else, also when a request is resumed.",
         "Look for padding, truncation, and outputs counted as prompt when a request is resumed.",
-        vllm(
-            "v1/sample/logits_processor/interface.py:AddedRequest",
+        interface(
+            "interface.py:AddedRequest",
             "(index, params, prompt_tok_ids, output_tok_ids)",
         ),
     ),
@@ -258,7 +279,12 @@ RULES = (
         "validate_params is asked before a request is admitted, and its refusal holds",
         "Each processor's `validate_params` is asked about a request before `update_state` gets "
         "it; when it raises `ValueError` the client gets an error, and the request never comes.",
-        "Look at the front end's check of parameters: is it given the processors?",
+        "Give the processors to the front end's check of parameters.",
+        interface(
+            "interface.py:LogitsProcessor.validate_params",
+            "Validate sampling params for this logits processor",
+            since="0.14.0",
+        ),
         vllm(
             "v1/sample/logits_processor/__init__.py:validate_logits_processors_parameters",
             "asks every custom processor",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -113,14 +114,22 @@ def notes(certificate: Mapping[str, Any]) -> Text:
     return text
 
 
+#: What a headline counts, in its order.
+_ADVICE = f"{Verdict.FAIL} ({Level.SHOULD})"
+_COUNTED = ("pass", "fail", _ADVICE, "not-applicable", "not-verified", "error")
+
+
+def _counted(rule: Mapping[str, Any]) -> str:
+    """Return what a rule is counted as; what a conformant plugin fails is advice."""
+    advice = rule["verdict"] == Verdict.FAIL and rule["level"] == Level.SHOULD
+    return _ADVICE if advice else str(rule["verdict"])
+
+
 def headline(certificate: Mapping[str, Any]) -> Text:
     """Return the verdict on one line: target, verdict, counts."""
     verdict = conclusion(certificate)
-    counts = {
-        name: sum(rule["verdict"] == name.value for rule in certificate["rules"])
-        for name in Verdict
-    }
-    parts = [f"{count} {name.value}" for name, count in counts.items() if count]
+    counts = Counter(_counted(rule) for rule in certificate["rules"])
+    parts = [f"{counts[name]} {name}" for name in _COUNTED if counts[name]]
     text = Text.assemble(
         (certificate["plugin"]["target"], "bold"),
         "  ",
