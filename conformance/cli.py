@@ -25,6 +25,7 @@ from conformance.generations import all_generations, find_rule, named
 from conformance.host_command import host
 from conformance.init_command import init
 from conformance.matrix_command import matrix
+from conformance.mutate_command import mutate
 from conformance.settings import Budget, Device, Settings, UsageError, parse_evidence
 from conformance.verdict import ExitStatus, Verdict
 from conformance.warm_command import warm
@@ -345,7 +346,7 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-for command in (badge, bench, configurations, report, verify, host, init, matrix, warm):
+for command in (badge, bench, configurations, report, verify, host, init, matrix, mutate, warm):
     main.add_command(command)
 
 

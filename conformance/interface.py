@@ -75,6 +75,8 @@ class Generation:
     rules: tuple[Rule, ...]
     #: Id of the rule about configurations of engines, which is asked where a run names some.
     configured: str | None = None
+    #: Id of the rule that holds a plugin to what its author says it means, if there is one.
+    meaning_rule: str | None = None
     #: Rules about what runs the plugins: vLLM, a fork of it or a hardware plugin.
     host_rules: tuple[Rule, ...] = ()
     #: Keys of the section in a profile, in the order in which a new one has them.

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import attrs
 import psutil
@@ -203,6 +203,11 @@ class Certification:
     #: How many plugins are judged at the same time, each by one rule after another.  With one,
     #: nothing is asked before :meth:`run` is called for it.
     at_once: int = attrs.field(default=1, kw_only=True)
+    #: Seconds that one rule may take instead of :data:`LIMITS`.
+    limit: float | None = attrs.field(default=None, kw_only=True)
+    #: Why trials could not be opened, by target: kept for whoever hands in a dictionary, where
+    #: otherwise the run ends.
+    unopened: dict[str, str] | None = attrs.field(default=None, kw_only=True)
     _zygote: Zygote | None = attrs.field(default=None, alias="zygote")
     plugins: tuple[Plugin, ...] = attrs.field(init=False, default=())
     results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
@@ -292,6 +297,16 @@ class Certification:
             self._hear()
         return self._ready.pop(check)
 
+    def drop(self, plugin: Plugin) -> None:
+        """Ask nothing more about a plugin, and end its trials."""
+        self._pending = [check for check in self._pending if check.plugin != plugin]
+        for check in [check for check in self._asked if check.plugin == plugin]:
+            del self._asked[check]
+        self._ready = {c: found for c, found in self._ready.items() if c.plugin != plugin}
+        for key in [key for key in self._jobs if key[0] == plugin.target]:
+            self._close_job(key)
+            self._open_next(key[1])
+
     def _ask(self, first: Check) -> None:
         """Put as many questions as may be under way, that about one check first."""
         for check in [first, *(self._pending if self.at_once > 1 else ())]:
@@ -314,7 +329,7 @@ class Certification:
         if key not in self._known and evidence is not Evidence.SIMULATOR:
             self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
         job = self._job(plugin, evidence)
-        limit = LIMITS[evidence]
+        limit = self.limit or LIMITS[evidence]
         if self.settings.budget is Budget.DEEP:
             limit *= DEEP_FACTOR
         job.put(check.rule, limit=limit)
@@ -484,7 +499,7 @@ class Certification:
             if answer is NOT_YET:
                 return None
             if isinstance(answer, UsageError):
-                raise answer
+                self._keep_unopened(plugin, answer)
             if key not in self._known:
                 self._ask_context(job, plugin)
                 self._known.add(key)
@@ -517,6 +532,13 @@ class Certification:
         self._ended[key] = message
         self._jobs.pop(key, None)
         return self._after_the_end(check, message)
+
+    def _keep_unopened(self, plugin: Plugin, why: UsageError) -> NoReturn:
+        """Remember a plugin whose trial cannot be opened, if somebody wants to know."""
+        if self.unopened is None:
+            raise why
+        self.unopened[plugin.target] = str(why)
+        raise JobDied(str(why), exit_status=None)
 
     def _after_the_end(self, check: Check, message: str) -> RuleResult:
         survival = named(check.plugin.generation).survival_rule

@@ -109,7 +109,9 @@ def test_a_case_is_fixed_on_the_plugin_that_was_mended(
     assert done.output == "FIXED: LB-06 holds in this history now\n"
 
 
-@pytest.mark.parametrize("command", [(), ("certify",), ("replay",), ("matrix",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [(), ("certify",), ("replay",), ("matrix",), ("mutate",)], ids=" ".join
+)
 def test_help(command: tuple[str, ...], tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     """The help tells the commands, what a TARGET is, and the exit statuses."""
     status, said = run(*CLI, *command, "--help", folder=tmp_path)

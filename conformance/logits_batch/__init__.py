@@ -19,6 +19,7 @@ generations = (
         title="Batch logits processor (V1 model runner)",
         loading_rule="LB-01",
         survival_rule="LB-24",
+        meaning_rule="LB-46",
         rules=RULES,
         configured="LB-47",
         host_rules=host_rules.RULES,

@@ -30,6 +30,7 @@ generations = (
         title="Slot logits processor (Model Runner V2)",
         loading_rule="LS-01",
         survival_rule="LS-24",
+        meaning_rule="LS-43",
         rules=RULES,
         configured="LS-44",
         fields=FIELDS,
