@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -121,14 +122,20 @@ class Bench:
         return name_of(self.cls, self.role)
 
     def request(
-        self, *, stream: bool, choice: str = "auto", tools: bool = True
+        self,
+        *,
+        stream: bool,
+        choice: str | Mapping[str, Any] = "auto",
+        tools: bool = True,
+        parallel: bool = True,
     ) -> ChatCompletionRequest | ResponsesRequest:
         """Return a request as a client sends it."""
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
         wanted: dict[str, Any] = {}
         if self.role == TOOL and tools:
-            wanted = {"tools": [dict(tool) for tool in self.tools], "tool_choice": choice}
+            wanted = {"tools": deepcopy(list(self.tools)), "tool_choice": choice}
+            wanted["parallel_tool_calls"] = parallel
         if self.responses:
             from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 

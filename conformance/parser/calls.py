@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from conformance.checking import checks
 from conformance.findings import failed, passed
@@ -55,23 +57,54 @@ def order(trial: Trial) -> Finding:
     return trial.search(judge)
 
 
+#: What is the client's to say of a request.
+KEPT = ("tools", "tool_choice", "parallel_tool_calls")
+
+#: A tool whose schema is strict, and the choice that names it.
+STRICT = {
+    "type": "function",
+    "function": {
+        "name": "get_time",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+NAMED = {"type": "function", "function": {"name": "get_time"}}
+
+
 @checks("TP-12")
 def adjusted(trial: Trial) -> Finding:
-    """Look what is asked of requests: with tools, without any, and with ``tool_choice`` none."""
-    bench = trial.made()
-    asked = ("auto", True), ("none", True), ("auto", False)
-    for choice, tools in asked:
-        request = bench.request(stream=True, choice=choice, tools=tools)
-        what = f"a request with tool_choice {choice!r}" if tools else "a request without tools"
+    """Look what becomes of requests: with each ``tool_choice``, and without any tools."""
+    bench = attrs.evolve(trial.made(), tools=(*trial.made().tools[:1], STRICT))
+    asked = [(choice, True) for choice in ("auto", "none", "required", NAMED)]
+    for choice, tools in (*asked, ("auto", False)):
+        request = bench.request(stream=True, choice=choice, tools=tools, parallel=False)
+        sent = {each: _plain(getattr(request, each)) for each in KEPT}
+        what = f"a request with tool_choice {sent['tool_choice']!r}"
+        what = what if tools else "a request without tools"
         plugin = bench.make(request).tool_parser
         found = guarded("adjust_request", partial(plugin.adjust_request, request))
+        if isinstance(found, ValueError) and choice not in ("auto", "none"):
+            continue  # the client gets status 400, and knows
         if isinstance(found, Exception):
             return failed(f"adjust_request of {what} raised {said(found)}")
         if not isinstance(found, type(request)):
             return failed(f"adjust_request of {what} returned {type(found).__name__}")
-        free = choice == "none" or not tools
-        if free and found.structured_outputs is not None:
+        if (choice == "none" or not tools) and found.structured_outputs is not None:
             return failed(f"adjust_request made {what} obey a grammar")
-        if tools and found.tool_choice != choice:
-            return failed(f"adjust_request made of {what} one with {found.tool_choice!r}")
-    return passed(len(asked), len(asked))
+        for each in KEPT if tools else ():
+            if (now := _plain(getattr(found, each))) != sent[each]:
+                return failed(f"adjust_request made of {what} one with {each} {now!r}")
+    return passed(len(asked) + 1, len(asked) + 1)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a field of a request
+    """Return a value as JSON has it, which shares nothing with the request."""
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value)

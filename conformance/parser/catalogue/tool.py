@@ -100,10 +100,11 @@ RULES = (
     *others("TP"),
     Rule(
         id="TP-12",
-        title="A request without use for tools stays as it is",
+        title="A request keeps what its client says of tools",
         statement=(
             "adjust_request returns the request; without tools, and with tool_choice none, no "
-            "grammar is asked for; tool_choice stays what the client sent."
+            "grammar is asked for; tools, tool_choice (none, auto, required, or a tool's name) and "
+            "parallel_tool_calls stay what the client sent. A ValueError refuses a choice."
         ),
         level=Level.MUST,
         evidence=SERVED,
