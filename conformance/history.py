@@ -9,7 +9,7 @@ so the same histories drive every generation of the logits-processor interface.
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, cycle
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -285,6 +285,18 @@ def saying(history: History, words: Words) -> History:
         if join:
             steps.append(Step(repeat=words.longest + 1))
     return tuple(steps)
+
+
+def prompted(history: History, words: Words) -> History:
+    """Return the same history, in which every other request has one of the whole prompts."""
+    given = (either for prompt in cycle(words.prompts) for either in (prompt, None))
+    return tuple(
+        attrs.evolve(
+            step,
+            join=tuple(attrs.evolve(r, prompt=next(given) or r.prompt) for r in step.join),
+        )
+        for step in history
+    )
 
 
 def until(history: History, steps: int) -> History:

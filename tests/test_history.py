@@ -228,3 +228,14 @@ def test_histories_shrink_to_what_matters(
 def test_names_go_on_after_the_alphabet(number: int, name: str) -> None:
     """The twenty-seventh request has a name of its own."""
     assert history._name(number) == name
+
+
+def test_every_other_request_has_a_whole_prompt() -> None:
+    """What a plugin waits for in prompts is there in every other one, each in turn."""
+    words = Words(TOKENS, prompts=((11, 401), (7, 402, 403)))
+    names = ("A", "B", "C", "D")
+    joins = (Step(join=tuple(Request(name, (5,), ("on", 0)) for name in names)), Step())
+
+    step, last = history.prompted(joins, words)
+    assert [request.prompt for request in step.join] == [(11, 401), (5,), (7, 402, 403), (5,)]
+    assert last == Step()

@@ -152,10 +152,12 @@ def sweep(
 def _outliving(bench: Stock, shape: Shape, drawn: History) -> History:
     """Return a history whose requests say what is waited for, and go on until nothing is new."""
     longer = (*drawn, history.Step(repeat=bench.life))
-    # What is left of a prefill would be another amount after more steps.
-    if bench.words.phrases and not shape.chunk:
-        return history.saying(longer, bench.words)
-    return longer
+    if shape.chunk:
+        # What is left of a prefill would be another amount after more steps.
+        return longer
+    if bench.words.prompts:
+        longer = history.prompted(longer, bench.words)
+    return history.saying(longer, bench.words) if bench.words.phrases else longer
 
 
 def acted(examples: Iterable[Example]) -> int:
