@@ -289,14 +289,16 @@ def saying(history: History, words: Words) -> History:
 
 def prompted(history: History, words: Words) -> History:
     """Return the same history, in which every other request has one of the whole prompts."""
-    given = (either for prompt in cycle(words.prompts) for either in (prompt, None))
-    return tuple(
-        attrs.evolve(
-            step,
-            join=tuple(attrs.evolve(r, prompt=next(given) or r.prompt) for r in step.join),
-        )
-        for step in history
-    )
+    prompts = cycle(words.prompts)
+    numbers = count()
+    steps: list[Step] = []
+    for step in history:
+        join = [
+            attrs.evolve(request, prompt=next(prompts)) if next(numbers) % 2 == 0 else request
+            for request in step.join
+        ]
+        steps.append(attrs.evolve(step, join=tuple(join)))
+    return tuple(steps)
 
 
 def until(history: History, steps: int) -> History:
