@@ -113,7 +113,7 @@ def _generate(llm: Any, count: int, on: Sequence[Keywords]) -> Round:  # noqa: A
     params = []
     for row in range(count):
         keywords = dict(on[row % len(on)]) if on else {}
-        params.append(sampling_params({**keywords, "max_tokens": ANSWER, "ignore_eos": True}, "on"))
+        params.append(sampling_params({"max_tokens": ANSWER, "ignore_eos": True, **keywords}, "on"))
     asked = [{"prompt_token_ids": prompt} for prompt in prompts(count)]
     started, processor = time.perf_counter(), time.process_time()
     outputs = llm.generate(asked, params, use_tqdm=False)

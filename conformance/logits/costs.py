@@ -71,9 +71,12 @@ class Batch:
         """Return the outputs of each request at the start."""
         tokens = stock.tokens
         return [
-            [tokens[(row + place) % len(tokens)] for place in range(self.history)]
+            [tokens[(row + place) % len(tokens)] for place in range(self._outputs(stock, row))]
             for row in range(self.requests)
         ]
+
+    def _outputs(self, stock: Stock, row: int) -> int:
+        return stock.lasting(self.history + 1, self.choice(row)) - 1
 
     def logits(self, stock: Stock) -> torch.Tensor:
         """Return float32 logits ``[requests, vocabulary]`` for any of the steps."""

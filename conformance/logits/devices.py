@@ -31,7 +31,7 @@ STEPS = 6
 
 def steps_alone(bench: Stock, choice: Choice) -> int:
     """Return for how many steps a request runs alone: some plugins act late in it."""
-    return max(STEPS, min(MORE_STEPS, bench.params(choice).max_tokens or MORE_STEPS))
+    return bench.lasting(MORE_STEPS, choice)
 
 
 def keeps_to_device(bench: Stock, serve: Serve) -> Finding:

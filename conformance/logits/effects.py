@@ -106,9 +106,7 @@ def deterministic(trial: Trial) -> Finding:
         runs = _runs(trial, choice, STEPS)
         changed = _changed(runs[0])
         if choice[0] == "on" and not changed:
-            # Outputs end with max_tokens.
-            most = min(MORE_STEPS, bench.params(choice).max_tokens or MORE_STEPS)
-            runs = _runs(trial, choice, max(STEPS, most))
+            runs = _runs(trial, choice, MORE_STEPS)
             changed = _changed(runs[0])
         examples += 1
         acted += changed

@@ -314,7 +314,7 @@ class Trial(LogitsTrial):
     def _check_admission(self, engine: OfflineEngine, job: Job) -> None:
         """Refused requests raise at admission, and the engine serves the next one."""
         for name, keywords, params in admissible(self.parameters.invalid):
-            params.max_tokens = 2
+            params.max_tokens = keywords.get("max_tokens", 2)
             try:
                 engine.generate([job.prompt], [params])
             except ValueError:

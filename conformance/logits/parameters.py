@@ -346,7 +346,7 @@ def _ask(meaning: Meaning, bench: Stock) -> None:
     """
     for choice in bench.parameters:
         whose = f"{choice[0]}[{choice[1]}]"
-        for count in range(ASKED):
+        for count in range(bench.lasting(ASKED, choice)):
             asked = partial(
                 meaning.row,
                 bench.params(choice),

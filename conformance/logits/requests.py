@@ -17,8 +17,9 @@ from conformance.engine.models import end_of_sequence
 from conformance.history import SENT
 from conformance.interruption import PluginHung, limited
 from conformance.logits import calls
-from conformance.logits.configuration import vllm_config
+from conformance.logits.configuration import MAX_MODEL_LEN, vllm_config
 from conformance.logits.waiting import NOTHING, Found
+from conformance.logits.watching import attributes
 from conformance.rules import nearest
 from conformance.settings import UsageError
 from conformance.words import Words
@@ -71,12 +72,15 @@ class Stock:
     _prototypes: dict[tuple[Choice, bool], SamplingParams] = attrs.field(init=False, factory=dict)
     _containers: dict[tuple[Choice, bool], list[str]] = attrs.field(init=False, factory=dict)
     _combined: bool = attrs.field(init=False)
+    #: Whether the plugin's source speaks of how many outputs requests get.
+    _counts_outputs: bool = attrs.field(init=False)
     _end: int = attrs.field(init=False)  #: the front end adds it to the stop tokens
 
     def __attrs_post_init__(self) -> None:
         """Derive the tokens and the logits from the model, the parameters and the seed."""
         self.vocabulary = vllm_config(self.model).model_config.get_vocab_size()
         self._end = end_of_sequence(self.model)
+        self._counts_outputs = "max_tokens" in attributes(self.plugin)
         # Few different tokens, those of the parameters among them, so that history readers
         # (n-gram bans, stop words) meet what they look for within a few steps; and no more where
         # parameters name many, or nothing would come twice in a short history.
@@ -109,6 +113,8 @@ class Stock:
     def _keep(self, choice: Choice, *, greedy: bool, params: SamplingParams) -> None:
         # As the engine's front end does before a plugin sees them.
         params.update_from_generation_config({}, self._end)
+        if params.max_tokens is None:
+            params.max_tokens = MAX_MODEL_LEN - len(self.prompt)
         self._prototypes[choice, greedy] = params
         self._containers[choice, greedy] = [
             field
@@ -203,6 +209,26 @@ class Stock:
         on = [named for choice, named in self.parameters.items() if choice[0] in _SWITCHING]
         told = chain.from_iterable(map(extents, on))
         return max((LEAST_LIFE, *(each + 2 for each in told if each + 2 <= MOST_LIFE)))
+
+    def most(self, choice: Choice) -> int | None:
+        """Return how many outputs a request gets; None where nothing depends on it.
+
+        A parameter set that does not say it leaves the number to whoever sends it, which is as
+        many as a history takes, unless the plugin's source speaks of it.
+        """
+        if "max_tokens" not in self.parameters[choice] and not self._counts_outputs:
+            return None
+        most: int | None = self._prototype(choice, greedy=False).max_tokens
+        return most
+
+    def lasting(self, steps: int, *choices: Choice) -> int:
+        """Return for how many of so many steps all requests of these sets are served."""
+        return min([steps, *(most for each in choices if (most := self.most(each)) is not None)])
+
+    def goes_on(self, choice: Choice, outputs: Sequence[int]) -> bool:
+        """Tell whether a request with these outputs is served again after the next one."""
+        most = self.most(choice)
+        return most is None or len(outputs) + 1 < most
 
     @property
     def choices(self) -> tuple[Choice, ...]:

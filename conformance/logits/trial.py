@@ -197,7 +197,15 @@ class Trial(Asked):
             return obstructed(rule, owner, str(error)), None
         except PluginRaised as error:
             owner = self.contract.rule_of_call.get(error.call, self.contract.raises)
+            if owner not in (rule, *self.contract.checks) and self._holds(owner):
+                said = f"cannot be judged: {error}, which no history of {owner} showed"
+                return unjudged(said), None
             return obstructed(rule, owner, str(error)), None
+
+    def _holds(self, rule: str) -> bool:
+        """Tell whether a rule that histories decide is kept in them."""
+        finding, _ = self.contract.judge(self, rule)
+        return finding.verdict is Verdict.PASS
 
     def _decide(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         check = self.contract.checks.get(rule)

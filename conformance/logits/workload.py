@@ -98,8 +98,8 @@ def greedy_then_random(bench: Stock, first: int) -> tuple[list[Job], list[Job]]:
         greedy = index < len(GREEDY_LENGTHS)
         choices = opted_in if greedy else bench.choices
         choice = choices[index % len(choices)]
-        keywords = {"ignore_eos": True, **_keywords(bench, choice)}
-        keywords["max_tokens"] = GREEDY_LENGTHS[index] if greedy else RANDOM_LENGTH
+        length = GREEDY_LENGTHS[index] if greedy else RANDOM_LENGTH
+        keywords = {"ignore_eos": True, "max_tokens": length, **_keywords(bench, choice)}
         if greedy:
             keywords["temperature"] = 0.0
         jobs.append(Job(prompt_of(bench, 6, first + index), choice, keywords))

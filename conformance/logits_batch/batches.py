@@ -169,7 +169,7 @@ def _rows(
     found: list[torch.Tensor] = []
     try:
         lists = _serve(bench, instance, choices)
-        for step in range(steps):
+        for step in range(bench.lasting(steps, *choices)):
             if step:
                 instance.update_state(None)
             result = instance.apply(layout(_logits(bench, choices, step)))

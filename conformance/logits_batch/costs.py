@@ -77,7 +77,8 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
         instance.update_state(None if step else BatchUpdate(batch.requests, [], added, []))
         instance.apply(logits.clone())
         for row, tokens in enumerate(outputs):
-            tokens.append(bench.tokens[(row + step) % len(bench.tokens)])
+            if bench.goes_on(batch.choice(row), tokens):
+                tokens.append(bench.tokens[(row + step) % len(bench.tokens)])
 
     def again() -> None:
         instance.update_state(None)

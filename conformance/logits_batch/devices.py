@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from conformance.logits.trial import Trial
     from conformance.logits_batch.bench import Bench
 
+#: Steps after the first request has finished.
+_AFTER = 2
+
 
 def keeps_to_device(trial: Trial) -> Finding:
     """LB-44: each request alone, and all of them in a batch that changes."""
@@ -38,7 +41,7 @@ def serve(
     for choice in bench.parameters:
         yield from _together(bench, accelerator, [choice])
     several = list(bench.parameters)[:MAX_REQUESTS]
-    if len(several) > 1:
+    if len(several) > 1 and bench.lasting(_AFTER + 1, *several) > _AFTER:
         yield from _together(bench, accelerator, several)
 
 
@@ -56,7 +59,9 @@ def _together(
     device = DEVICE if accelerator else host.CPU
     instance = Watched(call(Call.CONSTRUCTOR, bench.plugin, config, device, pinned))
     count = len(choices)
-    steps = devices.STEPS if count > 1 else devices.steps_alone(bench, choices[0])
+    steps = bench.lasting(devices.STEPS + _AFTER, *choices) - _AFTER
+    if count == 1:
+        steps = devices.steps_alone(bench, choices[0])
     outputs: list[list[int]] = [[] for _ in choices]
     added = [
         (row, bench.params(choice), bench.prompt, outputs[row])
@@ -70,7 +75,7 @@ def _together(
         steps: BatchUpdate(last, [0], [], moved),
         steps + 1: BatchUpdate(count, [], [anew], []),
     }
-    for step in range(steps + 2):
+    for step in range(steps + _AFTER):
         instance.update_state(updates.get(step))
         rows = last if step == steps else count
         if rows:

@@ -46,7 +46,7 @@ def live_list(trial: Trial) -> Finding:
                     rebuilt.append(
                         [
                             delta(*resumed(bench, choice, outputs[:length]))
-                            for length in range(len(outputs) + 1)
+                            for length in range(bench.lasting(len(outputs) + 1, choice))
                         ]
                     )
             # Rows are compared as changes to the logits, since the logits differ themselves.
@@ -88,7 +88,7 @@ def does_without_prompt(trial: Trial) -> Finding:
                 with limited():
                     outputs: list[int] = []
                     instance.begin(bench.params(choice), prompt, outputs)
-                    for step, token in enumerate(bench.tokens):
+                    for step, token in enumerate(bench.tokens[: bench.lasting(5, choice)]):
                         instance.apply(bench.table[step : step + 1].clone())
                         outputs.append(token)
                         instance.update_state(None)
@@ -115,7 +115,7 @@ def keeps_masks(trial: Trial) -> Finding:
             outputs: list[int] = []
             for each in (instance, unmasked):
                 each.begin(bench.params(choice), [bench.tokens[0]], outputs)
-            for row in range(12):
+            for row in range(bench.lasting(12, choice)):
                 plain = bench.table[row : row + 1]
                 acted += not torch.equal(plain, unmasked.apply(plain.clone()))
                 before = plain.masked_fill(mask, -torch.inf)

@@ -49,9 +49,10 @@ def _serve(
     """
     acted = 0
     live: list[tuple[SamplingParams, list[int], list[int]]] = []
+    long = bench.lasting(LONG, *bench.choices)
     for step in range(count // LEAVING + 1):
         added = []
-        for index in range(LEAVING if step % LONG else MAX_REQUESTS):
+        for index in range(LEAVING if step % long else MAX_REQUESTS):
             request = _request(bench, len(given))
             given.append(request)
             live[index : index + 1] = [request]
@@ -62,7 +63,7 @@ def _serve(
             logits = bench.table[start : start + MAX_REQUESTS]
             acted += not torch.equal(instance.apply(logits.clone()), logits)
         for row, (_, _, outputs) in enumerate(live):
-            said = bench.words.saying(row + step // LONG)
+            said = bench.words.saying(row + step // long)
             outputs.append(said[len(outputs) % len(said)])
     instance.update_state(BatchUpdate(0, list(range(MAX_REQUESTS - 1, -1, -1)), [], []))
     instance.update_state(None)
@@ -71,8 +72,9 @@ def _serve(
 
 def _request(bench: Bench, number: int) -> tuple[SamplingParams, list[int], list[int]]:
     """Return what the request with a number hands over: no two have the same prompt."""
-    params = bench.params(bench.choices[number % len(bench.choices)])
-    if params.max_tokens is not None:
+    choice = bench.choices[number % len(bench.choices)]
+    params = bench.params(choice)
+    if bench.most(choice) is None and params.max_tokens is not None:
         params.max_tokens += number
     high, low = divmod(number, bench.vocabulary - LAST_SPECIAL - 1)
     token = bench.tokens[number % len(bench.tokens)]

@@ -69,7 +69,7 @@ def rows_alone(
     outputs: list[int] = []
     prompt = prompt or bench.prompt
     instance.begin(bench.params(choice), list(prompt), outputs)
-    for step in range(steps):
+    for step in range(bench.lasting(steps, choice)):
         if step:
             instance.update_state(quiet)
         before = bench.table[step : step + 1]
@@ -88,7 +88,7 @@ def observe(bench: Bench, choice: Choice) -> Observed:
     instance = bench.new()
     with suppress(PluginRaised, PluginMisshapen):
         instance.begin(bench.params(choice), prompt, outputs)
-        for step, token in enumerate(script):
+        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
             if step:
                 instance.update_state(None)
             row = step % len(bench.table)

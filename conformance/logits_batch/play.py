@@ -19,6 +19,7 @@ from conformance.history import SENT
 from conformance.interruption import PluginHung, limited, place_in
 from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note
+from conformance.logits.endings import Endings
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_batch.bench import Call
@@ -77,6 +78,7 @@ class _Play:
     found: dict[str, list[int]] = attrs.field(factory=dict)
     #: And as ``apply`` does: with a penalty in the batch vLLM has replaced some, and lost others.
     left: dict[str, list[int]] = attrs.field(factory=dict)
+    endings: Endings = attrs.field(factory=Endings)
     clock: int = 0
 
     @property
@@ -120,7 +122,12 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
 def _steps(run: _Play, history: History) -> None:
     for step in history:
         for repetition in range(step.repeat):
-            _step(run, step if not repetition else attrs.evolve(step, finish=(), join=()))
+            each = step if not repetition else attrs.evolve(step, finish=(), join=())
+            free = run.shape.finish == "free"
+            played = run.endings.step(each, run.host.outputs, free=free)
+            if played is None:
+                return
+            _step(run, played)
             if run.troubles:
                 return
             run.clock += 1
@@ -132,6 +139,7 @@ def _step(run: _Play, step: Step) -> None:
     for request in step.join:
         run.requests[request.name] = request
         run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
+        run.endings.follow(request.name, bench.most(request.choice))
         run.served.append(request)
         joining.append(Joining(request.name, list(request.prompt), run.params[request.name]))
     for name in step.finish:

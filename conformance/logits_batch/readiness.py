@@ -80,7 +80,7 @@ def _read(bench: Bench, choice: Any) -> set[str]:  # noqa: ANN401 - a choice of 
     outputs = TokenList([], "outputs", read)
     instance = bench.new()
     instance.begin(bench.params(choice), prompt, outputs)
-    for step in range(_STEPS):
+    for step in range(bench.lasting(_STEPS, choice)):
         if step:
             instance.update_state(None)
         instance.apply(bench.table[step : step + 1].clone())

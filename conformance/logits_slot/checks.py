@@ -213,7 +213,7 @@ def _rows_in_v1(bench: Bench, choice: Choice) -> list[torch.Tensor]:
     update = BatchUpdate(1, [], [(0, bench.params(choice), prompt, outputs)], [])
     found = []
     with torch.inference_mode():
-        for step in range(STEPS):
+        for step in range(bench.lasting(STEPS, choice)):
             call("update_state(batch_update)", instance.update_state, None if step else update)
             row = bench.table[step : step + 1].clone()
             found.append(call("apply(logits)", instance.apply, row))
@@ -307,7 +307,7 @@ def _decoded(
     with torch.inference_mode():
         instance.states.apply_staged_writes()
     rows = []
-    for step in range(STEPS):
+    for step in range(bench.lasting(STEPS, *batch)):
         before = bench.table[step].repeat(len(requests), 1)
         after = together(requests, before, spare=spare if step else 0)
         rows.append((before, after.clone()))

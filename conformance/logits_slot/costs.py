@@ -55,7 +55,8 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
     for step in range(costs.WARM_UP):
         together(requests, logits)
         for row, request in enumerate(requests):
-            request.append(bench.tokens[(row + step) % len(bench.tokens)])
+            if bench.goes_on(batch.choice(row), request.outputs):
+                request.append(bench.tokens[(row + step) % len(bench.tokens)])
     ctx = context(requests)
     # The model runner does not call apply where no request wants it.
     wanted = any(instance.answers.values())

@@ -66,8 +66,9 @@ def _together(
     ]
     for request in requests:
         request.begin()
-    alone = len(choices) == 1
-    steps = devices.steps_alone(bench, choices[0]) if alone else devices.STEPS
+    steps = bench.lasting(devices.STEPS, *choices)
+    if len(choices) == 1:
+        steps = devices.steps_alone(bench, choices[0])
     for step in range(steps):
         rows = [(step + row) % len(bench.table) for row in range(len(requests))]
         before = bench.table[rows]

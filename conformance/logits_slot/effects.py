@@ -112,7 +112,7 @@ def never_waits(trial: Trial) -> Finding:
             alone = Alone(instance, bench.params(choice), prompt)
             alone.begin()
             instance.watching = partial(Waits, _WAITING)
-            for step in range(STEPS):
+            for step in range(bench.lasting(STEPS, choice)):
                 after = alone.row(bench.table[step])
                 examples += 1
                 acted += not torch.equal(after, bench.table[step])

@@ -46,6 +46,7 @@ def _serve(
     same = [0] * max(REPEATED, bench.words.longest)
     phrase = bench.words.phrase(0)
     length = 1 + len(same)
+    fewest = length - bench.lasting(length, *bench.choices) + 1
     said = torch.tensor([same, [*same, *phrase][-len(same) :]])
     states.prefill_len.np[:] = length
     states.total_len.gpu.fill_(length)
@@ -53,13 +54,14 @@ def _serve(
     with torch.inference_mode():
         for step in range(rounds):
             states.all_token_ids.gpu[:, 1:length] = said[step % 2]
-            # Now and then all but the first are outputs, as of requests that are resumed.
-            states.prompt_len.np[:] = length if step % 4 < 2 else 1  # noqa: PLR2004 - half of them
+            # Now and then as many as can be are outputs, as of requests that are resumed.
+            states.prompt_len.np[:] = length if step % 4 < 2 else fewest  # noqa: PLR2004 - half of them
             states.prompt_len.copy_to_uva()
             for slot in range(states.max_num_reqs):
                 number = len(given)
-                params = bench.params(bench.choices[number % len(bench.choices)])
-                if params.max_tokens is not None:
+                choice = bench.choices[number % len(bench.choices)]
+                params = bench.params(choice)
+                if bench.most(choice) is None and params.max_tokens is not None:
                     params.max_tokens += number
                 given.append((params,))
                 states.all_token_ids.gpu[slot, 0] = number % bench.vocabulary

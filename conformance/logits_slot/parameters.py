@@ -86,7 +86,7 @@ def rows_alone(
     prepare(instance)
     prompt = prompt or bench.prompt
     alone = Alone(instance, bench.params(choice), prompt, turned=turned)
-    for step in range(steps):
+    for step in range(bench.lasting(steps, choice)):
         before = bench.table[step : step + 1]
         if masked is not None:
             before = before.masked_fill(masked, -torch.inf)
@@ -101,7 +101,7 @@ def observe(bench: Bench, choice: Choice) -> Observed:
     script = bench.words.script
     alone = Alone(instance, bench.params(choice), script)
     with suppress(PluginRaised, PluginMisshapen):
-        for step, token in enumerate(script):
+        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
             alone.row(bench.table[step % len(bench.table)])
             alone.append(token)
     return Observed(instance.plugin, [], (instance.states,), _reads_tokens(bench.plugin))

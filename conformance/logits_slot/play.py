@@ -18,6 +18,7 @@ from conformance.history import MOST_DRAFTS, SENT
 from conformance.interruption import PluginHung, limited, place_in
 from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
+from conformance.logits.endings import Endings
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
@@ -82,6 +83,7 @@ class _Play:
     unmeant: list[Trouble] = attrs.field(factory=list)
     acted: set[Choice] = attrs.field(factory=set)
     lines: list[Line] = attrs.field(factory=list)
+    endings: Endings = attrs.field(factory=Endings)
     clock: int = 0
 
     def trouble(self, kind: Kind, message: str, name: str | None = None) -> None:
@@ -102,18 +104,25 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
         host = Host(plugin.states, seen, bench.model, drafts)
         run = _Play(bench, host, seen, shape)
         try:
-            for step in history:
-                for repetition in range(step.repeat):
-                    _step(run, step if not repetition else attrs.evolve(step, finish=(), join=()))
-                    if run.troubles:
-                        break
-                    run.clock += 1
-                if run.troubles:
-                    break
+            _steps(run, history)
         except PluginHung as error:
             run.troubles.append(_hung(run, error))
         _finish(run, plugin)
     return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines), tuple(run.tokenless))
+
+
+def _steps(run: _Play, history: History) -> None:
+    for step in history:
+        for repetition in range(step.repeat):
+            each = step if not repetition else attrs.evolve(step, finish=(), join=())
+            free = run.shape.finish == "free"
+            played = run.endings.step(each, run.host.outputs, free=free)
+            if played is None:
+                return
+            _step(run, played)
+            if run.troubles:
+                return
+            run.clock += 1
 
 
 def _finish(run: _Play, plugin: Watched) -> None:
@@ -150,6 +159,7 @@ def _step(run: _Play, step: Step) -> None:
     for request in step.join:
         run.requests[request.name] = request
         run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
+        run.endings.follow(request.name, bench.most(request.choice))
         run.served.append(request)
         joining.append(Joining(request.name, request.prompt, (), run.params[request.name]))
     pause = [name for name in step.pause if name in host.running]
@@ -234,6 +244,8 @@ def _verify(
         run.twins[name].append(token) if name in run.twins else None
         if drafts[number : number + 1] != (token,):
             break  # rejected: what comes after it was guessed in vain
+        if run.endings.left(name, [*host.outputs[name], *tokens]) == 0:
+            break  # the scheduler cuts off what a request did not ask for
     return tokens
 
 

@@ -208,7 +208,7 @@ def _in_order(bench: Bench, choice: Choice, *, turns: bool) -> list[torch.Tensor
     for alone in pair:
         alone.begin()
     found = []
-    for step in range(_STEPS):
+    for step in range(bench.lasting(_STEPS, choice, unlike)):
         order = pair[::-1] if turns and step % 3 else pair
         rows = together(order, bench.table[step].repeat(2, 1))
         found.append(rows[order.index(pair[0])])
