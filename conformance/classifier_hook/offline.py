@@ -58,6 +58,7 @@ class Trial(HookTrial):
             self.bench.arguments,
             python_path=[*self.opening.python_path(), live.runtime_folder()],
             device=self.device,
+            fork=self.first,
         )
         self.ends.callback(self.program.close)
 

@@ -93,6 +93,7 @@ class Program:
         *,
         python_path: Sequence[str],
         device: str,
+        fork: bool = True,
     ) -> Program:
         """Start the process in the background and return at once.
 
@@ -102,10 +103,11 @@ class Program:
             arguments: of its constructor.
             python_path: goes before ``sys.path``.
             device: ``cpu`` or ``cuda``.
+            fork: whether it may be a fork of this process, which has not touched the hook.
 
         """
         ours, theirs = multiprocessing.Pipe()
-        context: Any = multiprocessing.get_context("fork" if may_fork() else "spawn")
+        context: Any = multiprocessing.get_context("fork" if fork and may_fork() else "spawn")
         process = context.Process(
             target=_serve,
             args=(theirs, _Order(model, hook, dict(arguments), list(python_path), device)),

@@ -80,7 +80,7 @@ class Trial(HookTrial):
                 "CLASSIFIER_HOOKS_STREAMING": "hold",
                 "CLASSIFIER_HOOKS_REFUSAL": "",
             },
-            imported=True,
+            imported=self.first,
         )
 
     def run(self) -> None:
@@ -134,11 +134,12 @@ class Trial(HookTrial):
                 self.judge.alone(answer)
                 if self.ledger.over:
                     return
-        for way in WAYS:  # what the model says by itself, cut off
-            (answer,) = self._ask([Question(None, way, max_tokens=4)])
-            self.judge.alone(answer)
-            if self.ledger.over:
-                return
+        for way in WAYS:  # what the model says by itself, cut off; and several at once
+            for n in (1, 2):
+                for answer in self._ask([Question(None, way, max_tokens=4, n=n)]):
+                    self.judge.alone(answer)
+                    if self.ledger.over:
+                        return
 
     def _again(self) -> None:
         """Asked again in another order, every text gets the same."""

@@ -63,6 +63,10 @@ def test_references_give_the_scores_of_their_profiles(
     [
         ("def letters(ctx):\n    return ctx.text\n", "raised AttributeError"),
         ("def letters(ctx):\n    return 3\n", "returned no scores"),
+        (
+            "N = iter(range(99))\n\n\ndef letters(ctx):\n    return {'letters': next(N)}\n",
+            "when it was asked again",
+        ),
     ],
 )
 def test_a_function_that_does_not_answer_judges_nobody(
@@ -88,6 +92,7 @@ def test_a_function_that_does_not_answer_judges_nobody(
         ('scores = [{ text = "a" }]', "scores must hold tables such as"),
         ("scores = [{ text = 3, scores = { a = 1 } }]", "scores must hold tables such as"),
         ('expected = "nowhere_to_be_found:it"', "no module 'nowhere_to_be_found'"),
+        ("arguments = [3]", "arguments must hold tables of keywords"),
     ],
 )
 def test_a_mistake_in_the_profile_is_told(profile: str, said: str, tmp_path: Path) -> None:

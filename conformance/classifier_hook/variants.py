@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One hook, made with each of the arguments that its profile names: each is certified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from conformance.comparison import shortened
+from conformance.settings import UsageError
+from conformance.verdict import gravest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from conformance.suite import Opening, Trial
+    from conformance.verdict import RuleResult
+
+    Arguments = Mapping[str, Any]
+
+
+def told(opening: Opening) -> list[Arguments]:
+    """Return the arguments that a profile names, or none at all, once.
+
+    Raises:
+        UsageError: they are no keywords.
+
+    """
+    found: list[Arguments] = list(opening.section.get("arguments", ())) or [{}]
+    for each in found:
+        if not isinstance(each, dict) or not all(isinstance(name, str) for name in each):
+            raise UsageError(
+                f"profile {opening.origin}: [classifier-hook] arguments must hold tables of "
+                f'keywords such as {{ words = [ "a" ] }}, not {each!r}.'
+            )
+    return found
+
+
+@attrs.define(eq=False)
+class Variants:
+    """The trials of one hook, one for each of its arguments: a rule holds where it holds in all."""
+
+    arguments: Sequence[Arguments]
+    open_trial: Callable[[int], Trial]  #: with which of the arguments
+    #: Whether a trial is opened when the one before it is over: engines are not started at once.
+    in_turn: bool
+    _trials: list[Trial] = attrs.field(init=False, factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        """Open the trials that are open at the same time."""
+        for number in range(1 if self.in_turn else len(self.arguments)):
+            self._trials.append(self.open_trial(number))
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule: the worst of what is found speaks."""
+        results = []
+        for number, arguments in enumerate(self.arguments):
+            if number == len(self._trials):
+                self._trials[-1].close()
+                self._trials.append(self.open_trial(number))
+            result = self._trials[number].check(rule)
+            if result.message:
+                with_it = f"with the arguments {shortened(arguments)}"
+                said = f"{with_it if arguments else 'without arguments'}: {result.message}"
+                result = attrs.evolve(result, message=said)
+            results.append(result)
+        return gravest(results)
+
+    def context(self) -> Mapping[str, Any]:
+        """Return what a certificate says about these trials."""
+        found = dict(self._trials[0].context())
+        return {**found, "profile": {**found["profile"], "arguments": list(self.arguments)}}
+
+    def close(self) -> None:
+        """End what the trials have started."""
+        for trial in self._trials:
+            trial.close()
