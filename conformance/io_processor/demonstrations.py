@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import decoded, encoded
 from conformance.engine.pooling_models import MODELS
-from conformance.io_processor import cases
+from conformance.io_processor import cases, meaning
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
@@ -87,6 +87,10 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         carried = [cases.carried(case["stock"], asked) for asked in broken.history.asked]
     else:
         found = {"kind": "check", **found, "parameters": [], "late": "late" in case}
+        if "wanted" in case:
+            said = meaning.shown(finding)
+            found[meaning.TOLD] = [[said["data"], said["wanted"]]]
+            found["tolerance"] = {meaning.RTOL: said[meaning.RTOL]}
     if not all(map(_portable, carried)):
         found["objects"] = True
     return found
@@ -217,6 +221,17 @@ def _likely(trial: Trial, finding: Finding) -> list[Any]:
     return [data for data in found if _portable(data)]
 
 
+def _meant(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-39: the request, and what it must be answered."""
+    said = meaning.shown(finding)
+    bench = trial.bench
+    hidden = ["answer" + "".join(map(_part, place)) for place in bench.hidden | bench.named()]
+    for request_id in ("id-0", None):
+        scene = {"is": "means", "data": said["data"], "wanted": said["wanted"]}
+        more = {"hidden": sorted(hidden)} if hidden else {}
+        yield {**scene, "request_id": request_id, **more}
+
+
 def _keeping(_: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-15: what a caller sets."""
     yield {"is": "kept", "asked": _case(finding)["asked"]}
@@ -296,6 +311,7 @@ def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
 
 _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-05": _calling,
+    "IO-39": _meant,
     "IO-15": _keeping,
     "IO-20": _failing,
     "IO-29": _offline,

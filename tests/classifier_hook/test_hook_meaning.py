@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from specimens import hook_references
-from support import DEFECTIVE_HOOK, certify, gallery
+from support import DEFECTIVE_HOOK, UNUSUAL_HOOK, certify, gallery
 from user import CLI, run
 
 from conformance.settings import Budget
@@ -104,3 +104,20 @@ def test_a_mistake_in_the_profile_is_told(profile: str, said: str, tmp_path: Pat
 
     assert status == 4, told
     assert said in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("blocked", "said"),
+    [("That is an idiot.", "no blocked text begins with what is blocked"), ("Idiot! Go.", None)],
+)
+def test_blocked_texts_show_where_a_search_starts(
+    blocked: str, said: str | None, zygote: Zygote, tmp_path: Path
+) -> None:
+    """Where every blocked text has something harmless before it, a sentence says so."""
+    specimen = next(each for each in gallery(UNUSUAL_HOOK) if each.name == "takes_its_words")
+    texts = {**specimen.profile, "arguments": specimen.profile["arguments"][:1]}
+    specimen = attrs.evolve(specimen, profile={**texts, "blocked": [blocked]})
+    result = certify(zygote, specimen, tmp_path, rules={"CH-12"})["CH-12"]
+
+    assert result.verdict is Verdict.PASS
+    assert result.message is None if said is None else said in str(result.message)

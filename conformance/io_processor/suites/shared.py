@@ -50,8 +50,10 @@ def open_trial(generation: str, opening: Opening) -> Trial:
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.checks import trial as simulation
     from conformance.io_processor.host import surroundings
+    from conformance.io_processor.meaning import Meaning
 
     section, settings = opening.section, opening.settings
+    Meaning.of(section, opening.origin)  # where it is wrong, nothing starts
     chosen = named_model(section["model"]) if "model" in section else opening.model
     if opening.evidence is Evidence.SIMULATOR:
         surroundings(chosen)  # takes a while, and every process needs them
@@ -81,6 +83,8 @@ def replay(
         chosen, seed = named_model(counterexample["model"]), int(counterexample["seed"])
         saved = cases.read(counterexample) if counterexample["kind"] == "traffic" else None
         section = {name: _listed(counterexample[name]) for name in ("valid", "invalid")}
+        said = ("told", "tolerance")
+        section |= {name: counterexample[name] for name in said if name in counterexample}
         rule = str(counterexample["rule"])
     except UsageError as error:
         return ["unreadable"], str(error).rstrip(".")
