@@ -75,7 +75,7 @@ def test_the_reference_passes(zygote: Zygote, tmp_path: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_engines_run_what_the_profile_deploys(zygote: Zygote, tmp_path: Path) -> None:
-    """A plugin finds the ``additional_config`` that its profile names, which it cannot do without."""
+    """A plugin finds the ``additional_config`` of its profile, which it cannot do without."""
     source = (UNUSUAL / "claims_by_configuration.py").read_text(encoding="utf-8")
     plugin = tmp_path / "needs_configuration.py"
     plugin.write_text(source.replace('settings.get("banned", ())', 'settings["banned"]'))
