@@ -128,7 +128,7 @@ def _answers(
     if configuration.preempts:
         watched.watch_scheduler()
     passes = []
-    for number in range(2 if configuration.shares_prefixes or configuration.pauses else 1):
+    for number in range(2):  # a plugin that keeps something answers otherwise the second time
         if number and configuration.pauses:
             llm.sleep(level=1)
             llm.wake_up()
