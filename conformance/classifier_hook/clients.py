@@ -18,6 +18,7 @@ import openai
 
 from conformance.classifier_hook.live import Answer
 from conformance.comparison import first_line
+from conformance.engine import access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -90,9 +91,7 @@ class Clients:
 
     async def __aenter__(self) -> Self:
         """Open the connections."""
-        self._sdk = openai.AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=LIMIT
-        )
+        self._sdk = access.sdk(self.url, LIMIT)
         return self
 
     async def __aexit__(
@@ -117,7 +116,7 @@ class Clients:
 
     async def crowd(self, questions: Sequence[Question]) -> list[Answer]:
         """Ask everything at the same time."""
-        answers = await asyncio.gather(*map(self.ask, questions))
+        answers = await access.gather(self.url, [self.ask(question) for question in questions])
         return [answer for found in answers for answer in found]
 
     async def _ask(self, question: Question) -> list[Answer]:
@@ -191,7 +190,9 @@ def _answer(
 def curl(url: str, model: str, question: Question) -> str:
     """Return the command that asks the same."""
     body = shlex.quote(json.dumps(question.body(model), ensure_ascii=False))
-    return f"curl {url}{question.way.path} -H 'Content-Type: application/json' -d {body}"
+    return (
+        f"{access.curl(url)} {url}{question.way.path} -H 'Content-Type: application/json' -d {body}"
+    )
 
 
 async def asked(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:
