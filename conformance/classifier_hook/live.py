@@ -271,7 +271,7 @@ class HookTrial(LiveTrial):
     """The trial of one hook on live evidence of either kind."""
 
     arguments: Mapping[str, Any] = attrs.field(factory=dict)  #: of the constructor
-    #: Whether this process has not touched the hook.
+    #: Whether it starts when it is opened; others wait until they are asked.
     first: bool = attrs.field(kw_only=True, default=True)
     bench: Bench = attrs.field(init=False)
     judge: Judge = attrs.field(init=False)
@@ -286,15 +286,16 @@ class HookTrial(LiveTrial):
             seed=settings.seed,
             arguments=self.arguments,
         )
-        # A fork of this process, where that has not touched the hook yet.
+        # A fork of this process, which has not touched the hook yet.
         self.start()
         ours = opening.evidence is Evidence.OFFLINE or not settings.server_url
         self.judge = Judge(self.bench, self.ledger, held=ours)
-        self.judge.prepare()
+        if self.first:
+            self.judge.prepare()
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Start an engine or a server with the hook."""
+        """Start an engine or a server with the hook, or have it ready to be started."""
 
     def texts(self) -> list[str]:
         """Return what engines are made to say: the texts of the profile, and a few others."""

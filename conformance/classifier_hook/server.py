@@ -55,7 +55,8 @@ class Trial(HookTrial):
     def start(self) -> None:
         """Start the server, or take the one that runs already."""
         url = self.opening.settings.server_url
-        self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
+        if self.first:
+            self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
 
     def _start(self) -> Server:
         opening, folder = self.opening, Path(self.opening.folder)
@@ -86,6 +87,9 @@ class Trial(HookTrial):
 
     def run(self) -> None:
         """Ask the server in every way, alone and among many."""
+        if not self.first:
+            self.serve(self._start())
+            self.judge.prepare()
         self._run()
         self.judge.finish()
 

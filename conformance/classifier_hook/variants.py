@@ -43,23 +43,22 @@ class Variants:
 
     arguments: Sequence[Arguments]
     open_trial: Callable[[int], Trial]  #: with which of the arguments
-    #: Whether a trial is opened when the one before it is over: engines are not started at once.
+    #: Whether a trial ends before the next one is asked: engines do not run at the same time.
     in_turn: bool
-    _trials: list[Trial] = attrs.field(init=False, factory=list)
+    _trials: list[Trial] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Open the trials that are open at the same time."""
-        for number in range(1 if self.in_turn else len(self.arguments)):
-            self._trials.append(self.open_trial(number))
+        """Open the trials; only the first, which comes last, touches the hook at once."""
+        numbers = range(len(self.arguments))
+        self._trials = [self.open_trial(number) for number in reversed(numbers)][::-1]
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule: the worst of what is found speaks."""
         results = []
         for number, arguments in enumerate(self.arguments):
-            if number == len(self._trials):
-                self._trials[-1].close()
-                self._trials.append(self.open_trial(number))
             result = self._trials[number].check(rule)
+            if self.in_turn:
+                self._trials[number].close()
             if result.message:
                 with_it = f"with the arguments {shortened(arguments)}"
                 said = f"{with_it if arguments else 'without arguments'}: {result.message}"
