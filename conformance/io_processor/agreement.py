@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check IO-39: requests are answered what the author says, alone, offline and among others."""
+"""Check IO-40: requests are answered what the author says, alone, offline and among others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from conformance.io_processor.trial import Trial
 
 
-@checks("IO-39", after=("IO-07", "IO-24"))
+@checks("IO-40", after=("IO-07", "IO-24"))
 def means(trial: Trial) -> Finding:
     """Each request is answered what its author says, alone and with all others at a time."""
     bench, meaning = trial.bench, Meaning.of(trial.section)

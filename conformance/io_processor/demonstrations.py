@@ -222,7 +222,7 @@ def _likely(trial: Trial, finding: Finding) -> list[Any]:
 
 
 def _meant(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-39: the request, and what it must be answered."""
+    """IO-40: the request, and what it must be answered."""
     said = meaning.shown(finding)
     bench = trial.bench
     hidden = ["answer" + "".join(map(_part, place)) for place in bench.hidden | bench.named()]
@@ -311,7 +311,7 @@ def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
 
 _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-05": _calling,
-    "IO-39": _meant,
+    "IO-40": _meant,
     "IO-15": _keeping,
     "IO-20": _failing,
     "IO-29": _offline,

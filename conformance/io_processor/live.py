@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOADS, SELECTED, ANSWERS, REFUSES, ORDER, INTERLEAVED, SAME_IDS, HARMLESS, SURVIVES = (
     "IO-01", "IO-04", "IO-07", "IO-08", "IO-17", "IO-27", "IO-28", "IO-30", "IO-37",
 )  # fmt: skip
-MEANS = "IO-39"
+MEANS = "IO-40"
 
 
 @attrs.define(eq=False)

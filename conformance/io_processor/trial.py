@@ -44,7 +44,7 @@ _ADMISSION = frozenset(("IO-08", "IO-09", "IO-10", "IO-32", "IO-33", ENDURES))
 
 #: Rules that compare answers.
 _COMPARING = frozenset(
-    ("IO-17", "IO-18", "IO-25", "IO-26", "IO-27", "IO-28", "IO-29", "IO-30", "IO-31", "IO-39")
+    ("IO-17", "IO-18", "IO-25", "IO-26", "IO-27", "IO-28", "IO-29", "IO-30", "IO-31", "IO-40")
 )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-MEANT = [each for folder in DEFECTIVE_IO for each in gallery(folder) if each.rule == "IO-39"]
+MEANT = [each for folder in DEFECTIVE_IO for each in gallery(folder) if each.rule == "IO-40"]
 
 
 @pytest.mark.parametrize("specimen", MEANT, ids=lambda each: each.name)
@@ -35,7 +35,7 @@ def test_nothing_else_shows_a_wrong_answer(
     )
 
     assert not {rule for rule, each in results.items() if each.verdict is Verdict.FAIL}
-    assert results["IO-39"].verdict is Verdict.NOT_APPLICABLE
+    assert results["IO-40"].verdict is Verdict.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize("specimen", io_references(), ids=lambda each: each.label)
@@ -43,7 +43,7 @@ def test_references_answer_what_they_mean(
     zygote: Zygote, specimen: Specimen, tmp_path: Path
 ) -> None:
     """Every reference has a function of its own, and it agrees."""
-    result = certify(zygote, specimen, tmp_path, rules={"IO-39"})["IO-39"]
+    result = certify(zygote, specimen, tmp_path, rules={"IO-40"})["IO-40"]
 
     assert result.verdict is Verdict.PASS, result.message
 
@@ -54,7 +54,7 @@ def test_a_tolerance_lets_near_numbers_pass(zygote: Zygote, tmp_path: Path) -> N
     profile = {**specimen.profile, "tolerance": {"rtol": 0.5}}
     near = attrs.evolve(specimen, profile=profile)
 
-    assert certify(zygote, near, tmp_path, rules={"IO-39"})["IO-39"].verdict is Verdict.PASS
+    assert certify(zygote, near, tmp_path, rules={"IO-40"})["IO-40"].verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_a_function_that_does_not_answer_judges_nobody(
     """What it does not say is not verified."""
     (tmp_path / "io_meant.py").write_text(source, encoding="utf-8")
     profile = {**MEANT[0].profile, "expected": "io_meant:answer"}
-    result = certify(zygote, attrs.evolve(MEANT[0], profile=profile), tmp_path, rules={"IO-39"})[
-        "IO-39"
+    result = certify(zygote, attrs.evolve(MEANT[0], profile=profile), tmp_path, rules={"IO-40"})[
+        "IO-40"
     ]
 
     assert result.verdict is Verdict.NOT_VERIFIED
@@ -85,7 +85,7 @@ def test_a_function_that_does_not_answer_judges_nobody(
 @pytest.mark.slow
 def test_an_engine_shows_a_wrong_answer(zygote: Zygote, tmp_path: Path) -> None:
     """The function is asked for the outputs of a real model as well."""
-    result = certify(zygote, MEANT[0], tmp_path, evidence=(Evidence.OFFLINE,))["IO-39"]
+    result = certify(zygote, MEANT[0], tmp_path, evidence=(Evidence.OFFLINE,))["IO-40"]
 
     assert result.verdict is Verdict.FAIL
     assert str(result.message).startswith("offline: ")

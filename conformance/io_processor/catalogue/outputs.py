@@ -142,7 +142,7 @@ RULES = section(
         hint="Do not look up what to do by the request id.",
     ),
     Rule(
-        id="IO-39",
+        id="IO-40",
         title="Answers are what the author says they are",
         statement=(
             "Where a profile has `expected`, every valid request is answered what this function "

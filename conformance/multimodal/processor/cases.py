@@ -11,7 +11,7 @@ from conformance.multimodal.processor.bench import named
 IN_A_ROW = "MM-36"
 
 #: The rule for which it counts what the author's function said.
-MEANS = "MM-79"
+MEANS = "MM-81"
 
 if TYPE_CHECKING:
     from conformance.findings import Finding

@@ -54,7 +54,7 @@ JUDGES: Mapping[str, tuple[Judge, Shape]] = {
     "MM-34": (processing.cached, CACHED),
     "MM-36": (processing.in_a_row, ANY),
     "MM-37": (hashing.steady, ANY),
-    "MM-79": (placeholders.means, ANY),
+    "MM-81": (placeholders.means, ANY),
 }
 
 
@@ -84,7 +84,7 @@ def _means(trial: Trial) -> Finding:
     if trial.bench.expected is None:
         return Finding(Verdict.NOT_APPLICABLE, message="the profile has no `expected`")
     try:
-        return _also_odd("MM-79")(trial)
+        return _also_odd("MM-81")(trial)
     except OracleFailed as error:
         return Finding(Verdict.NOT_VERIFIED, message=str(error))
 
@@ -121,7 +121,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-35": budget.agrees,
     "MM-39": budget.encoded,
     "MM-19": limits.fits,
-    "MM-79": _means,
+    "MM-81": _means,
 }
 
 
@@ -163,7 +163,7 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-38": ("MM-30", "MM-31", "MM-40"),
     "MM-39": ("MM-02", "MM-20", *_COUNTS, "MM-08"),
     "MM-40": ("MM-30",),
-    "MM-79": ("MM-10", "MM-12", "MM-13", "MM-30", "MM-33"),
+    "MM-81": ("MM-10", "MM-12", "MM-13", "MM-30", "MM-33"),
 }
 
 

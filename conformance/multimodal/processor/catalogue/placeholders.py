@@ -158,7 +158,7 @@ RULES = section(
         hint="Do not treat texts apart: since 0.29 all that arrives in apply is tokens.",
     ),
     Rule(
-        id="MM-79",
+        id="MM-81",
         title="Items have as many placeholders as the author says",
         statement=(
             "Where a profile has `expected`, every item that is processed has as many "
