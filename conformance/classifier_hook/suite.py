@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.classifier_hook.bench import Said
+    from conformance.loading import Maker
     from conformance.suite import Opening, Trial
 
 #: What a class that is meant to be a hook defines besides ``score``, one of them at the least.
@@ -45,6 +46,12 @@ def _tells(cls: type) -> bool:
         constructor = getattr(vars(each).get("__init__"), "__code__", None)
         names |= set(getattr(constructor, "co_names", ()))  # what it assigns to
     return any(name in names for name in _TELLING)
+
+
+def _maker(_: str, section: Mapping[str, Any]) -> Maker:
+    """Return what makes hooks as whoever registers them does."""
+    first: Mapping[str, Any] = next(iter(section.get("arguments", ())), {})
+    return lambda: lambda cls: cls(**first)
 
 
 def _open(opening: Opening) -> Trial:
@@ -129,4 +136,6 @@ SUITE = Suite(
     meant=_meant,
     open_trial=_open,
     replay=_replay,
+    maker=_maker,
+    shares=("CH-40", "CH-01"),
 )
