@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import functools
 import math
+import shutil
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 from programs import execute_apart, write
-from support import DEFECTIVE, DEFECTIVE_SLOT, Specimen, certify, gallery
+from support import DEFECTIVE, DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
 from vllm.sampling_params import SamplingParams
 
+from conformance.counterexample import logits_checks
 from conformance.counterexample.source import expression
+from conformance.engine.model_runner import python_path
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.values import (
     DEEP,
@@ -30,8 +34,6 @@ from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conformance.worker import Zygote
 
 VOCABULARY = 500
@@ -43,9 +45,12 @@ KILLERS = [
     if specimen.rule in RULES
 ]
 
-#: Killers whose programs do not ask an engine, or wait for ever as it does: two end or hold up the
-#: server at admission, and one never returns from its step.
-WITHOUT_ENGINE = {"backtracks_at_admission", "exits_on_bad_input", "repeats_as_often_as_told"}
+#: Killers of engines and servers, and those of them with which one waits for ever.
+ENDING = [specimen for specimen in KILLERS if specimen.rule in ("LB-38", "LS-35")]
+HANGING = {"backtracks_at_admission", "repeats_as_often_as_told", "builds_schedule_step_by_step"}
+
+#: What a new process needs for Model Runner V2, where nothing else gives it one.
+WITH_V2 = python_path("v2", "cpu") if shutil.which("nvidia-smi") is None else []
 
 LISTS = {"extra_args": {"ban": [67, [5, 7]], "style": {"mode": "calm"}}}
 
@@ -115,35 +120,85 @@ def test_there_are_many_killers() -> None:
     assert 2 * len(told) <= len(KILLERS)
 
 
-def _engine_ends(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
+def _program(zygote: Zygote, specimen: Specimen, folder: Path) -> Path:
     rule = str(specimen.rule)
     result = certify(zygote, specimen, folder, rules={rule})[rule]
-    path = write(specimen, result, folder)
-    done = execute_apart(path, arguments=("--engine",))
+    return write(specimen, result, folder)
 
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "FAILS: " in done.stdout
+
+def _engine_ends(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
+    path = _program(zygote, specimen, folder)
+    slots = specimen.generation == "logits/slot"
+    done = execute_apart(path, arguments=("--engine",), python_path=WITH_V2 if slots else ())
+    said = done.stdout + done.stderr
+
+    assert done.returncode == 1, said
     assert "expected: " in done.stdout
+    if specimen.name in HANGING:
+        assert "Timeout (" in done.stderr, said
+        assert Path(specimen.target.rpartition(":")[0]).name in done.stderr
+    else:
+        assert "FAILS: " in done.stdout, said
+
+
+def _killer(name: str, rule: str) -> Specimen:
+    return next(each for each in KILLERS if each.name == name and each.rule == rule)
 
 
 @pytest.mark.engine
-def test_a_real_engine_ends(zygote: Zygote, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", ["LB-38", "LS-35"])
+def test_a_real_engine_ends(zygote: Zygote, rule: str, tmp_path: Path) -> None:
     """The program of a failure sends the request to an engine, which raises."""
-    name = "takes_vocabulary_size_for_token"
-    (specimen,) = (each for each in KILLERS if each.name == name and each.rule == "LB-38")
-
-    _engine_ends(zygote, specimen, tmp_path)
+    _engine_ends(zygote, _killer("takes_vocabulary_size_for_token", rule), tmp_path)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "specimen",
-    [each for each in KILLERS if each.rule == "LB-38" and each.name not in WITHOUT_ENGINE],
-    ids=lambda specimen: specimen.name,
-)
+@pytest.mark.parametrize("specimen", ENDING, ids=lambda each: f"{each.rule}-{each.name}")
 def test_every_real_engine_ends(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
-    """So does the program of each killer."""
+    """So does the program of each killer: the engine raises, hangs, or serves others wrongly."""
     _engine_ends(zygote, specimen, tmp_path)
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(not WITH_V2, reason="here Model Runner V2 runs by itself")
+def test_slots_need_a_gpu_or_a_preparation(zygote: Zygote, tmp_path: Path) -> None:
+    """By itself the program of a slot plugin says on a CPU what it needs, and shows nothing."""
+    path = _program(zygote, _killer("takes_vocabulary_size_for_token", "LS-35"), tmp_path)
+    done = execute_apart(path, arguments=("--engine",))
+
+    assert done.returncode == logits_checks.NOTHING_SHOWN
+    assert done.stdout.splitlines() == [
+        "run this program on a machine with a GPU: Model Runner V2 requires Triton"
+    ]
+
+
+#: Asks an engine as programs do.
+SERVE = """
+from conformance.counterexample.engine_player import serve
+from reference_plugins.{module} import {plugin} as Plugin
+
+if __name__ == "__main__":
+    target = {{"extra_args": {{"target_token": 67}}}}
+    serve(Plugin, target, target, runner="{runner}")
+"""
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("runner", "module", "plugin"),
+    [
+        ("V1", "logits_batch.target_token", "TargetTokenLogitsProcessor"),
+        ("V2", "logits_slot.target_token", "TargetTokenSlotLogitsProcessor"),
+    ],
+)
+def test_an_engine_goes_on(runner: str, module: str, plugin: str, tmp_path: Path) -> None:
+    """Beside the request of a correct plugin each neighbour gets what it gets alone."""
+    path = tmp_path / "serve.py"
+    path.write_text(SERVE.format(module=module, plugin=plugin, runner=runner), encoding="utf-8")
+    done = execute_apart(path, python_path=[str(ROOT), *(WITH_V2 if runner == "V2" else ())])
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "OK: the engine served the request" in done.stdout
 
 
 @pytest.mark.parametrize("like", ["int", "float", "str", "list", "dict", "NoneType"])
