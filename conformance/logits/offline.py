@@ -192,13 +192,13 @@ class Trial(LogitsTrial):
         self._check_ways(engine, list(zip(jobs, tokens, strict=True)))
         if self.ledger.blocked:
             return
-        in_engine(self.ledger, self.roles.harmless, engine, explored.nearest)
+        in_engine(self.ledger, self.roles.harmless, engine, explored.nearest, self.bench)
         if self._builtin:
             self.watch.remove(recording)
         without = engine if self._builtin else self._start([])
         self._compare_control(jobs, tokens, _ask(without, jobs))
         if explored.harm is not None and not self._builtin:
-            in_engine(self.ledger, self.roles.harmless, engine, [explored.harm])
+            in_engine(self.ledger, self.roles.harmless, engine, [explored.harm], self.bench)
 
     def _compare_control(
         self, jobs: list[Job], tokens: list[tuple[int, ...]], control: list[tuple[int, ...]]

@@ -142,7 +142,7 @@ class Trial(LogitsTrial):
             return
         self.ledger.saw(self.roles.survives)
         servers = [self.server, *([self.second] if self.second is not None else [])]
-        in_servers(self.ledger, self.roles, servers, explored)
+        in_servers(self.ledger, self.roles, servers, explored, bodies)
 
     def _questions(self) -> list[Job]:
         """Return what offline engines are asked, too."""

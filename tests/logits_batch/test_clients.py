@@ -113,6 +113,54 @@ def test_a_request_by_http_is_told_first(zygote: Zygote, tmp_path: Path) -> None
     assert f"(by {carriers.REST}" in result.message
 
 
+#: Takes its keys together only, and does nothing with those that a guess gives it.
+TAKES_BOTH = """
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class TakesBoth(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        arguments = sampling_params.extra_args or {}
+        low, high = arguments.get("low"), arguments.get("high")
+        if low is high is None:
+            return
+        if type(low) is not int or type(high) is not int or not 0 <= low < 500 or high < low:
+            raise ValueError("low and high must be token ids in that order")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.spans = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.spans, batch_update, self.span_of)
+
+    @staticmethod
+    def span_of(params, prompt_ids, output_ids):
+        arguments = params.extra_args or {}
+        low, high = arguments.get("low"), arguments.get("high")
+        return None if low is None else (low, high)
+
+    def apply(self, logits):
+        for row, (low, high) in self.spans.items():
+            logits[row, low] = logits[row, high]
+        return logits
+"""
+
+
+def test_keys_that_come_together_need_no_profile(zygote: Zygote, tmp_path: Path) -> None:
+    """Two keys that a plugin is seen to read, and takes together only, are tried together."""
+    path = tmp_path / "takes_both.py"
+    path.write_text(TAKES_BOTH, encoding="utf-8")
+    result = certify(zygote, Specimen(f"{path}:TakesBoth", None, {}), tmp_path, rules={"LB-38"})
+
+    assert result["LB-38"].verdict is Verdict.FAIL
+    assert "IndexError" in str(result["LB-38"].message)
+
+
 def test_there_are_many_killers() -> None:
     """At least half of them have no profile, or one that names no request to refuse."""
     assert len(KILLERS) >= 36

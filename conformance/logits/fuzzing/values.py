@@ -7,7 +7,7 @@ import functools
 import math
 import re
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, permutations
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -36,6 +36,9 @@ DEEP = 400
 
 #: Positions of a working value that are replaced; those of a larger value are much alike.
 MAX_PATHS = 16
+
+#: What a key may take of which nobody knows a value that works.
+LIKELY: tuple[Any, ...] = (1, 0.5, "x", [1])
 
 #: What may be a token id in a text, or as a key.
 _NUMBER = re.compile(r"[0-9]+")
@@ -167,6 +170,8 @@ def requests(
     # A key that no request that works has is tried alone, too.
     alone = [("extra_args", key) for key in keys if not bases or key not in known]
     streams += [_at_edges({}, path, vocabulary) for path in alone]
+    # Of two of them one is as likely as not to be right, and the other one is odd.
+    streams += [_paired(*pair, vocabulary) for pair in permutations(alone, 2)]
     while streams:
         for stream in list(streams):
             if (drawn := next(stream, None)) is None:
@@ -198,6 +203,17 @@ def _at_edges(
         if path[0] == "extra_args" and isinstance(value := at(base, path), str) and value:
             for count in (LONG_ENOUGH, HUGE // len(value)):
                 yield replaced(base, path, value * count + "!"), path
+
+
+def _paired(
+    right: Position, wrong: Position, vocabulary: int
+) -> Iterator[tuple[Keywords, Position]]:
+    """Yield requests with two keys: one has a likely value, and the other an odd one or none."""
+    for likely in LIKELY:
+        yield replaced({}, right, likely), right
+    for value in edges(vocabulary):
+        for likely in LIKELY:
+            yield replaced(replaced({}, right, likely), wrong, value), wrong
 
 
 def _beyond(value: object, vocabulary: int) -> Iterator[object]:
