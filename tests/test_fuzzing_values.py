@@ -28,6 +28,7 @@ from conformance.logits.fuzzing.values import (
 from conformance.settings import Budget
 
 VOCABULARY = 500
+ODD: tuple[Any, ...] = (None, VOCABULARY, -1, "", [], {}, 2**40, "x")
 
 
 @pytest.mark.parametrize("keys", [("boost",), ("mode", "boost")], ids=len)
@@ -53,7 +54,7 @@ def test_two_keys_without_a_request_that_works_are_paired(bases: list[dict[str, 
     for right, wrong in (("low", "high"), ("high", "low")):
         for likely in LIKELY:
             assert {right: likely} in sent
-            for value in (None, VOCABULARY, -1, "", [], {}, 2**40, "x"):
+            for value in ODD:
                 assert {right: likely, wrong: value} in sent
 
 
@@ -115,7 +116,7 @@ def test_ids_in_texts_and_keys_leave_the_vocabulary(value: object, sent: object)
 
 def test_every_key_that_is_served_is_written_in_all_ways_of_json() -> None:
     """Each key gets floats, true, numbers beyond 64 bits, a megabyte, and comes twice."""
-    served = [{"prompt": 5, "mode": "x"}, {"ban": [1, 2], "mode": "y"}]
+    served: list[dict[str, Any]] = [{"prompt": 5, "mode": "x"}, {"ban": [1, 2], "mode": "y"}]
     bodies = {body.says: body.text for body in odd("m", served)}
     found = {says: json.loads(text)["vllm_xargs"] for says, text in bodies.items()}
 
