@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 from programs import execute_apart, write
+from sight import seeing_zygote
 from support import DEFECTIVE, DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
 from vllm.sampling_params import SamplingParams
 
@@ -159,6 +160,25 @@ def test_keys_that_come_together_need_no_profile(zygote: Zygote, tmp_path: Path)
 
     assert result["LB-38"].verdict is Verdict.FAIL
     assert "IndexError" in str(result["LB-38"].message)
+
+
+#: What comes with vLLM for DeepSeek-OCR, with values that anybody would send.
+NGRAM = Specimen(
+    "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor",
+    "LB-38",
+    {"on": [{"extra_args": {"ngram_size": 2, "window_size": 20, "whitelist_token_ids": [67]}}]},
+)
+
+
+@pytest.mark.parametrize("profile", [NGRAM.profile, {}], ids=["ordinary", "none"])
+def test_a_processor_of_vllm_is_found(profile: dict[str, Any], tmp_path: Path) -> None:
+    """DeepSeek-OCR's processor admits what ends the engine, and a profile need not say so."""
+    specimen = attrs.evolve(NGRAM, profile=profile)
+    with seeing_zygote(tmp_path) as process:
+        result = certify(process, specimen, tmp_path, rules={"LB-38"})["LB-38"]
+
+    assert result.verdict is Verdict.FAIL, result.message
+    assert "unhashable type" in str(result.message)
 
 
 def test_there_are_many_killers() -> None:

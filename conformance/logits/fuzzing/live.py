@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from conformance.logits import workload
 from conformance.logits.conversation import Ask, converse, curl, post, post_all
 from conformance.logits.fuzzing import bodies, carriers
 from conformance.logits.fuzzing.bodies import TEXT, TOKENS
-from conformance.logits.fuzzing.serving import End, Outcome, Stage
+from conformance.logits.fuzzing.serving import End, Outcome, Stage, refused
 from conformance.logits.fuzzing.values import readable
 from conformance.logits.ways import Reply, difference
 
@@ -42,55 +42,72 @@ SERVED_TOKENS = 64
 def in_engine(
     ledger: Ledger, rule: str, engine: OfflineEngine, outcomes: Sequence[Outcome], bench: Stock
 ) -> None:
-    """Send requests to an engine, each between two neighbours, and judge what becomes of all.
+    """Send requests to an engine, each among neighbours, and judge what becomes of all.
 
-    One neighbour opts in where any request does, and the other one does not.
+    Two of them opt in where any request does, and one does not.
     """
-    first, *_, last = workload.questions(bench, invariant=False)
-    neighbours = (first, last)
+    neighbours = _jobs(bench)
     alone = [Reply(*engine.generate_decided([j.prompt], [j.params()])[0]) for j in neighbours]
-    prompts = [first.prompt, last.prompt]
     for outcome in outcomes:
         if outcome.stage is Stage.ADMISSION and outcome.end is End.HARMFUL:
             continue  # it would end or hang this process: servers show it
         said = f"a request with {readable(outcome.keywords)}"
-        life = {"max_tokens": workload.ANSWER_TOKENS, "detokenize": False}
-        sent = SamplingParams(**life | outcome.keywords)
-        refused = outcome.end in (End.REFUSED, End.MISREFUSED)
-        fail = ledger.advise if outcome.end is End.HARMFUL else ledger.fail
-        answers: list[tuple[str, Job, Reply, tuple[int, ...]]] = []
+        harmful = outcome.end is End.HARMFUL
+        fail = ledger.advise if harmful else ledger.fail
+        answers: list[tuple[str, int, tuple[int, ...]]] = []
         try:
-            if found := _between(engine, first, sent, last, refused=refused):
-                answers += [("beside", first, alone[0], found[0])]
-                answers += [("beside", last, alone[1], found[1])]
-            got, other = engine.generate(prompts, [job.params() for job in neighbours])
-            answers += [("after", first, alone[0], got), ("after", last, alone[1], other)]
+            # Whoever comes first has another row, or another slot.
+            for first in range(len(neighbours) + 1 if harmful else 1):
+                answers += _among(engine, neighbours, outcome, first)
+            after = _together(engine, neighbours)
         except OutOfTime:
             raise
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
             fail(rule, f"{said} ended the engine: {type(error).__name__}: {error}")
             return
-        for when, job, reply, tokens in answers:
-            if problem := difference(reply, tokens, "alone"):
-                fail(rule, f"{when} {said} a neighbour ({job.label}) got other tokens: {problem}")
+        for when, number, tokens in [*answers, *(("after", *each) for each in enumerate(after))]:
+            if problem := difference(alone[number], tokens, "alone"):
+                who = f"a neighbour ({neighbours[number].label})"
+                fail(rule, f"{when} {said} {who} got other tokens: {problem}")
                 return
         ledger.saw(rule)
 
 
-def _between(
-    engine: OfflineEngine, first: Job, sent: SamplingParams, last: Job, *, refused: bool
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Serve a request between two others; return their tokens, None where it may be refused."""
-    prompts = [first.prompt, first.prompt[::-1], last.prompt]
+def _jobs(bench: Stock) -> list[Job]:
+    """Return what neighbours ask for: what the first and the last set do, greedy and at random.
+
+    A plugin may change rows in a way that only random tokens show.
+    """
+    first, *_, last = workload.questions(bench, invariant=False)
+    third = workload.questions(bench, invariant=True)[1]
+    return [first, last, *([] if refused(bench.plugin, dict(third.keywords)) else [third])]
+
+
+def _together(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...]]:
+    return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
+
+
+def _among(
+    engine: OfflineEngine, neighbours: Sequence[Job], outcome: Outcome, first: int
+) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Serve a request among others, as one of the first; return who of them got which tokens."""
+    life = {"max_tokens": workload.ANSWER_TOKENS, "detokenize": False}
+    sent = SamplingParams(**life | outcome.keywords)
+    asked = [(job.prompt, job.params()) for job in neighbours]
+    asked.insert(1, (neighbours[0].prompt[::-1], sent))
+    asked = [*asked[first:], *asked[:first]]
+    numbers = [0, None, *range(1, len(neighbours))]
+    numbers = [*numbers[first:], *numbers[:first]]
     try:
-        before, _, behind = engine.generate(prompts, [first.params(), sent, last.params()])
+        answers = engine.generate([prompt for prompt, _ in asked], [params for _, params in asked])
     except OutOfTime:
         raise
     except Exception:
-        if not refused:
+        if outcome.end not in (End.REFUSED, End.MISREFUSED):
             raise
-        return None
-    return before, behind
+        return []
+    pairs = zip(numbers, answers, strict=True)
+    return [("beside", number, answer) for number, answer in pairs if number is not None]
 
 
 def in_servers(
@@ -124,12 +141,16 @@ def in_servers(
 
 
 def _neighbours(sets: Mapping[Choice, Mapping[str, Any]]) -> list[Ask]:
-    """Return a request that opts in and one that does not, as far as there are any."""
+    """Return requests that opt in and one that does not, as far as there are any.
+
+    A plugin may change rows in a way that only random tokens show.
+    """
     usual = {"max_tokens": SERVED_TOKENS, "ignore_eos": True}
+    chance = {"temperature": 1.0, "seed": workload.RANDOM_SEED}
     first, *_, last = [*sets, *sets]
     return [
-        Ask(f"{TEXT} {number}", choice, "completions", {**usual, **sets[choice]})
-        for number, choice in enumerate((first, last))
+        Ask(f"{TEXT} {number}", choice, "completions", {**usual, **sets[choice], **more})
+        for number, (choice, more) in enumerate(((first, {}), (last, {}), (first, chance)))
     ]
 
 
@@ -188,14 +209,13 @@ def _harm_in(server: Server, harm: Outcome, sets: Mapping[Choice, Mapping[str, A
     said = f"a request with {readable(harm.keywords)}"
     by_hand = curl(url, name, _ask(harm))
     text = _body(name, harm, SERVED_TOKENS)
-    first, last = neighbours
-    with ThreadPoolExecutor(max_workers=5) as pool:
+    others: list[tuple[Future[Answer], Answer]] = []
+    sent: list[Future[int | None]] = []
+    with ThreadPoolExecutor(max_workers=2 * len(neighbours)) as pool:
         # In rows before it and behind it there is somebody to be harmed.
-        others = [(pool.submit(post, url, name, first), alone[0])]
-        sent = [pool.submit(bodies.send, url, text)]
-        others.append((pool.submit(post, url, name, last), alone[1]))
-        sent.append(pool.submit(bodies.send, url, text))
-        others.append((pool.submit(post, url, name, first), alone[0]))
+        for ask, usual in zip(neighbours, alone, strict=True):
+            others.append((pool.submit(post, url, name, ask), usual))
+            sent.append(pool.submit(bodies.send, url, text))
     status = sent[0].result()
     beside = [(future.result(), usual) for future, usual in others]
     got = f"got status {status}" if status is not None else "got no answer"
