@@ -14,6 +14,7 @@ import attrs
 import pytest
 from programs import execute_apart, write
 from sight import seeing_zygote
+from specimens import OF_CLIENTS
 from support import DEFECTIVE, DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
 from vllm.sampling_params import SamplingParams
 
@@ -38,12 +39,11 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 VOCABULARY = 500
-RULES = {"LB-38", "LB-42", "LS-35", "LS-39"}
 KILLERS = [
     specimen
     for folder in (DEFECTIVE, DEFECTIVE_SLOT)
     for specimen in gallery(folder)
-    if specimen.rule in RULES
+    if specimen.rule in OF_CLIENTS
 ]
 
 #: Killers of engines and servers, and those of them with which one waits for ever.
