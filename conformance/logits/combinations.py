@@ -117,7 +117,6 @@ def everything(bench: Stock) -> list[Asked]:
         Asked({"logprobs": -1}, "all of the vocabulary, and negative as an index"),
         Asked({"prompt_logprobs": 0}, "false where it is asked for truth"),
         Asked({"prompt_logprobs": -1}, "all of the vocabulary"),
-        Asked({"logprobs": 4, "max_tokens": 1}, "what a beam search sends for each beam"),
         Asked({"logprob_token_ids": [first, other]}, "tokens that are no candidates"),
         Asked({"min_tokens": 2}, "the end of the sequence is masked for some steps"),
         Asked({"min_tokens": 4, "stop_token_ids": [first]}, "a token of the plugin is masked"),
@@ -149,6 +148,7 @@ def everything(bench: Stock) -> list[Asked]:
         # What Model Runner V2 keeps for a prompt of embeddings; V1 tells of none: LB-25.
         Asked({}, "token 0, as for a prompt of embeddings", (0, 0, 0)),
         Asked({}, "as long as the model allows", _long(bench)),
+        Asked({"logprobs": 4, "max_tokens": 1}, "what a beam search sends for each beam"),
     ]
     known = {*SamplingParams.__struct_fields__}
     return [asked for asked in table if known.issuperset(asked.keywords)]

@@ -7,7 +7,7 @@ import functools
 import math
 import re
 from contextlib import suppress
-from itertools import chain, islice, permutations
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -171,7 +171,9 @@ def requests(
     alone = [("extra_args", key) for key in keys if not bases or key not in known]
     streams += [_at_edges({}, path, vocabulary) for path in alone]
     # Of two of them one is as likely as not to be right, and the other one is odd.
-    streams += [_paired(*pair, vocabulary) for pair in permutations(alone, 2)]
+    streams += [
+        _paired([right for right in alone if right != wrong], wrong, vocabulary) for wrong in alone
+    ]
     while streams:
         for stream in list(streams):
             if (drawn := next(stream, None)) is None:
@@ -206,14 +208,14 @@ def _at_edges(
 
 
 def _paired(
-    right: Position, wrong: Position, vocabulary: int
+    rights: Sequence[Position], wrong: Position, vocabulary: int
 ) -> Iterator[tuple[Keywords, Position]]:
     """Yield requests with two keys: one has a likely value, and the other an odd one or none."""
-    for likely in LIKELY:
-        yield replaced({}, right, likely), right
+    likely = [(replaced({}, right, value), right) for value in LIKELY for right in rights]
+    yield from likely
     for value in edges(vocabulary):
-        for likely in LIKELY:
-            yield replaced(replaced({}, right, likely), wrong, value), wrong
+        for base, _ in likely:
+            yield replaced(base, wrong, value), wrong
 
 
 def _beyond(value: object, vocabulary: int) -> Iterator[object]:
