@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import httpx
 
+from conformance.engine import access
 from conformance.logits.conversation import LIMIT
 
 if TYPE_CHECKING:
@@ -78,13 +79,12 @@ def _whole(value: Any) -> bool:  # noqa: ANN401 - JSON values
 
 def send(url: str, text: str) -> int | None:
     """Send a body as it is written; return the status, or None where there is none."""
-    headers = {"Authorization": "Bearer none", "Content-Type": "application/json"}
     try:
-        return httpx.post(
-            f"{url}/v1/completions",
-            content=text.encode("utf-8", "surrogatepass"),
-            headers=headers,
-            timeout=LIMIT / 2,
-        ).status_code
+        with access.rest(url, LIMIT / 2) as client:
+            return client.post(
+                f"{url}/v1/completions",
+                content=text.encode("utf-8", "surrogatepass"),
+                headers={"Content-Type": "application/json"},
+            ).status_code
     except httpx.HTTPError:
         return None
