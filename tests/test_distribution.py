@@ -180,6 +180,7 @@ def test_without_vllm_certifying_says_what_is_missing(bare: Installation, comman
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # four certifications; as long as that on a busy machine alone
 def test_the_wheel_certifies_every_interface(built: Built, tmp_path: Path) -> None:
     """Beside the packages of this environment: somebody's processors, a hook and a modality."""
     installed = _installation(tmp_path, sys.executable, ["--no-deps", built.wheel])
@@ -194,6 +195,7 @@ def test_the_wheel_certifies_every_interface(built: Built, tmp_path: Path) -> No
         "classifier_hook/hooks/my_classifier_hook.py",
         "reference_plugins.modality:ImagePlugin",
         "--budget=quick",
+        patience=1000,
     )
 
     assert all(str(site) in word for word in installed.run("python", "-c", where)[1].split())
