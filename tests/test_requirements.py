@@ -70,7 +70,8 @@ def test_entries_name_rules_that_exist(name: str) -> None:
     generation, demanded = DEMANDED[name]
     rules = {rule.id for rule in generation.rules}
     host_rules = {rule.id for rule in generation.host_rules}
-    reasons = [one.why for one in (*demanded.entries, *demanded.beyond)]
+    reasons = [entry.why for entry in demanded.entries]
+    reasons += [one.why for one in demanded.beyond]
 
     assert {rule for entry in demanded.entries for rule in entry.rules} <= rules
     assert {rule for entry in demanded.entries for rule in entry.host} <= host_rules
