@@ -171,7 +171,7 @@ def table(matrix: Mapping[str, Any]) -> Table:
     result.add_column("plugin", overflow="fold")
     result.add_column("generation", no_wrap=True)
     for heading in _headings(matrix):
-        result.add_column(heading, no_wrap=True)
+        result.add_column(heading.replace(" (", "\n("), no_wrap=True)
     for row in matrix["rows"]:
         cells = [_text(row["cells"].get(each["name"]), reasons) for each in matrix["releases"]]
         styled = [Text(words, style=style) for words, style in cells]
