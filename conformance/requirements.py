@@ -83,12 +83,15 @@ def load(generation: Generation) -> Requirements | None:
     if not path.is_file():
         return None
     document = tomllib.loads(path.read_text(encoding="utf-8"))
+    # Two generations may share a folder, and have a document for one of them.
+    if document.get("generation", generation.name) != generation.name:
+        return None
     return Requirements(
         document=document["document"],
         file=document["file"],
         url=document["url"],
         entries=tuple(read_entry(**table) for table in document["passage"]),
-        beyond=tuple(Untestable(**table) for table in document["untestable"]),
+        beyond=tuple(Untestable(**table) for table in document.get("untestable", ())),
     )
 
 

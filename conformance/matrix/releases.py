@@ -72,12 +72,15 @@ def _release(word: str, directory: Path) -> Release:
     )
 
 
-def default_distribution() -> str:
-    """Return the wheel that vLLM came in here; where there is none, that for a CPU."""
-    for name in (CPU, CUDA):
+def distributions() -> tuple[str, str]:
+    """Return the wheels that a release may come in: first the one here, else that for a CPU.
+
+    Not every release has both.
+    """
+    for first, second in ((CPU, CUDA), (CUDA, CPU)):
         try:
-            version(name)
+            version(first)
         except PackageNotFoundError:
             continue
-        return name
-    return CPU
+        return first, second
+    return CPU, CUDA

@@ -36,7 +36,7 @@ class Request:
     releases: tuple[Release, ...]
     targets: tuple[str, ...]
     options: tuple[str, ...]  #: of ``certify``, for every release
-    distribution: str
+    distributions: tuple[str, ...]  #: wheels that vLLM may come in, from the one liked best
     extra: tuple[str, ...]  #: what else the environments hold
     report: Path  #: the folder for what is written
     environments: Path  #: the folder for environments
@@ -60,6 +60,7 @@ class Outcome:
     status: ExitStatus
     certificates: tuple[dict[str, Any], ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
+    distribution: str | None = None  #: the wheel of vLLM; None where the environment is not ours
 
 
 def folder_name(release: Release) -> str:
@@ -100,13 +101,16 @@ def certify(request: Request, say: Say) -> list[Outcome]:
 
 
 def _certify(job: _Job) -> Outcome:
+    distribution = None
     try:
-        python = job.release.python or _made(job)
+        python = job.release.python
+        if python is None:
+            distribution, python = _made(job)
     except environments.NotMade as error:
         job.say(str(error))
         return _unanswered(job.release, ExitStatus.INCOMPLETE, job.request.targets, str(error))
     job.say("certifying")
-    outcome = _certified(job, python)
+    outcome = attrs.evolve(_certified(job, python), distribution=distribution)
     job.say(f"ready: {outcome.status.name.lower().replace('_', ' ')}")
     return outcome
 
@@ -120,17 +124,24 @@ def _certified(job: _Job, python: Path) -> Outcome:
     return outcome
 
 
-def _made(job: _Job) -> Path:
+def _made(job: _Job) -> tuple[str, Path]:
+    """Return the wheel that the release comes in, and an interpreter that has it."""
     request = job.request
-    recipe = environments.recipe(job.release, request.distribution, request.extra)
-    return environments.make(
+    variables = environments.variables(job.uv_settings)
+    recipes = {
+        environments.recipe(job.release, each, request.extra): each
+        for each in request.distributions
+    }
+    recipe = environments.choose([*recipes], request.environments, job.processes, variables)
+    python = environments.make(
         recipe,
         request.environments / recipe.key,
         job.processes,
-        variables=environments.variables(job.uv_settings),
+        variables=variables,
         fresh=request.fresh,
         say=job.say,
     )
+    return recipes[recipe], python
 
 
 def _run(job: _Job, python: Path, targets: Sequence[str]) -> Outcome:

@@ -58,7 +58,8 @@ def build(outcomes: Sequence[Outcome], *, run: Mapping[str, Any]) -> dict[str, A
         name = outcome.release.name
         known: Mapping[str, Any] = next((each["environment"] for each in outcome.certificates), {})
         releases.append(
-            {"name": name} | {key: known.get(key) for key in ("vllm", "torch", "python", "device")}
+            {"name": name, "distribution": outcome.distribution}
+            | {key: known.get(key) for key in ("vllm", "torch", "python", "device")}
         )
         for document in outcome.certificates:
             if _unloaded(document) is None:
@@ -170,7 +171,7 @@ def table(matrix: Mapping[str, Any]) -> Table:
     result.add_column("plugin", overflow="fold")
     result.add_column("generation", no_wrap=True)
     for heading in _headings(matrix):
-        result.add_column(heading, no_wrap=True)
+        result.add_column(heading.replace(" (", "\n("), no_wrap=True)
     for row in matrix["rows"]:
         cells = [_text(row["cells"].get(each["name"]), reasons) for each in matrix["releases"]]
         styled = [Text(words, style=style) for words, style in cells]
@@ -209,15 +210,13 @@ def markdown(matrix: Mapping[str, Any]) -> str:
 
 
 def _headings(matrix: Mapping[str, Any]) -> list[str]:
-    """Return the releases as they were found; of an environment its folder, too."""
-    return [
-        each["name"]
-        if not each["vllm"]
-        else each["vllm"]
-        if each["vllm"].startswith(each["name"])
-        else f"{each['vllm']} ({each['name']})"
-        for each in matrix["releases"]
-    ]
+    """Return the releases as they were found, with the wheel; of an environment its folder."""
+    headings = []
+    for each in matrix["releases"]:
+        name, found, wheel = each["name"], each["vllm"], each["distribution"]
+        origin = wheel or (name if found and not found.startswith(name) else None)
+        headings.append(f"{found or name} ({origin})" if origin else found or name)
+    return headings
 
 
 def _reasons(matrix: Mapping[str, Any]) -> dict[str, int]:

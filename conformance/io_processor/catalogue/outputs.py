@@ -19,8 +19,8 @@ RULES = section(
         sources=(
             sentence(
                 document(
-                    "We cannot guarantee outputs are returned in the same order they were fed to "
-                    "vLLM"
+                    "We cannot guarantee outputs are returned in the same order they were ... fed "
+                    "to vLLM"
                 )
             ),
             interface("post_process_async sorts by index"),

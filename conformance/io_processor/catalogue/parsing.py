@@ -26,7 +26,7 @@ RULES = section(
             sentence(
                 document(
                     "The parse_request method is used for validating the user prompt and "
-                    "converting it into the input expected by pre_process"
+                    "converting it into the input expected by the pre_process"
                 )
             ),
             vllm(

@@ -67,7 +67,7 @@ RULES = section(
         sources=(
             sentence(
                 document(
-                    "validating with the plugin any parameters received with the user request, or "
+                    "validating with the plugin any ... received with the user request, or "
                     "to generate new ones if none are specified"
                 )
             ),

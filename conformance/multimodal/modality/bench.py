@@ -73,7 +73,7 @@ class Bench:
         """Prepare for a class.
 
         Raises:
-            UsageError: the profile names what is not there, or the library is not installed.
+            UsageError: the profile names what is not there.
 
         """
         runtime("interface")
@@ -303,7 +303,7 @@ def opened(opening: Opening) -> Bench:
     """Prepare for the plugin that a trial is opened with.
 
     Raises:
-        UsageError: the profile names what is not there, or the library is not installed.
+        UsageError: the profile names what is not there.
 
     """
     settings, path = opening.settings, opening.plugin.path
