@@ -116,5 +116,5 @@ RULES = (
         hint="Cut behind the first end marker, not behind the last.",
     ),
     *others("RP"),
-    leaves_others_alone("RP-12"),
+    leaves_others_alone("RP-14"),
 )

@@ -121,5 +121,5 @@ RULES = (
         ),
         hint="End with `return request`, and look at request.tools and request.tool_choice first.",
     ),
-    leaves_others_alone("TP-13"),
+    leaves_others_alone("TP-17"),
 )
