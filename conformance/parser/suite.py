@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from conformance.parser.bench import composed, manager
-from conformance.rules import Evidence, nearest
+from conformance.expectation import located
+from conformance.parser.bench import composed
+from conformance.parser.partners import resolved
+from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from conformance.suite import Opening
     from conformance.suite import Trial as Opened
-    from conformance.target import Target
 
 
 def suite(role: str, base: str, module: str, telling: str) -> Suite:
@@ -46,6 +46,7 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
             why = f"the installed vLLM cannot compose the parser here: {error}"
             return Unopened(" ".join(why.split()), opening.evidence)
         settings = opening.settings
+        folder = opening.plugin.root or str(settings.directory)
         if opening.evidence is Evidence.SERVER:
             from conformance.parser.server import Trial
 
@@ -59,6 +60,7 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
             origin=opening.origin,
             budget=settings.budget,
             seed=settings.seed,
+            folder=folder,
         )
 
     def replay(cls: type, case: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
@@ -68,7 +70,7 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
             made = trial(
                 cls,
                 role,
-                case["section"],
+                located(case["section"], Path(case.get("beside", ".")), "the case"),
                 origin="the case",
                 budget=Budget.STANDARD,
                 seed=int(case["seed"]),
@@ -87,28 +89,5 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
         meant=meant,
         open_trial=opened,
         replay=replay,
-        resolved=partial(_resolved, role),
+        resolved=partial(resolved, role),
     )
-
-
-def _resolved(role: str, target: Target) -> Target:
-    """Follow a name to the class that vLLM registers under it.
-
-    Raises:
-        UsageError: there is none.
-
-    """
-    if not target.text.startswith(f"{role}-parser:"):
-        return target
-    name = target.qualname or ""
-    try:
-        known = manager(role).lazy_parsers
-    except (ImportError, AttributeError):
-        known = {}
-    if name not in known:
-        raise UsageError(
-            f"--plugin-path {target.text!r}: the installed vLLM has no {role} parser {name!r}."
-            + nearest(name, known)
-        )
-    module, qualname = known[name]
-    return attrs.evolve(target, module=module, qualname=qualname)

@@ -3,7 +3,15 @@
 
 from __future__ import annotations
 
-from conformance.parser.catalogue.common import MADE, SERVED, others, streaming, survives
+from conformance.parser.catalogue.common import (
+    MADE,
+    SERVED,
+    cost,
+    others,
+    streaming,
+    survives,
+    together,
+)
 from conformance.rules import Level, Rule, Source, sentence
 
 
@@ -109,4 +117,6 @@ RULES = (
         hint="Cut behind the first end marker, not behind the last.",
     ),
     *others("RP"),
+    together("RP-12"),
+    cost("RP-13"),
 )
