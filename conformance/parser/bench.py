@@ -226,6 +226,12 @@ class Bench:
         adjusted = ToolParser.adjust_request(self.make(request).tool_parser, request)
         return getattr(adjusted.structured_outputs, "json", None)
 
+    def bare(self) -> Bench:
+        """Return the same with vLLM's base class, which reads nothing itself."""
+        from vllm.tool_parsers import ToolParser
+
+        return attrs.evolve(self, cls=ToolParser, parser=None)
+
     def prompt_ids(self) -> list[int]:
         """Return the tokens of the prompt."""
         found: list[int] = self.tokenizer.encode(self.prompt, add_special_tokens=False)
