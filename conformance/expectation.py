@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the author says a plugin means: a function that a profile names.
+"""What the author says a plugin means: functions that a profile names.
 
-``expected = "module:function"`` beside a profile's other keys.  Each family says what the function
-takes and what it returns; here it is found and imported.
+``expected = "module:function"`` beside a profile's other keys, or ``serialise``.  Each family says
+what the function takes and what it returns; here it is found and imported.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-#: The key of a profile's sections that names the function.
-KEY = "expected"
+#: The keys of a profile's sections that name a function.
+KEY, SERIALISE = "expected", "serialise"
+KEYS = (KEY, SERIALISE)
 
 #: What a function without a module of its own has in its qualified name.
 _INNER = "<"
@@ -40,6 +41,7 @@ class Expected:
     qualname: str
     folder: str  #: of the profile: modules beside it are found
     origin: str  #: the profile, for messages
+    key: str = KEY
 
     def __str__(self) -> str:
         """Return it as the profile has it."""
@@ -56,31 +58,40 @@ class Expected:
 
 
 def located(section: Mapping[str, Any], folder: Path, origin: str) -> Mapping[str, Any]:
-    """Return a section in which ``expected``, if it is there, is an :class:`Expected`.
+    """Return a section in which each of :data:`KEYS` that is there is an :class:`Expected`.
 
     Raises:
-        UsageError: it is no ``module:function``.
+        UsageError: one is no ``module:function``.
 
     """
-    if KEY not in section:
-        return section
-    named = section[KEY]
-    if callable(named):
-        named = f"{named.__module__}:{named.__qualname__}"
-    module, colon, qualname = named.partition(":")
+    found = {key: _located(section[key], folder, origin, key) for key in KEYS if key in section}
+    return {**section, **found} if found else section
+
+
+def _located(said: Any, folder: Path, origin: str, key: str) -> Expected:  # noqa: ANN401 - as written
+    if callable(said):
+        said = f"{said.__module__}:{said.__qualname__}"
+    module, colon, qualname = said.partition(":")
     if not (module and colon and qualname) or _INNER in qualname or module.endswith(".py"):
         raise UsageError(
-            f"profile {origin}: {KEY} = {named!r} names no function that can be imported; "
+            f"profile {origin}: {key} = {said!r} names no function that can be imported; "
             'write "module:function", with the module beside the profile or on the Python path.'
         )
-    return {**section, KEY: Expected(module, qualname, str(folder.resolve()), origin)}
+    return Expected(module, qualname, str(folder.resolve()), origin, key)
+
+
+def plain(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section as a profile has it, in words."""
+    return {
+        key: str(value) if isinstance(value, Expected) else value for key, value in section.items()
+    }
 
 
 @cache
 def _load(expected: Expected) -> Callable[..., Any]:
     if expected.folder not in sys.path:
         sys.path.insert(0, expected.folder)
-    where = f"profile {expected.origin}: {KEY} = {str(expected)!r}"
+    where = f"profile {expected.origin}: {expected.key} = {str(expected)!r}"
     try:
         value: Any = importlib.import_module(expected.module)
     except ModuleNotFoundError as error:

@@ -213,7 +213,7 @@ def _check_section(origin: str, section: str, table: Mapping[str, Any]) -> None:
                 f"profile {origin}: [{section}] has no key {key!r}; "
                 f"it takes {', '.join(keys)}." + nearest(key, keys)
             )
-        named = key == expectation.KEY and callable(value)
+        named = key in expectation.KEYS and callable(value)
         if not (isinstance(value, keys[key].type) or named or _is_strategy(value)):
             wanted = _KINDS[keys[key].type]
             raise UsageError(

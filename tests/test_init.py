@@ -135,6 +135,18 @@ def test_a_profile_is_found_out(here: Path) -> None:
     ).read_text().replace("\n", " ")
 
 
+def test_the_format_of_a_parser_is_found_out(tmp_path: Path) -> None:
+    """Of a parser the profile names the format that it reads, and certifies it."""
+    shutil.copy(ROOT / "reference_plugins" / "parser" / "tagged_calls.py", tmp_path / "mine.py")
+    status, said = run(*CLI, "init", "mine.py", folder=tmp_path)
+    written = tomllib.loads((tmp_path / "mine.conformance.toml").read_text())
+
+    assert status == 0, said
+    assert written == {"parser": {"format": "hermes"}}
+    command = said.splitlines()[-1].split()
+    assert run(*CLI, *command[1:], "--budget", "quick", folder=tmp_path)[0] == 0
+
+
 def test_what_is_there_stays(here: Path) -> None:
     """Nothing is written over, and where GitLab's file is, GitHub's is not written."""
     (here / "mine.conformance.toml").write_text("[logits-processor]\n")

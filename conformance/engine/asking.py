@@ -29,7 +29,8 @@ class Question:
     ids: tuple[int, ...]
     prompt: str
     tools: tuple[dict[str, Any], ...] = ()
-    choice: str = "auto"
+    choice: str | Mapping[str, Any] = "auto"
+    parallel: bool = True  #: calls, of which there may be several
     template: Mapping[str, Any] = attrs.field(factory=dict)  #: chat_template_kwargs
     stream: bool = True
     interval: int = 1  #: tokens of a delta
@@ -59,6 +60,7 @@ class Question:
             found |= {"tools": list(self.tools)} if self.tools else {}
             extra |= {"chat_template_kwargs": dict(self.template)} if self.template else {}
         found |= {"tool_choice": self.choice} if self.tools else {}
+        found |= {} if self.parallel else {"parallel_tool_calls": False}
         return {**found, "extra_body": extra}
 
 

@@ -80,7 +80,7 @@ def _search(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> N
     """Have beams searched, whose requests are without arguments: some plugins act on them."""
     params = BeamSearchParams(beam_width=2, max_tokens=3, ignore_eos=True)
     try:
-        engine.llm.beam_search([{"prompt_token_ids": bench.tokens[:3]}], params)
+        engine.llm.beam_search([{"prompt_token_ids": list(bench.tokens[:3])}], params)
     except OutOfTime:
         raise
     except Exception as error:  # noqa: BLE001 - whatever ends an engine

@@ -16,11 +16,26 @@ if TYPE_CHECKING:
 FIELDS: Mapping[str, Field] = {
     "samples": Field(
         list,
-        "Answers of the model, and what each says: content, calls, reasoning.",
-        '[{ text = "...", content = "...", calls = [{ name = "...", arguments = {} }] }]',
+        "Answers of the model, and what each says: content, tool_calls, reasoning.",
+        '[{ text = "...", content = "...", tool_calls = [{ name = "...", arguments = {} }] }]',
     ),
     "tools": Field(list, "Tools of requests, as a client sends them.", '[{ name = "..." }]'),
     "special_tokens": Field(list, "Texts that are one token each.", '["<tool_call>"]'),
+    "skipped_tokens": Field(
+        list,
+        "Those of them that are special tokens: skip_special_tokens leaves them out.",
+        '["<tool_call>"]',
+    ),
+    "serialise": Field(
+        str,
+        "Returns the text of an answer that says (content, calls), or (content, reasoning).",
+        '"my_module:serialise"',
+    ),
+    "partner": Field(
+        str,
+        "The parser of reasoning, or of calls, that serves the same model.",
+        '"reasoning-parser:..."',
+    ),
     "format": Field(str, "A known format, in which answers are drawn.", '"hermes"'),
 }
 

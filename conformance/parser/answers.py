@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from conformance.checking import checks
 from conformance.findings import passed
 from conformance.parser import samples
@@ -52,6 +54,25 @@ def whole(trial: Trial) -> Finding:
             return Judged(acted=True, wrong=f"{told}; expected {sample.says}", scene=scene)
         scene = partial(bench.scene, "reads", answer)
         return Judged(acted(trial, found), told if found.raised else None, scene)
+
+    drawing = trial.drawing
+    if drawing is None:
+        return trial.search(judge)
+    return trial.search(judge, attrs.evolve(drawing, typed=False).samples())
+
+
+@checks("TP-13", after=("TP-03",))
+def types(trial: Trial) -> Finding:
+    """Compare the types of arguments with those that their schema says."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        found = bench.whole(answer)
+        if sample.says is None or found.same(sample.says):
+            return Judged(sample.says is not None and acted(trial, found))
+        told = f"of {quoted(sample.text)} the parser made {found}; expected {sample.says}"
+        scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
+        return Judged(acted=True, wrong=told, scene=scene)
 
     return trial.search(judge)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import attrs
 
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.parser import tokens
+from conformance.parser.client import Client, Stream
 from conformance.parser.messages import Call, Message
 from conformance.raised import said
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
     from conformance.parser.tokens import Answer
+
+    #: A request's ``tool_choice``.
+    Choice = str | Mapping[str, Any]
 
 #: The name under which a class is registered that its file does not register.
 NAME = "vllm_conformance"
@@ -36,23 +41,8 @@ class NotMade(Exception):
     """Making an instance raised; the message says what."""
 
 
-@attrs.frozen
-class Stream:
-    """What a parser streamed: the message as a client puts it together, and how it came."""
-
-    said: Message
-    #: What a client would stumble over: a sentence for each.
-    stumbles: tuple[str, ...]
-    indices: tuple[int, ...]  #: of the calls, in the order in which they began
-    pieces: tuple[Message, ...]  #: what each delta added
-
-    def alike(self, other: Stream) -> bool:
-        """Tell whether another one says the same, with the same indices."""
-        return self.said.same(other.said) and self.indices == other.indices
-
-
-def composed(cls: type[Any], role: str) -> type[Any]:
-    """Return vLLM's parser with this class in it, as ``--tool-call-parser NAME`` makes it.
+def composed(cls: type[Any], role: str, partner: type[Any] | None = None) -> type[Any]:
+    """Return vLLM's parser with these classes in it, as a server's options compose it.
 
     Raises:
         ImportError: this release has no such parser.
@@ -60,17 +50,38 @@ def composed(cls: type[Any], role: str) -> type[Any]:
     """
     from vllm.parser.parser_manager import ParserManager
 
-    registry = manager(role)
-    name = name_of(cls, role)
-    if name == NAME:
-        registry.register_module(name=name, force=True, module=cls)
-    parser: type[Any] | None
-    if role == TOOL:
-        parser = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
-    else:
-        parser = ParserManager.get_parser(reasoning_parser_name=name)
+    names: dict[str, Any] = {}
+    for kind, each in ((role, cls), (other(role), partner)):
+        if each is not None:
+            names[f"{kind}_parser_name"] = name = name_of(each, kind)
+            if name == NAME:
+                manager(kind).register_module(name=name, force=True, module=each)
+    parser: type[Any] | None = ParserManager.get_parser(**names, enable_auto_tools=True)
     assert parser is not None
+    _takes(parser, "__init__", None, None, chat_template_kwargs={}, model_config=None)
+    _takes(parser, "parse", "", None, enable_auto_tools=True, model_output_token_ids=[])
+    delta = {"delta_text": "", "delta_token_ids": [], "prompt_token_ids": []}
+    _takes(parser, "parse_delta", request=None, finished=True, **delta)
+    _takes(parser, "adjust_request", None)
     return parser
+
+
+def _takes(parser: type[Any], method: str, *arguments: object, **keywords: object) -> None:
+    """Look whether a method of vLLM's takes what this harness calls it with.
+
+    Raises:
+        ImportError: this release has another one.
+
+    """
+    try:
+        inspect.signature(getattr(parser, method)).bind(parser, *arguments, **keywords)
+    except (AttributeError, TypeError) as error:
+        raise ImportError(f"{parser.__mro__[1].__name__}.{method}: {error}") from None
+
+
+def other(role: str) -> str:
+    """Return what the partner of a parser is for."""
+    return REASONING if role == TOOL else TOOL
 
 
 def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
@@ -109,12 +120,20 @@ class Bench:
     prompt: str = "user: x"
     responses: bool = False  #: requests are those of ``/v1/responses``
     chat: Mapping[str, Any] = attrs.field(factory=dict)  #: chat_template_kwargs of requests
+    pieces: bool = False  #: the tokenizer has pieces of words, see :func:`tokens.tokenizer`
+    skipped: tuple[str, ...] = ()  #: special tokens, whose text requests may have skipped
+    partner: type[Any] | None = None  #: of the other role, that takes the other part of answers
     _parser: type[Any] | None = None
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - a transformers tokenizer
         """The tokenizer of the model that the parser is for."""
-        return tokens.tokenizer(self.special)
+        return tokens.tokenizer(self.special, self.skipped, pieces=self.pieces)
+
+    @property
+    def calls(self) -> bool:
+        """Whether calls are looked for in answers."""
+        return self.role == TOOL or self.partner is not None
 
     @property
     def name(self) -> str:
@@ -125,7 +144,7 @@ class Bench:
         self,
         *,
         stream: bool,
-        choice: str | Mapping[str, Any] = "auto",
+        choice: Choice = "auto",
         tools: bool = True,
         parallel: bool = True,
     ) -> ChatCompletionRequest | ResponsesRequest:
@@ -133,7 +152,7 @@ class Bench:
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
         wanted: dict[str, Any] = {}
-        if self.role == TOOL and tools:
+        if self.calls and tools:
             wanted = {"tools": deepcopy(list(self.tools)), "tool_choice": choice}
             wanted["parallel_tool_calls"] = parallel
         if self.responses:
@@ -153,7 +172,7 @@ class Bench:
 
         """
         if self._parser is None:
-            self._parser = composed(self.cls, self.role)
+            self._parser = composed(self.cls, self.role, self.partner)
         parser: Callable[..., Any] = self._parser
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("making an instance"):
@@ -189,26 +208,47 @@ class Bench:
         return found
 
     def answer(self, text: str) -> Answer:
-        """Return the tokens of an answer."""
-        return tokens.answer(self.tokenizer, text)
+        """Return the tokens of an answer, with the text that requests are given of them."""
+        skip = bool(self.skipped) and getattr(self.adjusted(), "skip_special_tokens", True)
+        return tokens.answer(self.tokenizer, text, skip=skip)
+
+    def adjusted(self, choice: Choice = "auto", *, parallel: bool = True) -> Any:  # noqa: ANN401 - a request
+        """Return a request as the parser adjusts it, or what it raised."""
+        request = self.request(stream=True, choice=choice, parallel=parallel)
+        adjust = partial(self.make(request).adjust_request, request)
+        return guarded("adjust_request", adjust)
+
+    def grammar(self, choice: Choice) -> Any:  # noqa: ANN401 - a schema, or its text
+        """Return the schema of the JSON that vLLM itself has a model write for a choice."""
+        from vllm.tool_parsers import ToolParser
+
+        request = self.request(stream=True, choice=choice)
+        adjusted = ToolParser.adjust_request(self.make(request).tool_parser, request)
+        return getattr(adjusted.structured_outputs, "json", None)
+
+    def bare(self) -> Bench:
+        """Return the same with vLLM's base class, which reads nothing itself."""
+        from vllm.tool_parsers import ToolParser
+
+        return attrs.evolve(self, cls=ToolParser, parser=None)
 
     def prompt_ids(self) -> list[int]:
         """Return the tokens of the prompt."""
         found: list[int] = self.tokenizer.encode(self.prompt, add_special_tokens=False)
         return found
 
-    def whole(self, answer: Answer, choice: str = "auto") -> Message:
+    def whole(self, answer: Answer, choice: Choice = "auto", *, parallel: bool = True) -> Message:
         """Return what the parser makes of a whole answer."""
         method = "extract_tool_calls" if self.role == TOOL else "extract_reasoning"
 
         def parse() -> Message:
-            request = self.request(stream=False, choice=choice)
+            request = self.request(stream=False, choice=choice, parallel=parallel)
             parser = self.make(request)
             request = parser.adjust_request(request)
             reasoning, content, calls = parser.parse(
                 answer.text,
                 request,
-                enable_auto_tools=self.role == TOOL,
+                enable_auto_tools=self.calls,
                 model_output_token_ids=list(answer.ids),
             )
             made = tuple(Call(str(call.name), str(call.arguments)) for call in calls or ())
@@ -217,9 +257,16 @@ class Bench:
         found = guarded(method, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
-    def stream(self, answer: Answer, cuts: Sequence[int], choice: str = "auto") -> Stream:
+    def stream(
+        self,
+        answer: Answer,
+        cuts: Sequence[int],
+        choice: Choice = "auto",
+        *,
+        parallel: bool = True,
+    ) -> Stream:
         """Return what the parser streams of an answer in parts, cut before these tokens."""
-        streaming = Streaming(self, answer, cuts, choice)
+        streaming = Streaming(self, answer, cuts, choice, parallel=parallel)
         while streaming.step():
             pass
         return streaming.end()
@@ -245,9 +292,9 @@ class Bench:
             "chat": dict(self.chat),
         }
 
-    def by_token(self, answer: Answer) -> Stream:
+    def by_token(self, answer: Answer, choice: Choice = "auto", *, parallel: bool = True) -> Stream:
         """Return what the parser streams of an answer token by token."""
-        return self.stream(answer, range(1, len(answer)))
+        return self.stream(answer, range(1, len(answer)), choice, parallel=parallel)
 
 
 def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
@@ -273,7 +320,15 @@ def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - wh
 class Streaming:
     """One answer on its way: several may be under way at a time."""
 
-    def __init__(self, bench: Bench, answer: Answer, cuts: Sequence[int], choice: str) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        answer: Answer,
+        cuts: Sequence[int],
+        choice: Choice = "auto",
+        *,
+        parallel: bool = True,
+    ) -> None:
         self._what = (
             "extract_tool_calls_streaming" if bench.role == TOOL else "extract_reasoning_streaming"
         )
@@ -281,7 +336,7 @@ class Streaming:
         self._position = 0
         self._client = Client()
         self._raised: str | None = None
-        self._request: Any = bench.request(stream=True, choice=choice)
+        self._request: Any = bench.request(stream=True, choice=choice, parallel=parallel)
         self._parser = bench.make(self._request)
         self._prompt = bench.prompt_ids()
         adjusted = guarded("adjust_request", partial(self._parser.adjust_request, self._request))
@@ -316,60 +371,3 @@ class Streaming:
     def end(self) -> Stream:
         """Return what the client has got."""
         return self._client.stream(self._raised)
-
-
-class Client:
-    """A client that puts a message together out of deltas, as the OpenAI SDK does."""
-
-    def __init__(self) -> None:
-        self._reasoning = ""
-        self._content = ""
-        self._calls: dict[int, tuple[str, str]] = {}
-        self._ids: dict[int, str] = {}
-        self._stumbles: list[str] = []
-        self._pieces: list[Message] = []
-
-    def receive(self, delta: Any) -> None:  # noqa: ANN401 - vLLM's DeltaMessage, or None
-        """Take a delta."""
-        if delta is None:
-            self._pieces.append(Message())
-            return
-        reasoning, content = delta.reasoning or "", delta.content or ""
-        self._reasoning += reasoning
-        self._content += content
-        calls = tuple(self._call(call) for call in delta.tool_calls or ())
-        self._pieces.append(Message(reasoning, content, calls))
-
-    def _call(self, delta: Any) -> Call:  # noqa: ANN401 - vLLM's DeltaToolCall
-        index = delta.index
-        name = (delta.function and delta.function.name) or ""
-        arguments = (delta.function and delta.function.arguments) or ""
-        known, so_far = self._calls.get(index, ("", ""))
-        if index not in self._calls:
-            if index != len(self._calls):
-                self._stumbles.append(f"call {len(self._calls)} has the index {index}")
-            if not name:
-                self._stumbles.append(f"call {index} begins without its name")
-            if not delta.id:
-                self._stumbles.append(f"call {index} begins without an id")
-            elif delta.id in self._ids.values():
-                self._stumbles.append(f"call {index} has the id of another one")
-            self._ids[index] = delta.id or ""
-        else:
-            if name and known:
-                self._stumbles.append(f"the name of call {index} comes twice")
-            if delta.id and delta.id != self._ids[index]:
-                self._stumbles.append(f"call {index} gets a second id")
-        self._calls[index] = (known + name, so_far + arguments)
-        return Call(name, arguments)
-
-    def stream(self, raised: str | None) -> Stream:
-        """Return what was put together."""
-        order = sorted(self._calls)
-        calls = tuple(Call(*self._calls[index]) for index in order)
-        return Stream(
-            Message(self._reasoning, self._content, calls, raised),
-            tuple(self._stumbles),
-            tuple(self._calls),
-            tuple(self._pieces),
-        )

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from vllm.exceptions import VLLMClientError
 
 from conformance.checking import checks
 from conformance.findings import failed, passed
 from conformance.parser.answers import acted, differing
 from conformance.parser.bench import guarded
-from conformance.parser.messages import quoted
+from conformance.parser.messages import Message, quoted
 from conformance.parser.search import Judged
 from conformance.raised import said
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conformance.findings import Finding
+    from conformance.parser.bench import Bench, Choice
     from conformance.parser.samples import Sample
     from conformance.parser.trial import Trial
 
@@ -60,6 +65,9 @@ def order(trial: Trial) -> Finding:
 #: What is the client's to say of a request.
 KEPT = ("tools", "tool_choice", "parallel_tool_calls")
 
+#: What becomes the client's error.
+REFUSALS = (ValueError, VLLMClientError)
+
 #: A tool whose schema is strict, and the choice that names it.
 STRICT = {
     "type": "function",
@@ -89,7 +97,7 @@ def adjusted(trial: Trial) -> Finding:
         what = what if tools else "a request without tools"
         plugin = bench.make(request).tool_parser
         found = guarded("adjust_request", partial(plugin.adjust_request, request))
-        if isinstance(found, ValueError) and choice not in ("auto", "none"):
+        if isinstance(found, REFUSALS) and choice not in ("auto", "none"):
             continue  # the client gets status 400, and knows
         if isinstance(found, Exception):
             return failed(f"adjust_request of {what} raised {said(found)}")
@@ -101,6 +109,86 @@ def adjusted(trial: Trial) -> Finding:
             if (now := _plain(getattr(found, each))) != sent[each]:
                 return failed(f"adjust_request made of {what} one with {each} {now!r}")
     return passed(len(asked) + 1, len(asked) + 1)
+
+
+@checks("TP-15", after=("TP-12", "TP-05"))
+def choices(trial: Trial) -> Finding:
+    """Give answers to requests with each ``tool_choice``, and to such that want one call."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        says = bench.whole(answer)
+        streamed = bench.by_token(answer).said, bench.stream(answer, ()).said
+        if not says.calls or not all(each.same(says) for each in streamed):
+            return Judged(acted=False)
+        for asks in asked(bench, sample.text, says):
+            if wrong := _misread(bench, asks):
+                return Judged(acted=True, wrong=wrong)
+        return Judged(acted=True)
+
+    return trial.search(judge)
+
+
+@attrs.frozen
+class Asked:
+    """A request that says more of calls than that there may be some, and its answer."""
+
+    choice: Choice
+    parallel: bool
+    text: str
+    expected: tuple[Message, ...]  #: one of them
+    hosts: bool = False  #: it is vLLM that reads the answer, as a grammar of its own
+
+    @property
+    def how(self) -> str:
+        """The request in a few words."""
+        off = "" if self.parallel else " and parallel_tool_calls off"
+        return f"for tool_choice {self.choice!r}{off}"
+
+
+def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
+    """Return requests that the parser does not refuse, and what a model answers to each.
+
+    Args:
+        bench: the parser, and the tools.
+        text: an answer in the model's own format, as requests without a grammar get it.
+        says: what that says.
+
+    """
+    named = {"type": "function", "function": {"name": says.calls[0].name}}
+    in_json = [{"name": call.name, "parameters": call.value} for call in says.calls]
+    first = attrs.evolve(says, calls=says.calls[:1])
+    for choice, grammar in (
+        ("required", (json.dumps(in_json), Message(calls=says.calls))),
+        (named, (says.calls[0].arguments, Message(calls=first.calls))),
+    ):
+        found = bench.adjusted(choice)
+        if isinstance(found, Exception):
+            continue  # TP-12 says which of these are refusals
+        wanted = getattr(found.structured_outputs, "json", None)
+        if wanted and wanted == bench.grammar(choice):
+            yield Asked(choice, True, grammar[0], (grammar[1],), hosts=True)  # noqa: FBT003 - as above
+        elif wanted:
+            continue  # a grammar of its own
+        elif choice == "required" or first == says:
+            yield Asked(choice, True, text, (says,))  # noqa: FBT003 - as above
+    yield Asked("auto", False, text, (says, first))  # noqa: FBT003 - as above
+
+
+def _misread(bench: Bench, asks: Asked) -> str | None:
+    answer, choice, parallel = bench.answer(asks.text), asks.choice, asks.parallel
+    for way, found in (
+        ("whole", bench.whole(answer, choice, parallel=parallel)),
+        ("token by token", bench.by_token(answer, choice, parallel=parallel).said),
+        ("in 1 delta", bench.stream(answer, (), choice, parallel=parallel).said),
+    ):
+        if not any(found.same(each) for each in asks.expected):
+            # What no parser would get of this release is nobody's fault but the host's.
+            if asks.hosts and _misread(bench.bare(), attrs.evolve(asks, hosts=False)):
+                return None
+            told = f"{quoted(asks.text)} {asks.how}, {way}: {found}"
+            return f"{told}; expected {asks.expected[-1]}"
+    return None
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a field of a request

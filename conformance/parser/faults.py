@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conformance.checking import checks
 from conformance.parser.answers import acted
 from conformance.parser.bench import Streaming
-from conformance.parser.messages import quoted
+from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import HARD
 from conformance.parser.search import Judged
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conformance.findings import Finding
-    from conformance.parser.bench import Bench, Stream
+    from conformance.parser.bench import Bench
+    from conformance.parser.client import Stream
+    from conformance.parser.messages import Call
     from conformance.parser.samples import Sample
     from conformance.parser.tokens import Answer
     from conformance.parser.trial import Trial
@@ -61,15 +63,15 @@ def _told(how: str, found: Stream, expected: Stream, answer: Answer) -> str:
 
 def _abandoned(bench: Bench, answer: Answer) -> None:
     """Stream two thirds of an answer, and no end."""
-    streaming = Streaming(bench, answer, range(1, len(answer)), "auto")
+    streaming = Streaming(bench, answer, range(1, len(answer)))
     for _ in range(len(answer) * 2 // 3):
         streaming.step()
 
 
 def _interleaved(bench: Bench, answer: Answer, other_bench: Bench, other: Answer) -> Stream:
     """Stream an answer and another one at the same time, token by token."""
-    one = Streaming(bench, answer, range(1, len(answer)), "auto")
-    two = Streaming(other_bench, other, range(1, len(other)), "auto")
+    one = Streaming(bench, answer, range(1, len(answer)))
+    two = Streaming(other_bench, other, range(1, len(other)))
     more = True
     while more:
         more = two.step()
@@ -80,17 +82,18 @@ def _interleaved(bench: Bench, answer: Answer, other_bench: Bench, other: Answer
 @checks("TP-10", after=("TP-03", "TP-04"))
 @checks("RP-10", after=("RP-03", "RP-04"))
 def truncated(trial: Trial) -> Finding:
-    """End answers after any of their tokens."""
+    """End answers after any of their tokens: nothing raises, and complete calls stay."""
 
     def judge(example: tuple[Sample, tuple[int, ...]]) -> Judged:
         sample, ends = example
         bench, answer = trial.for_sample(sample)
+        complete = bench.whole(answer)
         places = (end % len(answer) for end in ends) if ends else range(1, len(answer))
         for place in places:
             first = answer.first(max(1, place))
-            if wrong := _raises(bench, first):
+            if wrong := _wrong(bench, first, complete.calls):
                 return wrong
-        return Judged(acted(trial, bench.whole(answer)))
+        return Judged(acted(trial, complete))
 
     ends = st.tuples(*[st.integers(1, 200)] * ENDS)
     return trial.search_with(ends, judge, [()])
@@ -113,7 +116,7 @@ def malformed(trial: Trial) -> Finding:
         for place, length, piece in changes:
             start = place % (len(text) + 1)
             text = text[:start] + piece + text[start + length :]
-        if wrong := _raises(bench, bench.answer(text)):
+        if wrong := _wrong(bench, bench.answer(text)):
             return wrong
         return Judged(acted(trial, bench.whole(intact)))
 
@@ -121,17 +124,23 @@ def malformed(trial: Trial) -> Finding:
     return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
 
 
-def _raises(bench: Bench, answer: Answer) -> Judged | None:
-    """Say that the parser raises at an answer, or return None."""
-    ways: tuple[tuple[str, Sequence[int]], ...] = (
-        ("whole", ()),
-        ("in 1 delta", ()),
-        ("token by token", range(1, len(answer))),
+def _wrong(bench: Bench, answer: Answer, calls: tuple[Call, ...] = ()) -> Judged | None:
+    """Say that the parser raises at an answer, or loses what it has said by then, or return None.
+
+    Of *calls*, those of the answer with its rest, the ones behind which another has begun stay.
+    """
+    streamed = bench.by_token(answer).said
+    ways: tuple[tuple[str, Sequence[int], Message], ...] = (
+        ("whole", (), bench.whole(answer)),
+        ("in 1 delta", (), bench.stream(answer, ()).said),
+        ("token by token", range(1, len(answer)), streamed),
     )
-    for how, cuts in ways:
-        once = how == "whole"
-        message = bench.whole(answer) if once else bench.stream(answer, cuts).said
+    kept = calls[: max(len(streamed.calls) - 1, 0)]
+    for how, cuts, message in ways:
         if message.raised is not None:
-            scene = partial(bench.scene, "reads" if once else "goes_on", answer, cuts)
+            scene = partial(bench.scene, "reads" if how == "whole" else "goes_on", answer, cuts)
             return Judged(acted=True, wrong=f"{quoted(answer.text)} {how}: {message}", scene=scene)
+        if not Message(calls=message.calls[: len(kept)]).same(Message(calls=kept)):
+            told = f"{quoted(answer.text)}, which ends there, {how}: {message}"
+            return Judged(acted=True, wrong=f"{told}; complete were {Message(calls=kept)}")
     return None

@@ -18,7 +18,18 @@ from conformance.parser.bench import REASONING, TOOL
 from conformance.parser.messages import Call, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+#: How JSON calls the types of values.
+_TYPES: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
 
 _TAG = re.compile(r"</?[^<>\s=]+>?")
 
@@ -37,17 +48,22 @@ class Format:
     after: str = ""
     python: bool = False
     tagged: tuple[str, ...] | None = None
+    nested: bool = False
+    quote: str = ""
     thinks: tuple[str, str, str] | None = None
     opened: bool = False
+    handover: str | None = None
     turn: str = "user: x"
     chat: Mapping[str, Any] = attrs.field(factory=dict)
     #: What was found of a parser: it takes text before calls, and more calls than one.
     content: bool = True
     several: bool = True
+    #: What a profile names instead: of (content, calls), or (content, reasoning), it makes a text.
+    serialise: Callable[..., str] | None = None
 
     @property
     def letters(self) -> bool:
-        """Whether arguments are strings of letters alone: tags do not tell other values apart."""
+        """Whether a string stands bare in an argument, where its ends and its type are unmarked."""
         return self.tagged is not None
 
     @property
@@ -66,6 +82,10 @@ class Format:
 
     def write(self, message: Message) -> str:
         """Return an answer that says a message."""
+        if self.serialise is not None:
+            said = [{"name": call.name, "arguments": call.value} for call in message.calls]
+            second: object = said if self.thinks is None else message.reasoning
+            return str(self.serialise(message.content, second))
         if self.thinks is not None:
             start, middle, end = self.thinks
             if self.opened:
@@ -88,9 +108,26 @@ class Format:
             return json.dumps(arguments, ensure_ascii=False)
         opening, closing, *between = self.tagged
         return "".join(between).join(
-            f"{opening}VALUE{closing}".replace("KEY", key).replace("VALUE", str(value))
+            opening.replace("KEY", key)
+            .replace("TYPE", _TYPES[type(value)])
+            .replace("STRING", json.dumps(isinstance(value, str)))
+            + self._value(value)
+            + closing.replace("KEY", key)
             for key, value in arguments.items()
         )
+
+    def _value(self, value: Any) -> str:  # noqa: ANN401 - a JSON value
+        if isinstance(value, str):
+            return f"{self.quote}{value}{self.quote}"
+        if self.nested and isinstance(value, dict):
+            return self._arguments(value)
+        if self.nested and isinstance(value, list):
+            return "".join(self._arguments({"item": each}) for each in value)
+        if self.quote and isinstance(value, dict):
+            return "{" + ",".join(f"{key}:{self._value(of)}" for key, of in value.items()) + "}"
+        if self.quote and isinstance(value, list):
+            return f"[{','.join(map(self._value, value))}]"
+        return json.dumps(value, ensure_ascii=False)
 
     def prompt(self) -> str:
         """Return the end of the prompt that the model continues."""
@@ -111,3 +148,10 @@ TOOL_FORMATS, REASONING_FORMATS = KNOWN[TOOL], KNOWN[REASONING]
 
 #: A call by which a format is recognised.
 PROBE = Call("get_weather", '{"city": "Paris"}')
+
+
+def own(serialise: Callable[..., str], section: Mapping[str, Any], role: str) -> Format:
+    """Return the format that a profile's own function writes."""
+    special: Any = section.get("special_tokens", ())
+    thinks = None if role == TOOL else ("", "", "")
+    return Format(name="serialise", special=special, thinks=thinks, serialise=serialise)

@@ -15,15 +15,20 @@ import attrs
 from conformance.engine.asking import Question
 from conformance.engine.saying import saying
 from conformance.interruption import PluginHung
-from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Stream, guarded
+from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, name_of
+from conformance.parser.calls import asked
 from conformance.parser.checks import trial
+from conformance.parser.client import Stream
 from conformance.parser.formats import KNOWN
+from conformance.parser.handover import THOUGHT, Pair
+from conformance.parser.partners import partner
 from conformance.parser.trial import Undecided
 from conformance.search import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from conformance.parser.calls import Asked
     from conformance.parser.messages import Message
     from conformance.parser.samples import Sample
     from conformance.parser.trial import Trial
@@ -43,7 +48,9 @@ class Errand:
     origin: str | None
     budget: Budget
     seed: int
+    folder: str  #: in which a partner is looked for
     special: tuple[str, ...] = ()  #: for one that plays: texts that are one token each
+    skipped: tuple[str, ...] = ()  #: those that are special tokens
     question: Question | None = None
     sizes: tuple[int, ...] = ()  #: tokens of each delta; one by one, where there are none
 
@@ -56,7 +63,11 @@ class Found:
     broken: int | None = None  #: number of the rule that is broken instead
     model: str | None = None  #: its folder
     special: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    #: Module, class and name of the parser that the server has beside this one.
+    partner: tuple[str, str, str] | None = None
     answers: tuple[tuple[Question, Message | None], ...] = ()  #: and what each says, if known
+    choices: tuple[tuple[Question, Asked], ...] = ()
     malformed: tuple[Question, ...] = ()
     grammar: bool = False  #: whether the parser has the model obey one
     context: Mapping[str, Any] | None = None
@@ -71,10 +82,14 @@ def found(cls: type[Any], errand: Errand) -> Found:
         origin=errand.origin,
         budget=errand.budget,
         seed=errand.seed,
+        folder=errand.folder,
     )
     try:
-        bench = judged.made()
-        samples = known = judged.first()
+        judged.made()
+        pair = Pair.of(judged)
+        told = pair.tool if pair is not None else judged
+        bench = pair.benches(told.first()[0])[0] if pair is not None else judged.bench
+        samples = known = told.first()
     except Undecided as error:
         return Found(why=str(error))
     except (PluginHung, PluginExited) as error:
@@ -86,38 +101,70 @@ def found(cls: type[Any], errand: Errand) -> Found:
         plain.special = tuple(dict.fromkeys((*plain.special, *every)))
         return Found(why=str(error), broken=1, model=str(saying(plain.tokenizer)))
     markers = bench.special
-    if judged.drawing is not None:
-        samples = [*known, *examples(judged.drawing.samples(), DRAWN, errand.seed)]
-        markers = judged.drawing.format.markers
-    request = bench.request(stream=True)
-    adjusted = guarded("adjust_request", partial(bench.make(request).adjust_request, request))
+    if told.drawing is not None:
+        drawn = examples(attrs.evolve(told.drawing, typed=False).samples(), DRAWN, errand.seed)
+        samples = [*known, *(attrs.evolve(sample, pieces=False) for sample in drawn)]
+        markers = told.drawing.format.markers
     text = known[0].text
     wrong = [attrs.evolve(known[0], text=piece + text) for piece in (*markers, text)]
+    asking = partial(_asked, told, pair)
+    answers = tuple(asking(dict.fromkeys(samples)))
     return Found(
         why=judged.way_out("any answer that a server was made to say"),
         model=str(saying(bench.tokenizer)),
         special=bench.special,
-        answers=tuple(_asked(judged, dict.fromkeys(samples))),
-        malformed=tuple(question for question, _ in _asked(judged, wrong)),
-        grammar=getattr(adjusted, "structured_outputs", None) is not None,
+        skipped=bench.skipped,
+        partner=_place(pair.partner) if pair is not None else None,
+        answers=answers,
+        choices=tuple(_choices(told, pair, known)) if told.role == TOOL else (),
+        malformed=tuple(question for question, _ in asking(wrong)),
+        grammar=getattr(bench.adjusted(), "structured_outputs", None) is not None,
         context=judged.context()["profile"],
     )
 
 
-def _asked(judged: Trial, samples: Iterable[Sample]) -> Iterable[tuple[Question, Message | None]]:
-    """Return a request for each answer that is not too long for a tiny model."""
-    tools = judged.tools if judged.role == TOOL else ()
+def _place(partner: Trial) -> tuple[str, str, str]:
+    cls = partner.cls
+    return cls.__module__, cls.__qualname__, name_of(cls, partner.role)
+
+
+def _asked(
+    judged: Trial, pair: Pair | None, samples: Iterable[Sample]
+) -> Iterable[tuple[Question, Message | None]]:
+    """Return a request for each answer that is not too long for a tiny model.
+
+    With a partner, it comes behind reasoning.
+    """
     for sample in samples:
         bench, answer = judged.for_sample(sample)
+        says = sample.says
+        if pair is not None:
+            if not pair.reads(sample):
+                continue
+            bench = pair.benches(sample)[0]
+            answer = bench.answer(pair.text(sample, THOUGHT))
+            says = says and attrs.evolve(says, reasoning=THOUGHT)
         if len(answer) + len(bench.prompt_ids()) <= LONGEST:
             asked = Question(
-                text=sample.text,
+                text=answer.text,
                 ids=answer.ids,
                 prompt=bench.prompt,
-                tools=tools,
+                tools=bench.tools if bench.calls else (),
                 template=bench.chat,
             )
-            yield asked, sample.says
+            yield asked, says
+
+
+def _choices(
+    judged: Trial, pair: Pair | None, samples: Iterable[Sample]
+) -> Iterable[tuple[Question, Asked]]:
+    """Return requests that say more of calls, and the answers that these get."""
+    for sample in samples:
+        bench, answer = judged.for_sample(sample)
+        says = bench.whole(answer)
+        for asks in asked(bench, sample.text, says) if says.calls else ():
+            for question, _ in _asked(judged, pair, [attrs.evolve(sample, text=asks.text)]):
+                yield attrs.evolve(question, choice=asks.choice, parallel=asks.parallel), asks
 
 
 def played(cls: type[Any], errand: Errand) -> Stream | None:
@@ -132,6 +179,8 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
         role=errand.role,
         tools=question.tools,
         special=errand.special,
+        skipped=errand.skipped,
+        partner=partner(cls, errand.section, errand.role, errand.folder),
         prompt=question.prompt,
         responses=question.responses,
         chat=question.template,
@@ -139,9 +188,10 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
     answer = bench.answer(question.text)
     try:
         if not question.stream:
-            whole = bench.whole(answer)
+            whole = bench.whole(answer, question.choice, parallel=question.parallel)
             return Stream(whole, (), tuple(range(len(whole.calls))), ())
         sizes = errand.sizes or (1,) * len(answer)
-        return bench.stream(answer, [sum(sizes[:count]) for count in range(len(sizes))])
+        cuts = [sum(sizes[:count]) for count in range(len(sizes))]
+        return bench.stream(answer, cuts, question.choice, parallel=question.parallel)
     except NotMade:
         return None

@@ -14,7 +14,7 @@ from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hypothesis.strategies import SearchStrategy
 
@@ -34,6 +34,8 @@ TOOLS = (
         unit={"type": "string"},
         days={"type": "integer"},
         options={"type": "object"},
+        exact={"type": "boolean"},
+        limit={"type": ["integer", "null"]},
     ),
     _tool("get_time", city={"type": "string"}),
 )
@@ -46,6 +48,9 @@ class Sample:
     text: str
     says: Message | None = None
     prompt: str | None = None  #: the end of the prompt, where it matters
+    #: The tools of its request, where they are not those of all.
+    tools: tuple[dict[str, Any], ...] | None = attrs.field(default=None, hash=False)
+    pieces: bool = False  #: its tokens are pieces of words, see :func:`tokens.tokenizer`
 
 
 def read(section: Mapping[str, Any], origin: str | None) -> tuple[Sample, ...]:
@@ -64,6 +69,7 @@ def _sample(table: Any, origin: str | None) -> Sample:  # noqa: ANN401 - whateve
         return Sample(table)
     if not isinstance(table, dict) or not isinstance(table.get("text"), str):
         raise UsageError(f'{where}: {table!r} has no text: write {{ text = "..." }}.')
+    table = {"calls" if key == "tool_calls" else key: value for key, value in table.items()}
     known = {"text", "prompt", "content", "reasoning", "calls"}
     if unknown := sorted(set(table) - known):
         raise UsageError(f"{where}: {unknown[0]!r} is none of {', '.join(sorted(known))}.")
@@ -86,6 +92,52 @@ def _call(table: Any, where: str) -> Call:  # noqa: ANN401 - whatever TOML has
 WORDS = ("the", "weather", "in Paris", "x < 3", "is fine", "él", "漢字", "😀", "…", "\n\n", "it's")
 HARD = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "```", "</", "<", "null", "1")
 
+#: Strings that a parser may take for something else.
+ALIKE = ("42", "-7", "3.5", "1e3", "007", "true", "False", "None", "{}", "[1]", '{"a": 1}')
+
+_SCALARS: tuple[Mapping[str, Any], ...] = (
+    {"type": "string"},
+    {"type": "integer"},
+    {"type": "number"},
+    {"type": "boolean"},
+    {"type": ["integer", "null"]},
+    {"type": "string", "enum": ["celsius", "kelvin"]},
+)
+_NAMES = ("city", "unit", "is_on", "n1", "options")
+
+
+def _objects(values: SearchStrategy[Any]) -> SearchStrategy[dict[str, Any]]:
+    """Draw schemas of objects, some of whose properties are required."""
+    properties = st.dictionaries(st.sampled_from(_NAMES), values, max_size=3)
+    return st.tuples(properties, st.booleans()).map(
+        lambda drawn: {
+            "type": "object",
+            "properties": drawn[0],
+            "required": [*drawn[0]] if drawn[1] else [],
+        }
+    )
+
+
+#: Draws schemas of arguments: of scalars, objects and lists, within one another.
+SCHEMAS: SearchStrategy[dict[str, Any]] = st.recursive(
+    st.sampled_from(_SCALARS),
+    lambda inner: _objects(inner) | inner.map(lambda item: {"type": "array", "items": item}),
+    max_leaves=4,
+)
+
+#: Draws the tools of a request.
+DRAWN_TOOLS = st.lists(
+    st.tuples(st.sampled_from(("get_weather", "f", "search_2")), _objects(SCHEMAS)),
+    min_size=1,
+    max_size=2,
+    unique_by=lambda tool: tool[0],
+).map(
+    lambda drawn: tuple(
+        {"type": "function", "function": {"name": name, "parameters": schema}}
+        for name, schema in drawn
+    )
+)
+
 
 @attrs.frozen(eq=False)
 class Drawing:
@@ -93,23 +145,41 @@ class Drawing:
 
     format: Format
     tools: tuple[dict[str, Any], ...]
+    free: bool = True  #: requests may have other tools
+    #: Arguments may be of any type, also where types are not marked.
+    typed: bool = True
 
     def samples(self) -> SearchStrategy[Sample]:
         """Draw answers with what they say."""
-        return self._messages().map(self.sample)
+        if self.format.thinks is not None:
+            thoughts = st.builds(Message, self.content(), self.content())
+            return st.builds(self.sample, thoughts, pieces=st.booleans())
+        tools = st.just(self.tools)
+        if self.free and (self.typed or not self.format.letters):
+            tools |= DRAWN_TOOLS
+        return tools.flatmap(
+            lambda tools: st.builds(
+                self.sample, self._messages(tools), st.just(tools), pieces=st.booleans()
+            )
+        )
 
     def plain(self) -> SearchStrategy[Sample]:
         """Draw answers without a call: all of one is content."""
-        return self._content().map(lambda text: self.sample(Message(content=text)))
+        return self.content().map(lambda text: self.sample(Message(content=text)))
 
-    def sample(self, message: Message) -> Sample:
+    def sample(
+        self,
+        message: Message,
+        tools: tuple[dict[str, Any], ...] | None = None,
+        *,
+        pieces: bool = False,
+    ) -> Sample:
         """Return the answer that says a message."""
-        prompt = self.format.prompt()
-        return Sample(self.format.write(message), message, prompt)
+        return Sample(self.format.write(message), message, self.format.prompt(), tools, pieces)
 
     def first(self) -> list[Sample]:
         """Return answers that are tried before any that is drawn."""
-        if self.format.thinks:
+        if self.format.thinks is not None:
             messages = [Message("First I think.", "Then I say it.")]
         else:
             call = formats.PROBE
@@ -123,41 +193,50 @@ class Drawing:
                 return []
         return [self.sample(message) for message in messages]
 
-    def _messages(self) -> SearchStrategy[Message]:
-        if self.format.thinks:
-            return st.builds(Message, self._content(), self._content())
-        calls = st.lists(self._call(), min_size=1, max_size=3 if self.format.several else 1)
-        lead = self._content() if self.format.content else st.just("")
-        lead = st.just("") | lead
-        return st.builds(Message, st.just(""), lead, calls.map(tuple))
+    def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:
+        call = st.sampled_from(tools).flatmap(lambda tool: self._call(tool["function"]))
+        calls = st.lists(call, min_size=1, max_size=3 if self.format.several else 1)
+        lead = self.content() if self.format.content else st.just("")
+        return st.builds(Message, st.just(""), st.just("") | lead, calls.map(tuple))
 
-    def _call(self) -> SearchStrategy[Call]:
-        return st.sampled_from(self.tools).flatmap(self._call_of)
-
-    def _call_of(self, tool: Mapping[str, Any]) -> SearchStrategy[Call]:
-        function = tool["function"]
-        schema = function.get("parameters", {})
-        needed = set(schema.get("required", ()))
-        fields = {name: self._value(kind) for name, kind in schema.get("properties", {}).items()}
-        arguments = st.fixed_dictionaries(
-            {name: value for name, value in fields.items() if name in needed},
-            optional={name: value for name, value in fields.items() if name not in needed},
-        )
-        return arguments.map(
+    def _call(self, function: Mapping[str, Any]) -> SearchStrategy[Call]:
+        schema = function.get("parameters") or {}
+        return self._fields(schema).map(
             lambda found: Call(function["name"], json.dumps(found, ensure_ascii=False))
         )
 
+    def _fields(self, schema: Mapping[str, Any]) -> SearchStrategy[dict[str, Any]]:
+        """Draw an object."""
+        needed = set(schema.get("required", ()))
+        properties = schema.get("properties", {})
+        if self.format.letters and not self.typed:
+            needed = set()
+            properties = {n: of for n, of in properties.items() if of == {"type": "string"}}
+        fields = {name: self._value(of) for name, of in properties.items()}
+        return st.fixed_dictionaries(
+            {name: value for name, value in fields.items() if name in needed},
+            optional={name: value for name, value in fields.items() if name not in needed},
+        )
+
     def _value(self, schema: Mapping[str, Any]) -> SearchStrategy[Any]:
-        if self.format.letters:
-            return self._letters()
-        kinds: dict[str, SearchStrategy[Any]] = {
-            "integer": st.integers(-9, 999),
-            "number": st.integers(-9, 999),
-            "boolean": st.booleans(),
-            "array": st.lists(self._string(), max_size=2),
-            "object": st.dictionaries(st.sampled_from(["a", "b"]), self._string(), max_size=2),
+        """Draw a value as a schema has it."""
+        if "enum" in schema:
+            return st.sampled_from(schema["enum"])
+        kinds: dict[str, Callable[[], SearchStrategy[Any]]] = {
+            "integer": lambda: st.integers(-9, 999),
+            "number": lambda: st.integers(-9, 999) | st.sampled_from((0.5, -2.25)),
+            "boolean": st.booleans,
+            "null": st.none,
+            "array": lambda: st.lists(self._value(schema.get("items", {})), max_size=2),
+            "object": lambda: (
+                self._fields(schema)
+                if "properties" in schema
+                else st.dictionaries(st.sampled_from(["a", "b"]), self._string(), max_size=2)
+            ),
         }
-        return kinds.get(str(schema.get("type")), self._string())
+        named = schema.get("type")
+        every = named if isinstance(named, list) else [named]
+        return st.one_of([kinds.get(str(each), self._string)() for each in every])
 
     def _letters(self) -> SearchStrategy[str]:
         """Draw strings that cannot be taken for anything else."""
@@ -165,10 +244,12 @@ class Drawing:
         return words.map(lambda found: "x" + "".join(found) + "y")
 
     def _string(self) -> SearchStrategy[str]:
+        if self.format.letters:
+            return self._letters() | st.sampled_from(ALIKE) if self.typed else self._letters()
         pieces = (*WORDS, *HARD, *self._beginnings()) if self.format.marked else WORDS
         return self._joined(pieces)
 
-    def _content(self) -> SearchStrategy[str]:
+    def content(self) -> SearchStrategy[str]:
         """Draw text, which ends with a word: nobody tells a parser that an answer is over."""
         pieces = (*WORDS, *HARD, *self._beginnings()) if self.format.marked else WORDS
         return self._joined(pieces).map(lambda text: f"I say {text}.")

@@ -19,9 +19,10 @@ from conformance.engine import access, asking
 from conformance.engine.saying import PROCESSOR
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
-from conformance.parser.bench import NAME, REASONING, TOOL, Client, Stream, name_of
+from conformance.parser.bench import NAME, REASONING, TOOL, name_of, other
+from conformance.parser.client import Client, Stream
 from conformance.parser.live import Errand, Found
-from conformance.parser.messages import quoted
+from conformance.parser.messages import Message, quoted
 from conformance.parser.trial import Given
 from conformance.untouched import Ended, Untouched
 from conformance.verdict import must_wait
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     import openai
 
     from conformance.engine.asking import Heard, Question
-    from conformance.parser.messages import Message
     from conformance.verdict import Reason
 
 #: Tokens of a delta, beside one: some, and all but the first.
@@ -67,6 +67,10 @@ def _registered(folder: Path, role: str, module: str, qualname: str) -> str:
         encoding="utf-8",
     )
     return f"--{role}-parser-plugin={path}"
+
+
+#: Rules about what is made of an answer; with a partner, what goes wrong may be the handover.
+_OF_ANSWERS = (3, 4, 5, 7, 8)
 
 
 class _Over(Exception):
@@ -145,6 +149,9 @@ class Trial(LiveTrial):
             origin=opening.origin,
             budget=opening.settings.budget,
             seed=opening.settings.seed,
+            folder=opening.plugin.root or str(opening.settings.directory),
+            special=self.found.special,
+            skipped=self.found.skipped,
         )
 
     def _why(self) -> Reason:
@@ -155,22 +162,31 @@ class Trial(LiveTrial):
     def _rule(self, number: int) -> str:
         return f"{'TP' if self.role == TOOL else 'RP'}-{number:02}"
 
+    @property
+    def _together(self) -> str:
+        return self._rule(14 if self.role == TOOL else 12)
+
     def _start(self, model: str) -> Server:
         opening, folder = self.opening, Path(self.opening.folder)
-        kind = "tool-call-parser" if self.role == TOOL else "reasoning-parser"
         name = name_of(opening.cls, self.role)
-        arguments = [f"--{kind}={name}", "--max-model-len=512", f"--max-num-seqs={CROWD}"]
-        if self.role == TOOL:
-            arguments.append("--enable-auto-tool-choice")
-        if name == NAME:
-            plugin = opening.plugin
-            arguments.append(_registered(folder, self.role, plugin.module, plugin.qualname))
-            if self.role == TOOL:
-                # Requests that want no calls are adjusted only beside a reasoning parser.
-                identity = _registered(folder, REASONING, *_IDENTITY)
-                arguments += [identity, f"--reasoning-parser={NAME}"]
-        else:
+        arguments = [f"--max-num-seqs={CROWD}", "--max-model-len=512"]
+        served = {self.role: (opening.plugin.module, opening.plugin.qualname, name)}
+        if self.found.partner is not None:
+            served[other(self.role)] = self.found.partner
+        elif self.role == TOOL and name == NAME:
+            # Requests that want no calls are adjusted only beside a reasoning parser.
+            served[REASONING] = (*_IDENTITY, NAME)
+        if self.role == TOOL and REASONING not in served:
             self.ledger.beside["TP-12"] = "by its name vLLM does not ask it to adjust such requests"
+        if self.found.partner is None:
+            self.ledger.beside[self._together] = "the profile names no partner"
+        for role, (module, qualname, each) in served.items():
+            kind = "tool-call-parser" if role == TOOL else "reasoning-parser"
+            arguments.append(f"--{kind}={each}")
+            if role == TOOL:
+                arguments.append("--enable-auto-tool-choice")
+            if each == NAME:
+                arguments.append(_registered(folder, role, module, qualname))
         return Server.start(
             model,
             log=folder / "server.log",
@@ -200,12 +216,20 @@ class Trial(LiveTrial):
             if death := self.death():
                 self._fail(2, death)
             self.ledger.saw(self._rule(2))
-            for number in (3, 4, 5, 7, 8, 9):
-                self.ledger.remarks[self._rule(number)] = self.found.why
+            numbers = (*_OF_ANSWERS, 9, 15) if self.role == TOOL else (*_OF_ANSWERS, 9)
+            for rule in (*map(self._rule, numbers), self._together):
+                self.ledger.remarks[rule] = self.found.why
 
     async def _run(self) -> None:
         async with access.sdk(self.server.url, asking.LIMIT) as self._sdk:
-            for judge in (self._free, self._answers, self._responses, self._crowd, self._faults):
+            for judge in (
+                self._free,
+                self._answers,
+                self._choices,
+                self._responses,
+                self._crowd,
+                self._faults,
+            ):
                 await judge()
 
     async def _ask(self, *questions: Question) -> list[Answer]:
@@ -250,6 +274,9 @@ class Trial(LiveTrial):
             raise _Over
         if self._before and alone is not None and not alone.alike(answer.stream):
             self._fail(9, f"{told}; by itself, in a process of its own: {alone.said}")
+        if self.found.partner is not None and number in _OF_ANSWERS:
+            self.ledger.fail(self._together, told)
+            raise _Over
         self._fail(number, told)
 
     def _forbidden(self, answer: Answer, alone: Stream | None) -> bool:
@@ -259,9 +286,7 @@ class Trial(LiveTrial):
 
     def _without_server(self, question: Question, sizes: tuple[int, ...] = ()) -> Stream | None:
         """Return what the parser gives of the same without a server; None if none can be made."""
-        errand = attrs.evolve(
-            self._errand("played"), special=self.found.special, question=question, sizes=sizes
-        )
+        errand = attrs.evolve(self._errand("played"), question=question, sizes=sizes)
         try:
             found: Stream | None = self._untouched.run(errand)
         except Ended:
@@ -308,7 +333,22 @@ class Trial(LiveTrial):
                     self._wrong(5, asked, wide, f"token by token: {streamed.said}")
                 if wide.joined:
                     self._saw(wide, 5)
+            if self.found.partner is not None and streamed.said.calls:
+                self.ledger.saw(self._together)
             self._alone.append((question, streamed))
+
+    async def _choices(self) -> None:
+        """Requests that want a call, a tool's, or one at the most, get what they want."""
+        for question, asks in self.found.choices:
+            for stream in (False, True):
+                asked = attrs.evolve(question, stream=stream)
+                (answer,) = await self._ask(asked)
+                if not any(
+                    Message(calls=answer.said.calls).same(Message(calls=each.calls))
+                    for each in asks.expected
+                ):
+                    self._wrong(15, asked, answer, f"{asks.how}, expected {asks.expected[-1]}")
+                self._saw(answer, 15)
 
     def _complete(self, question: Question, answer: Answer) -> None:
         """Look whether a client can put calls together."""

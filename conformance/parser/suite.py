@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
+from conformance.expectation import located
 from conformance.parser import formats
-from conformance.parser.bench import NotMade, composed, manager
+from conformance.parser.bench import NotMade, composed
+from conformance.parser.partners import resolved
 from conformance.parser.tokens import tokenizer
-from conformance.rules import Evidence, nearest
+from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from conformance.loading import Maker
     from conformance.suite import Opening
     from conformance.suite import Trial as Opened
-    from conformance.target import Target
 
 
 def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, str]) -> Suite:
@@ -51,6 +51,7 @@ def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, st
             why = f"the installed vLLM cannot compose the parser here: {error}"
             return Unopened(" ".join(why.split()), opening.evidence)
         settings = opening.settings
+        folder = opening.plugin.root or str(settings.directory)
         if opening.evidence is Evidence.SERVER:
             from conformance.parser.server import Trial
 
@@ -64,6 +65,7 @@ def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, st
             origin=opening.origin,
             budget=settings.budget,
             seed=settings.seed,
+            folder=folder,
         )
 
     def replay(cls: type, case: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
@@ -73,7 +75,7 @@ def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, st
             made = trial(
                 cls,
                 role,
-                case["section"],
+                located(case["section"], Path(case.get("beside", ".")), "the case"),
                 origin="the case",
                 budget=Budget.STANDARD,
                 seed=int(case["seed"]),
@@ -92,7 +94,7 @@ def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, st
         meant=meant,
         open_trial=opened,
         replay=replay,
-        resolved=partial(_resolved, role),
+        resolved=partial(resolved, role),
         maker=partial(_maker, role),
         shares=shares,
     )
@@ -121,26 +123,3 @@ def _maker(role: str, _: str, section: Mapping[str, Any]) -> Maker:
         return make
 
     return ready
-
-
-def _resolved(role: str, target: Target) -> Target:
-    """Follow a name to the class that vLLM registers under it.
-
-    Raises:
-        UsageError: there is none.
-
-    """
-    if not target.text.startswith(f"{role}-parser:"):
-        return target
-    name = target.qualname or ""
-    try:
-        known = manager(role).lazy_parsers
-    except (ImportError, AttributeError):
-        known = {}
-    if name not in known:
-        raise UsageError(
-            f"--plugin-path {target.text!r}: the installed vLLM has no {role} parser {name!r}."
-            + nearest(name, known)
-        )
-    module, qualname = known[name]
-    return attrs.evolve(target, module=module, qualname=qualname)

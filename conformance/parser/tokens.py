@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
 if TYPE_CHECKING:
@@ -25,21 +34,41 @@ _TEXT = (
 
 
 @cache
-def tokenizer(special: tuple[str, ...]) -> Any:  # noqa: ANN401 - a transformers tokenizer
-    """Return a byte-level BPE tokenizer in which each of *special* is one token.
+def tokenizer(
+    special: tuple[str, ...], skipped: tuple[str, ...] = (), *, pieces: bool = False
+) -> Any:  # noqa: ANN401 - a transformers tokenizer
+    """Return a BPE tokenizer in which each of *special* is one token.
 
-    They are not special in the tokenizer's sense: their text is never skipped.
+    Args:
+        special: texts.
+        skipped: those that are special in the tokenizer's sense: their text may be skipped.
+        pieces: it is one of pieces of words, spaces in them and bytes beside them, as those of
+            SentencePiece are; else one of bytes.
+
     """
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE(byte_fallback=pieces))
+    if pieces:
+        made.normalizer = normalizers.Replace(" ", "▁")
+        made.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
+    else:
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, initial_alphabet=alphabet, show_progress=False, max_token_length=6
+        vocab_size=400,
+        initial_alphabet=[] if pieces else sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=[f"<0x{byte:02X}>" for byte in range(256)] if pieces else [],
+        show_progress=False,
+        max_token_length=6,
     )
     made.train_from_iterator([_TEXT] * 3, trainer)
+    # The trainer takes bytes for special tokens, of which the text may be skipped.
+    made = Tokenizer.from_str(json.dumps({**json.loads(made.to_str()), "added_tokens": []}))
     made.add_tokens([AddedToken(text, special=False, normalized=False) for text in special])
-    made.add_special_tokens([AddedToken(END, special=True, normalized=False)])
+    made.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in (*skipped, END)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
 
 
@@ -70,12 +99,13 @@ class Answer:
             yield "".join(self.texts[start:stop]), list(self.ids[start:stop])
 
 
-def answer(made: Any, text: str) -> Answer:  # noqa: ANN401 - a transformers tokenizer
+def answer(made: Any, text: str, *, skip: bool = False) -> Answer:  # noqa: ANN401 - as above
     """Return the tokens of a text as the engine streams them, with one at the end that adds none.
 
     A token that ends within a character adds nothing; the one that completes it adds it.
+    With *skip* those that are special add nothing either.
     """
-    stream = decoders.DecodeStream(skip_special_tokens=False)
+    stream = decoders.DecodeStream(skip_special_tokens=skip)
     ids = made.encode(text, add_special_tokens=False)
     texts = [stream.step(made._tokenizer, each) or "" for each in ids]  # noqa: SLF001 - as vLLM
     return Answer((*ids, made.eos_token_id), (*texts, ""))

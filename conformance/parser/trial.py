@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import attrs
 from hypothesis import strategies as st
 
+from conformance import expectation
 from conformance.checking import Simulation
 from conformance.findings import Finding
 from conformance.interruption import PluginHung
@@ -42,8 +43,8 @@ class Given:
 
     section: Mapping[str, Any]
     origin: str | None
-    format: Format | None  #: the one that it names
-    samples: tuple[Sample, ...]
+    format: Format | None = None  #: the one that it names
+    samples: tuple[Sample, ...] = ()
 
     @classmethod
     def read(cls, section: Mapping[str, Any], origin: str | None, role: str) -> Self:
@@ -59,10 +60,13 @@ class Given:
             raise UsageError(
                 f"profile {origin}: [parser] format {name!r} is none of {', '.join(known)}."
             )
+        form = None if name is None else known[name]
+        if (serialise := section.get(expectation.SERIALISE)) is not None:
+            form = formats.own(serialise.load(), section, role)
         return cls(
             section=section,
             origin=origin,
-            format=None if name is None else known[name],
+            format=form,
             samples=samples.read(section, origin),
         )
 
@@ -79,6 +83,7 @@ class Trial(Simulation):
     given: Given
     budget: Budget
     seed: int
+    partner: Trial | None = None  #: of the parser that takes the other part of answers
     _fit: fitting.Fit | None = None
     _why: str | None = None
     _sought: bool = False
@@ -113,7 +118,8 @@ class Trial(Simulation):
             "kind": "check",
             "rule": rule,
             "seed": self.seed,
-            "section": dict(self.given.section),
+            "section": expectation.plain(self.given.section),
+            "beside": getattr(self.given.section.get(expectation.SERIALISE), "folder", "."),
             **found,
             "parameters": [],
             "invalid": [],
@@ -139,7 +145,8 @@ class Trial(Simulation):
         """Return what a certificate says about this trial."""
         found = self._fit.format if self._fit is not None else None
         fitted = {"format": found.name} if found is not None else {}
-        return {"profile": {"origin": self.given.origin or "none", **self.given.section} | fitted}
+        section = expectation.plain(self.given.section)
+        return {"profile": {"origin": self.given.origin or "none", **section} | fitted}
 
     # What it is tried with
 
@@ -172,7 +179,8 @@ class Trial(Simulation):
     def drawing(self) -> Drawing | None:
         """What draws answers, where a format is known."""
         self._seek()
-        return None if self._fit is None else Drawing(self._fit.format, self.tools)
+        free = not self.given.section.get("tools")
+        return None if self._fit is None else Drawing(self._fit.format, self.tools, free)
 
     def first(self) -> list[Sample]:
         """Return the answers that are tried before any that is drawn.
@@ -196,8 +204,11 @@ class Trial(Simulation):
     def for_sample(self, sample: Sample) -> tuple[Bench, Answer]:
         """Return the bench of a sample, and its tokens."""
         bench = self.bench
-        if sample.prompt is not None and sample.prompt != bench.prompt:
-            bench = attrs.evolve(bench, prompt=sample.prompt)
+        prompt = bench.prompt if sample.prompt is None else sample.prompt
+        tools = sample.tools or bench.tools
+        # In a model of such pieces no token has the letter that stands for a space.
+        pieces = sample.pieces and not any("▁" in text for text in bench.special)
+        bench = attrs.evolve(bench, prompt=prompt, tools=tools, pieces=pieces)
         return bench, bench.answer(sample.text)
 
     def search(
@@ -238,11 +249,13 @@ class Trial(Simulation):
 
     def plain_bench(self) -> Bench:
         """Return the parser with tokens that the profile names."""
+        section = self.given.section
         return Bench(
             cls=self.cls,
             role=self.role,
             tools=self.tools,
-            special=tuple(map(str, self.given.section.get("special_tokens", ()))),
+            special=tuple(map(str, section.get("special_tokens", ()))),
+            skipped=tuple(map(str, section.get("skipped_tokens", ()))),
         )
 
     def _seek(self) -> None:

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vllm.entrypoints.generate.base.protocol import DeltaMessage
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
+
+try:
+    from vllm.entrypoints.generate.base.protocol import DeltaMessage
+except ImportError:  # vLLM 0.28
+    from vllm.entrypoints.openai.engine.protocol import DeltaMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
     from vllm.tokenizers import TokenizerLike
 
 START, END = "<think>", "</think>"
@@ -35,6 +40,13 @@ class ThinkingParser(ReasoningParser):
         self._start: int = self.vocab[START]
         self._end: int = self.vocab[END]
         self._started = self._ended = False
+
+    def adjust_request(
+        self, request: ChatCompletionRequest | ResponsesRequest
+    ) -> ChatCompletionRequest | ResponsesRequest:
+        """Keep the markers in the text: some tokenizers take them for special tokens."""
+        request.skip_special_tokens = False
+        return request
 
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
         """Tell whether the last marker of a prompt or an answer is the end."""

@@ -41,6 +41,8 @@ LIVE = {
     "TP-10": "expects_the_end",
     "TP-11": "trusts_the_json",
     "TP-12": "forces_a_grammar",
+    "TP-14": "ends_at_an_empty_delta",
+    "TP-15": "knows_auto_alone",
     "RP-01": "takes_the_tokenizer_alone",
     "RP-02": "exits_without_an_end",
     "RP-03": "reads_the_messages",
@@ -49,6 +51,7 @@ LIVE = {
     "RP-09": "ends_for_everybody",
     "RP-10": "expects_the_end",
     "RP-11": "expects_one_start",
+    "RP-12": "takes_the_choice_away",
 }
 KILLERS = [specimen for specimen in SPECIMENS if LIVE.get(str(specimen.rule)) == specimen.name]
 

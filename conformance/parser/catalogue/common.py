@@ -25,7 +25,10 @@ def survives(rule: str) -> Rule:
     return Rule(
         id=rule,
         title="Every call returns",
-        statement="No call hangs, exits, or ends the process, whatever the model says.",
+        statement=(
+            "No call hangs, exits, or ends the process, whatever the model says, and none stops "
+            "everybody for seconds, where the answer is as long as they come (32,000 tokens)."
+        ),
         level=Level.MUST,
         evidence=SERVED,
         section="Loading",
@@ -116,7 +119,10 @@ def others(prefix: str) -> tuple[Rule, ...]:
         Rule(
             id=f"{prefix}-10",
             title="An answer may end anywhere",
-            statement="An answer that ends after any token, as by max_tokens, never raises.",
+            statement=(
+                "An answer that ends after any token, as by max_tokens, never raises"
+                + (", and keeps the calls that were complete." if prefix == "TP" else ".")
+            ),
             level=Level.SHOULD,
             evidence=SERVED,
             section="Faults",
@@ -133,4 +139,51 @@ def others(prefix: str) -> tuple[Rule, ...]:
             sources=(error,),
             hint="A model begins twice, never ends, and writes arguments that are no object.",
         ),
+    )
+
+
+def together(rule: str) -> Rule:
+    """Return the rule that both parsers of a model work together."""
+    return Rule(
+        id=rule,
+        title="Behind reasoning, calls are those that they are alone",
+        statement=(
+            "With the partner that the profile names, an answer gives its reasoning, and then the "
+            "content and calls that its rest gives alone, whole, streamed and cut anywhere."
+        ),
+        level=Level.MUST,
+        evidence=SERVED,
+        section="Together",
+        sources=(
+            sentence(
+                Source(
+                    "vllm/tool_parsers/AGENTS.md",
+                    "ParserManager.get_parser composes the tool parser chosen by name with the "
+                    "reasoning parser into the unified Parser the serving layer uses",
+                )
+            ),
+            Source(
+                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+                "orchestrating reasoning then tool call extraction; the first delta of the rest "
+                "is what was content in the delta with the end of reasoning, or empty",
+            ),
+        ),
+        hint="The first delta may be empty, and previous_text begins anew.",
+    )
+
+
+def cost(rule: str) -> Rule:
+    """Return the rule that a step does not cost more behind a longer answer."""
+    return Rule(
+        id=rule,
+        title="What a step costs does not grow with the answer",
+        statement=(
+            "One more token has about as many lines of Python executed behind an answer as behind "
+            "one of a quarter of its length."
+        ),
+        level=Level.SHOULD,
+        section="Cost",
+        sources=(Source(_LOOP, "parse_delta is called in the event loop, for every token"),),
+        hint="Read the delta alone, and keep what the next one needs; see the reference parsers.",
+        resembles=("vllm-project/vllm#44873",),
     )

@@ -6,10 +6,12 @@ from __future__ import annotations
 from conformance.parser.catalogue.common import (
     MADE,
     SERVED,
+    cost,
     leaves_others_alone,
     others,
     streaming,
     survives,
+    together,
 )
 from conformance.rules import Level, Rule, Source, sentence
 
@@ -116,5 +118,7 @@ RULES = (
         hint="Cut behind the first end marker, not behind the last.",
     ),
     *others("RP"),
+    together("RP-12"),
+    cost("RP-13"),
     leaves_others_alone("RP-14"),
 )

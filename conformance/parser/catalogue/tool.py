@@ -6,10 +6,12 @@ from __future__ import annotations
 from conformance.parser.catalogue.common import (
     MADE,
     SERVED,
+    cost,
     leaves_others_alone,
     others,
     streaming,
     survives,
+    together,
 )
 from conformance.rules import Level, Rule, Source, sentence
 
@@ -121,5 +123,52 @@ RULES = (
         ),
         hint="End with `return request`, and look at request.tools and request.tool_choice first.",
     ),
+    Rule(
+        id="TP-13",
+        title="Arguments have the types that the schema says",
+        statement=(
+            "Where the model writes a value without its type, the type is that of the tool's "
+            "schema: integers, numbers, booleans, null, objects and lists as such, and a string "
+            "stays one, also where it looks like a number."
+        ),
+        level=Level.SHOULD,
+        section="Answers",
+        sources=(
+            Source(
+                "vllm/parser/engine/parser_engine.py:ParserEngine._fix_arg_types",
+                "Correct parameter types using the tool schema",
+            ),
+        ),
+        hint="vllm.tool_parsers.utils has coerce_to_schema_type and find_tool_properties.",
+    ),
+    together("TP-14"),
+    Rule(
+        id="TP-15",
+        title="Each tool_choice gives the calls that are in the answer",
+        statement=(
+            "An answer to a request with tool_choice required, or a tool's name, gives its calls: "
+            "in JSON, where adjust_request asks for that grammar, else in the model's own format. "
+            "With parallel_tool_calls off it gives all calls, or the first."
+        ),
+        level=Level.MUST,
+        evidence=SERVED,
+        section="Requests",
+        sources=(
+            sentence(
+                _base(
+                    "supports_required_and_named",
+                    "When False, the serving layer falls back to the tool_parser's "
+                    "extract_tool_calls / extract_tool_calls_streaming methods for required/named "
+                    'tool_choice, treating them the same as "auto"',
+                )
+            ),
+            Source(
+                "vllm/entrypoints/serve/utils/tool_calls_utils.py:maybe_filter_parallel_tool_calls",
+                "Filter to first tool call only when parallel_tool_calls is explicitly False",
+            ),
+        ),
+        hint="Call super().adjust_request, or set supports_required_and_named to False.",
+    ),
+    cost("TP-16"),
     leaves_others_alone("TP-17"),
 )

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step costs of a long answer: counted in lines of Python that are executed."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from conformance.checking import checks
+from conformance.findings import failed, passed
+from conformance.interruption import PluginHung
+from conformance.parser.bench import Streaming
+from conformance.parser.formats import PROBE
+from conformance.parser.messages import Call, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from conformance.findings import Finding
+    from conformance.parser.bench import Bench
+    from conformance.parser.tokens import Answer
+    from conformance.parser.trial import Trial
+
+#: How often a part of an answer is there: so that one is twice as long as another.
+LENGTHS = (64, 128, 256)
+
+#: Steps at the end of an answer of which the middle one counts: a call that ends may cost more.
+STEPS = 16
+
+#: Lines of a step that no answer is too short for, and how many times as many are no growth.
+LINES, TIMES = 100, 2
+
+#: Tokens of the longest answer, and of each delta of it.
+LONGEST, WIDE = 32_000, 1_000
+
+#: Seconds that a call may compute of that answer: so long nobody else is served.
+STALL = 5.0
+
+
+def lines_of(function: Callable[[], object]) -> int:
+    """Return how many lines of Python a call executes, those of what it calls among them."""
+    count = 0
+
+    def trace(_frame: Any, event: str, _argument: Any) -> Any:  # noqa: ANN401 - of sys.settrace
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def step_lines(bench: Bench, answer: Answer) -> float:
+    """Return how many lines one of the last tokens of an answer costs."""
+    last = len(answer) - 1 - STEPS
+    streaming = Streaming(bench, answer, [*range(WIDE, last, WIDE), *range(last, len(answer))])
+    for _ in range(-(-last // WIDE)):
+        streaming.step()
+    return statistics.median(lines_of(streaming.step) for _ in range(STEPS))
+
+
+def growing(trial: Trial) -> Iterator[tuple[str, Callable[[int], str]]]:
+    """Return what may be long in an answer, and an answer with so many parts."""
+    drawing = trial.drawing
+    if drawing is None:
+        for sample in trial.first():
+            yield "an answer", lambda count, text=sample.text: text * count  # type: ignore[misc]
+        return
+    write = drawing.format.write
+    words = "word " * 4
+    if drawing.format.thinks is not None:
+        yield "reasoning", lambda count: write(Message(words * count, "I say it."))
+        yield "content", lambda count: write(Message("I think.", f"{words * count}."))
+        return
+    yield "content", lambda count: f"I say {words * count}."
+    names = {tool["function"]["name"] for tool in trial.tools}
+    if PROBE.name in names:
+        text = '{"city": "x%sy"}'
+        yield (
+            "an argument",
+            lambda count: write(Message(calls=(Call(PROBE.name, text % (words * count)),))),
+        )
+        if drawing.format.several:
+            yield "calls", lambda count: write(Message(calls=(PROBE,) * count))
+
+
+@checks("TP-16", after=("TP-04",))
+@checks("RP-13", after=("RP-04",))
+def growth(trial: Trial) -> Finding:
+    """Count what a step costs behind answers of which one is twice as long as another.
+
+    An answer as long as they come is given before, in which nothing may hang.
+    """
+    bench = trial.bench
+    count = 0
+    for what, text in growing(trial):
+        _survives(bench, text)
+        found = [step_lines(bench, bench.answer(text(length))) for length in LENGTHS]
+        count += len(found)
+        if found[-1] > TIMES * found[0] + LINES:
+            told = ", ".join(f"{lines:.0f}" for lines in found)
+            lengths = ", ".join(str(len(bench.answer(text(length)))) for length in LENGTHS)
+            return failed(
+                f"{what} being long, one more token costs {told} lines of Python behind answers "
+                f"of {lengths} tokens",
+                count,
+                count,
+            )
+    return passed(count, count)
+
+
+def _survives(bench: Bench, text: Callable[[int], str]) -> None:
+    """Give a very long answer, whole where it is broken off, and in wide deltas.
+
+    Raises:
+        PluginHung: one call took so long that a server stalls.
+
+    """
+    parts = LONGEST * LENGTHS[0] // len(bench.answer(text(LENGTHS[0])))
+    answer = bench.answer(text(parts))
+    broken_off = answer.first(len(answer) * 3 // 4)
+    _brief("the parser, given a whole answer", partial(bench.whole, broken_off))
+    streaming = Streaming(bench, answer, range(WIDE, len(answer), WIDE))
+    while _brief("the parser, given a delta of an answer", streaming.step):
+        pass
+
+
+def _brief(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
+    """Call something that must not take long, whatever else this machine does."""
+    began = time.thread_time()
+    found = function()
+    if time.thread_time() - began > STALL:
+        raise PluginHung(f"{what}, of {LONGEST} tokens,", STALL)
+    return found

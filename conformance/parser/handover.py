@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tool parser and a reasoning parser together, as a server with both composes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import attrs
+from hypothesis import strategies as st
+
+from conformance.checking import checks
+from conformance.findings import Finding
+from conformance.parser.bench import REASONING, TOOL
+from conformance.parser.messages import Message, quoted
+from conformance.parser.search import Judged, search
+from conformance.parser.trial import Undecided
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conformance.parser.bench import Bench
+    from conformance.parser.samples import Drawing, Sample
+    from conformance.parser.trial import Trial
+
+#: What must hold of a partner by itself, causes first.
+ALONE = {
+    TOOL: ("TP-01", "TP-03", "TP-04", "TP-05"),
+    REASONING: ("RP-01", "RP-04", "RP-05", "RP-07"),
+}
+
+#: What is thought before answers that are known.
+THOUGHT = "First I think."
+
+
+@attrs.frozen
+class Pair:
+    """Both parsers alone, and the reasoning that one of them reads."""
+
+    trial: Trial  #: of the parser that is certified
+    partner: Trial
+    tool: Trial
+    reasoning: Trial
+    drawing: Drawing
+
+    @classmethod
+    def of(cls, trial: Trial) -> Self | None:
+        """Return a parser with its partner, or None for one without.
+
+        Raises:
+            Undecided: how the model writes reasoning is not known.
+
+        """
+        partner = trial.partner
+        if partner is None:
+            return None
+        tool, reasoning = (trial, partner) if trial.role == TOOL else (partner, trial)
+        if reasoning.drawing is None:
+            raise Undecided(reasoning.way_out("any format that is known"))
+        return cls(trial, partner, tool, reasoning, reasoning.drawing)
+
+    def benches(self, sample: Sample) -> tuple[Bench, Bench, Bench]:
+        """Return both together, and each alone, with the same tokens."""
+        bench, _ = self.tool.for_sample(sample)
+        thinking = self.reasoning.bench
+        alone = attrs.evolve(
+            bench,
+            special=tuple(dict.fromkeys((*bench.special, *thinking.special))),
+            prompt=thinking.prompt,
+            chat={**bench.chat, **thinking.chat},
+        )
+        other_alone = attrs.evolve(
+            alone, cls=self.reasoning.cls, role=self.reasoning.role, parser=None
+        )
+        certified = alone if self.trial is self.tool else other_alone
+        both = attrs.evolve(certified, partner=self.partner.cls, parser=None)
+        return both, alone, other_alone
+
+    def text(self, sample: Sample, thought: str) -> str:
+        """Return an answer in which a sample comes behind reasoning."""
+        form = self.drawing.format
+        if form.handover is not None and form.thinks is not None:
+            return f"{'' if form.opened else form.thinks[0]}{thought}{form.handover}{sample.text}"
+        return form.write(Message(thought, sample.text))
+
+    def reads(self, sample: Sample) -> bool:
+        """Tell whether a sample may come behind reasoning: content may have a place of its own."""
+        return self.drawing.format.handover is None or not (sample.says and sample.says.content)
+
+
+@checks("TP-14", after=("TP-05",))
+@checks("RP-12", after=("RP-05", "RP-07"))
+def handover(trial: Trial) -> Finding:
+    """Compare calls behind reasoning with the same calls alone, cut anywhere."""
+    pair = Pair.of(trial)
+    if pair is None:
+        return Finding(Verdict.NOT_APPLICABLE, message="the profile names no partner")
+    if waits := pair.partner.broken(ALONE[pair.partner.role]):
+        return attrs.evolve(waits, message=f"of the partner: {waits.message}")
+
+    def judge(example: tuple[Sample, str, tuple[int, ...]]) -> Judged:
+        sample, thought, cuts = example
+        if not pair.reads(sample):
+            return Judged(acted=False)
+        both, tool, reasoning = pair.benches(sample)
+        answer, rest = both.answer(pair.text(sample, thought)), tool.answer(sample.text)
+        calls = tool.whole(rest)
+        alone = tool.by_token(rest).said, tool.stream(rest, ()).said
+        if not calls.calls or not all(calls.same(each) for each in alone):
+            return Judged(acted=False)
+        expected = attrs.evolve(calls, reasoning=thought)
+        parted = None if pair.drawing.format.handover else Message(thought, sample.text)
+        for how, where in (
+            ("whole", None),
+            ("token by token", range(1, len(answer))),
+            ("in 1 delta", ()),
+            (f"cut before the tokens {', '.join(map(str, cuts))}", cuts),
+        ):
+            if where is None:
+                before, found = reasoning.whole(answer), both.whole(answer)
+            else:
+                before, found = (each.stream(answer, where).said for each in (reasoning, both))
+            # Where reasoning alone is parted wrongly, another rule is broken, or the partner is.
+            if (parted is None or before.same(parted)) and not found.same(expected):
+                told = f"{quoted(answer.text)} {how}: {found}; expected {expected}"
+                return Judged(acted=True, wrong=told)
+        return Judged(acted=True)
+
+    thoughts = pair.drawing.content()
+    cut = st.lists(st.integers(1, 120), max_size=6).map(lambda found: tuple(sorted(found)))
+    return search(
+        [(sample, THOUGHT, ()) for sample in pair.tool.first()],
+        st.tuples(pair.tool.answers(), thoughts, cut),
+        judge,
+        budget=trial.budget,
+        seed=trial.seed,
+        case=lambda example: {"text": pair.text(*example[:2])},
+        nothing=trial.way_out("any answer behind reasoning"),
+    )

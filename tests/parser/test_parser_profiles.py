@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What profiles of parsers say: a function that writes answers, a partner, samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from specimens import parser_references
+from support import ROOT, Specimen, certify
+
+from conformance.parser import cost
+from conformance.parser.formats import TOOL_FORMATS, Format
+from conformance.parser.messages import Call, Message
+from conformance.parser.samples import SCHEMAS, TOOLS, Drawing, Sample, read
+from conformance.runner import Certification
+from conformance.settings import Budget, Settings, UsageError
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conformance.worker import Zygote
+
+#: The author's own function, of a format that nobody else has.
+SERIALISER = """\
+import json
+
+def serialise(content, calls):
+    lines = [f"@{call['name']} {json.dumps(call['arguments'])}\\n" for call in calls]
+    return "".join([content + "\\n"] * bool(content) + lines)
+"""
+
+PROFILE = """\
+[parser]
+serialise = "lines:serialise"
+"""
+
+
+@pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize(
+    ("function", "verdict"), [("serialise", Verdict.PASS), ("serialize", None)]
+)
+def test_answers_are_drawn_from_the_authors_function(
+    zygote: Zygote, tmp_path: Path, function: str, verdict: Verdict | None
+) -> None:
+    """A format that nobody knows is drawn in all the same; a function that is not there is told."""
+    source = (ROOT / "fixtures" / "unusual" / "parser_tool" / "calls_by_line.py").read_text("utf-8")
+    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    (tmp_path / "lines.py").write_text(SERIALISER, encoding="utf-8")
+    profile = PROFILE.replace(":serialise", f":{function}")
+    (tmp_path / "mine.conformance.toml").write_text(profile, encoding="utf-8")
+    options = Settings(
+        targets=(str(tmp_path / "mine.py"),), budget=Budget.QUICK, report=tmp_path / "report"
+    )
+    with Certification(options, zygote=zygote) as certification:
+        certification.load()
+        checks = [c for c in certification.checks() if c.rule in ("TP-03", "TP-05", "TP-13")]
+        certification.select(checks)
+        if verdict is None:
+            with pytest.raises(UsageError, match="serialise = 'lines:serialize': there is no"):
+                certification.run(checks[0])
+            return
+        found = [certification.run(check) for check in checks]
+
+    assert [(each.verdict, each.message) for each in found] == [(verdict, None)] * 3
+    assert min(each.acted for each in found) >= 10
+
+
+@pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize(
+    ("partner", "said"),
+    [
+        ("reasoning-parser:qwen", "no reasoning parser 'qwen'"),
+        ("reference_plugins.parser.thinking:Thinking", "has no 'Thinking'"),
+        ("reference_plugins.parser.thinking", "has to name one class"),
+    ],
+)
+def test_a_partner_that_is_not_there_is_told(
+    zygote: Zygote, tmp_path: Path, partner: str, said: str
+) -> None:
+    """What is wrong with the name of a partner is told in a sentence."""
+    wrong = Specimen(
+        parser_references()[0].target, None, {"partner": partner}, generation="parser/tool"
+    )
+    with pytest.raises(UsageError, match=said):
+        certify(zygote, wrong, tmp_path, rules={"TP-14"})
+
+
+def test_calls_of_a_sample_may_be_called_tool_calls() -> None:
+    """Both names mean the same."""
+    calls = [{"name": "f", "arguments": {"x": 1}}]
+    meant = Message(calls=(Call("f", '{"x": 1}'),))
+
+    for key in ("calls", "tool_calls"):
+        assert read({"samples": [{"text": "t", key: calls}]}, None) == (Sample("t", meant),)
+
+
+@given(SCHEMAS)
+@settings(max_examples=50, deadline=None)
+def test_schemas_are_of_the_types_that_json_has(schema: dict[str, object]) -> None:
+    """Whatever is drawn of a schema has a type, also within others."""
+    assert schema["type"]
+    for inner in (schema.get("items"), *dict(schema.get("properties", {})).values()):  # type: ignore[call-overload]
+        assert inner is None or inner["type"]
+
+
+def _written(name: str, **arguments: object) -> str:
+    import json
+
+    known = next(each for each in TOOL_FORMATS if each.name == name)
+    return known.write(Message(calls=(Call("f", json.dumps(arguments)),)))
+
+
+def test_values_are_written_as_a_format_has_them() -> None:
+    """Strings are bare or marked, other values JSON, or written with the format's own marks."""
+    assert "<parameter=n>\n3\n</parameter>" in _written("qwen3_coder", n=3)
+    assert 'name="n" string="false">3<' in _written("deepseek_v32", n=3)
+    assert 'name="n" string="true">3<' in _written("deepseek_v32", n="3")
+    assert 'key="n" type="null"<|sep|>null<' in _written("kimi_k3", n=None)
+    assert '{n:3,o:{a:<|"|>x<|"|>},l:[true]}' in _written("gemma4", n=3, o={"a": "x"}, l=[True])
+    nested = _written("minimax_m3", o={"a": "x"}, l=[1])
+    assert "<o>]<]minimax[>[<a>x]<]minimax[>[</a>" in nested
+    assert "<l>]<]minimax[>[<item>1]<]minimax[>[</item>" in nested
+
+
+def test_without_types_nothing_but_letters_is_drawn() -> None:
+    """What TP-03 is judged by cannot be taken for a value of another type."""
+    tagged = next(each for each in TOOL_FORMATS if each.name == "qwen3_coder")
+    drawing = Drawing(tagged, TOOLS, typed=False)
+
+    @given(drawing.samples())
+    @settings(max_examples=50, deadline=None)
+    def letters(sample: Sample) -> None:
+        assert sample.says is not None
+        values = [value for call in sample.says.calls for value in call.value.values()]
+        assert all(isinstance(value, str) and value.startswith("x") for value in values)
+
+    letters()
+
+
+def test_a_serialiser_is_given_content_and_calls() -> None:
+    """Calls have their arguments as objects; a reasoning parser's function is given reasoning."""
+    given_calls: list[object] = []
+
+    def serialise(content: str, second: object) -> str:
+        given_calls.append(second)
+        return content
+
+    Format(name="x", serialise=serialise).write(Message("", "c", (Call("f", '{"a": 1}'),)))
+    Format(name="x", serialise=serialise, thinks=("", "", "")).write(Message("r", "c"))
+
+    assert given_calls == [[{"name": "f", "arguments": {"a": 1}}], "r"]
+
+
+def test_lines_are_counted() -> None:
+    """Twice the work is twice the lines, on whatever machine."""
+
+    def work(times: int) -> None:
+        for _ in range(times):
+            pass
+
+    short, long = (cost.lines_of(lambda times=times: work(times)) for times in (10, 20))  # type: ignore[misc]
+    assert long - short == 10 * (cost.lines_of(lambda: work(1)) - cost.lines_of(lambda: work(0)))
