@@ -19,6 +19,7 @@ FIELDS: Mapping[str, Field] = {
     "model": Field(str, "A folder with a tiny model of the class.", '"path/to/model"'),
     "items": Field(dict, "Items by modality, where made-up ones cannot do.", "{ image = [] }"),
     "options": Field(list, "Values of mm_processor_kwargs to try.", "[{}]"),
+    "invalid_options": Field(list, "Values of mm_processor_kwargs to refuse.", "[{}]"),
     "valid": Field(list, "Input that it takes.", '["path/to/file"]'),
     "invalid": Field(list, "Input that it must refuse as the client's error.", '["nonsense"]'),
 }
@@ -49,6 +50,7 @@ generations = (
                 ("rule", "seed", "model", "parts", "options", "backwards", "trouble")
             ),
         },
+        program="conformance.multimodal.processor.program:program",
         likely=_of_processor,
         sign=r"\bMULTIMODAL_REGISTRY\b|\bBaseMultiModalProcessor\b",
         group="vllm.general_plugins",

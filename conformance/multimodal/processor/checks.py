@@ -12,10 +12,11 @@ from conformance.multimodal.processor import (
     embeddings,
     hashing,
     limits,
+    options,
     placeholders,
     processing,
 )
-from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, alone
+from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL
 from conformance.multimodal.processor.search import Broken
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
@@ -61,16 +62,16 @@ def _look(rule: str) -> Callable[[Trial], Finding]:
     return lambda trial: trial.look(judge, shape)
 
 
-def _also_odd(rule: str) -> Callable[[Trial], Finding]:
-    """Judge items of unusual sizes as well, and where counts change, each alone."""
-    judge, shape = JUDGES[rule]
+def _also_alone(rule: str) -> Callable[[Trial], Finding]:
+    """Judge every item by itself as well: odd sizes, all forms, and where counts change."""
+    judge, _ = JUDGES[rule]
 
     def check(trial: Trial) -> Finding:
-        found = trial.look(judge, shape)
+        found = _look(rule)(trial)
         if found.verdict is Verdict.PASS:
-            for item in (*trial.odd(), *trial.at_steps()):
-                if trouble := judge(trial.bench, alone(item)):
-                    case = {"broken": Broken(alone(item), trouble)}
+            for prompt in trial.each_alone():
+                if trouble := judge(trial.bench, prompt):
+                    case = {"broken": Broken(prompt, trouble)}
                     return failed(trouble.message, found.examples, case=case)
         return found
 
@@ -79,7 +80,7 @@ def _also_odd(rule: str) -> Callable[[Trial], Finding]:
 
 def _in_a_row(trial: Trial) -> Finding:
     """Judge prompts after others, and items that have only their size in common."""
-    found = trial.look(*JUDGES["MM-36"])
+    found = _also_alone("MM-36")(trial)
     if found.verdict is Verdict.PASS and (why := processing.others_data(trial.bench)):
         return failed(why, found.examples)
     return found
@@ -93,11 +94,9 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-11": limits.served,
     "MM-16": placeholders.written,
     "MM-18": placeholders.empty,
-    "MM-21": _also_odd("MM-21"),
-    "MM-22": _also_odd("MM-22"),
-    "MM-23": _also_odd("MM-23"),
-    "MM-24": _also_odd("MM-24"),
+    **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
     "MM-36": _in_a_row,
+    "MM-37": hashing.told_apart,
     "MM-40": hashing.distinct,
     "MM-38": hashing.by_options,
     "MM-04": limits.too_many,
@@ -109,6 +108,8 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-35": budget.agrees,
     "MM-39": budget.encoded,
     "MM-19": limits.fits,
+    "MM-79": options.harmless,
+    "MM-80": options.refused,
 }
 
 
@@ -150,6 +151,8 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-38": ("MM-30", "MM-31", "MM-40"),
     "MM-39": ("MM-02", "MM-20", *_COUNTS, "MM-08"),
     "MM-40": ("MM-30",),
+    "MM-79": ("MM-02", "MM-20", *_COUNTS),
+    "MM-80": ("MM-10",),
 }
 
 

@@ -93,7 +93,7 @@ def search(
         verbosity=hypothesis.Verbosity.quiet,
     )(hypothesis.given(strategy(bench.stock, bench.limits, shape))(body))
     with suppress(_Found):
-        for prompt in unlike(bench.stock, bench.limits):
+        for prompt in (*unlike(bench.stock, bench.limits), *bench.mixed):
             body(prompt)
         try:
             hypothesis.seed(bench.seed)(run)()
