@@ -3,8 +3,8 @@
 
 A real engine serves requests with items, alone and at once, in steps that are shorter than an item,
 with prefixes, with too few blocks for two requests, and after one that was aborted; its model
-runner is watched where the scheduler's orders arrive.  The command takes the tiny Qwen2-Audio, which needs
-nothing beside vLLM.
+runner is watched where the scheduler's orders arrive.  The command takes the tiny Qwen2-Audio,
+which needs nothing beside vLLM.
 """
 
 from __future__ import annotations

@@ -157,8 +157,10 @@ def spoilt(options: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _others(value: Any) -> Iterator[Any]:  # noqa: ANN401 - of an option
-    """Yield values that are not of the kind of one; of a table also those with one such value."""
+    """Yield values unlike one, and the next to it; of a table also those with one such value."""
     yield from (other for other in BAD if other != value)
+    if type(value) is int:
+        yield value + 1  # may be as good; a table may not have it
     if hasattr(value, "items"):
         yield {**value, UNKNOWN: 1}
         for key, inner in value.items():
