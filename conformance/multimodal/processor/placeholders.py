@@ -28,8 +28,8 @@ def processes(bench: Bench, prompt: Prompt) -> Trouble | None:
         return None
     found = bench.processed(prompt)
     if not found.good:
-        # A processor may refuse to have several modalities in one prompt.
-        if found.refused and len(prompt.modalities) > 1:
+        # A processor may refuse to have several modalities, or forms, in one prompt.
+        if found.refused and (len(prompt.modalities) > 1 or prompt in bench.mixed):
             return None
         return Trouble(f"the prompt {found.describe()}; each of its items is processed alone")
     for modality in prompt.modalities:
