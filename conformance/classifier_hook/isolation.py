@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
 
 from conformance.checking import checks
 from conformance.classifier_hook import traffic
 from conformance.classifier_hook.bench import plain
 from conformance.classifier_hook.calls import TURNS, asked, begun, many, one, run, turns
-from conformance.clocks import clocks
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
-from conformance.leaks import STRAIGHT, Given, growing, kept, size_of
-from conformance.settings import Budget
+from conformance.interruption import progressed
+from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
+from conformance.search import CALLS as HISTORIES
+from conformance.search import smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -32,13 +29,8 @@ if TYPE_CHECKING:
     from conformance.classifier_hook.traffic import History, Shape
     from conformance.classifier_hook.trial import Trial
 
-EXAMPLES = {Budget.QUICK: 10, Budget.STANDARD: 30, Budget.DEEP: 150}
-
 #: With any budget: a cache that has an end must have come to it.
 CALLS = 10_000
-
-#: Seconds after which the fewest examples must do, for hooks that take long.
-SECONDS = {Budget.QUICK: 0.0, Budget.STANDARD: 3.0, Budget.DEEP: 60.0}
 
 SEQUENCE = traffic.Shape("sequence", "CH-30", overlapping=False)
 TOGETHER = traffic.Shape("together", "CH-31")
@@ -58,14 +50,11 @@ MEASURED = 200
 MEASUREMENTS = 5
 KEPT = 16
 
-#: Calls at a time; seconds for all, and those of them in which nothing but the hook waits, which
+#: Calls at a time; seconds of work for all, and seconds in which nothing but the hook waits: both
 #: are as many on a busy machine.
 AT_ONCE = 100
 LIMIT = 20.0
 WAITING = 5.0
-
-#: How many times as long a busy machine may take.
-BUSY = 3.0
 
 #: Calls without which nothing can be said.
 FEWEST = 1_000
@@ -78,10 +67,6 @@ class _Seen:
     history: History
     message: str
     endless: bool  #: whether a call never ended
-
-
-class _Found(Exception):
-    """The history shows something."""
 
 
 def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
@@ -103,42 +88,26 @@ def _judge(trial: Trial, wanted: Shape) -> Finding:
     if wanted.leaving and (crowd := crowded(bench)):
         leaves, what = crowd
         return failed(what, case={"crowd": leaves})
-    best: list[_Seen] = []
-    count = 0
-    until = time.monotonic() + SECONDS[trial.budget]
+    endless = False
 
-    @hypothesis.seed(bench.seed)
-    @hypothesis.settings(
-        max_examples=EXAMPLES[trial.budget],
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(traffic.strategy(wanted, len(bench.texts)))
-    def body(history: History) -> None:
-        nonlocal count
+    def judge(history: History) -> _Seen | None:
+        nonlocal endless
         # Each history in which a call never ends takes seconds: the first must do.
-        late = count >= EXAMPLES[Budget.QUICK] and time.monotonic() > until
-        if late or any(seen.endless for seen in best):
-            return
-        count += 1
-        if seen := _judge_history(bench, history, overlapping=wanted.overlapping):
-            best.append(seen)
-            raise _Found
+        seen = None if endless else _judge_history(bench, history, overlapping=wanted.overlapping)
+        endless = endless or (seen is not None and seen.endless)
+        return seen
 
-    with suppress(_Found):
-        try:
-            body()
-        except hypothesis.errors.HypothesisException:
-            if not best:
-                raise
-    if best:
-        smallest = min(best, key=lambda seen: seen.history.size)
-        case = {"history": smallest.history, "overlapping": wanted.overlapping}
-        return failed(smallest.message, min(count, EXAMPLES[trial.budget]), case=case)
+    count, best = smallest(
+        traffic.strategy(wanted, len(bench.texts)),
+        judge,
+        HISTORIES,
+        budget=trial.budget,
+        seed=bench.seed,
+        size=lambda seen: seen.history.size,
+    )
+    if best is not None:
+        case = {"history": best.history, "overlapping": wanted.overlapping}
+        return failed(best.message, min(count, HISTORIES.most(trial.budget)), case=case)
     return passed(count, count)
 
 
@@ -243,7 +212,7 @@ def forgets(trial: Trial) -> Finding:
     hook = bench.make()
     given: list[Given] = []
     sizes: list[tuple[int, int]] = []
-    run(_scored(bench, hook, given, sizes), BUSY * LIMIT + 2 * bench.patience)
+    run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
     count = len(given)
     if count < FEWEST:
         why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
@@ -266,11 +235,11 @@ async def _scored(
     sizes: list[tuple[int, int]],
 ) -> None:
     """Make calls; note what each was given, and how large the hook is after how many."""
-    before = clocks()
-    while len(given) < CALLS:
-        wall, worked, delayed = (now - then for now, then in zip(clocks(), before, strict=True))
-        if wall > BUSY * LIMIT or wall - delayed > LIMIT or wall - worked - delayed > WAITING:
-            return
+    spent = Spent()
+    while len(given) < CALLS and not (
+        spent.beyond(LIMIT, WAITING) and _told(sizes, len(given), spent)
+    ):
+        progressed()  # however busy the machine is
         contexts = [
             bench.context(f"{bench.texts[n % len(bench.texts)]} {n}", request_id=f"id-{n}")
             for n in range(len(given), len(given) + AT_ONCE)
@@ -285,6 +254,13 @@ async def _scored(
         await turns(TURNS)
         if not len(given) % MEASURED:
             sizes.append((len(given), size_of(hook)))
+
+
+def _told(sizes: list[tuple[int, int]], count: int, spent: Spent) -> bool:
+    """Tell whether no more calls are needed of a hook that has taken its time."""
+    if count >= STRAIGHT or spent.beyond(LONGEST, LONGEST):
+        return True
+    return len(sizes) <= MEASUREMENTS or growing(*_evenly(sizes)) is None
 
 
 def _evenly(sizes: list[tuple[int, int]]) -> tuple[list[int], int]:

@@ -15,6 +15,7 @@ from conformance.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from conformance.loading import Maker
     from conformance.suite import Opening, Trial
 
 #: What a class that is meant to be a hook defines besides ``score``, one of them at the least.
@@ -39,6 +40,11 @@ def _tells(cls: type) -> bool:
         constructor = getattr(vars(each).get("__init__"), "__code__", None)
         names |= set(getattr(constructor, "co_names", ()))  # what it assigns to
     return any(name in names for name in _TELLING)
+
+
+def _maker(_: str, section: Mapping[str, Any]) -> Maker:
+    """Return what makes hooks as whoever registers them does."""
+    return lambda: lambda cls: cls(**section.get("arguments", {}))
 
 
 def _open(opening: Opening) -> Trial:
@@ -87,4 +93,6 @@ SUITE = Suite(
     meant=_meant,
     open_trial=_open,
     replay=_replay,
+    maker=_maker,
+    shares=("CH-40", "CH-01"),
 )

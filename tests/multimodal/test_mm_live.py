@@ -41,7 +41,7 @@ SERVER_RULES = {"MM-01", "MM-09", "MM-10", "MM-16", "MM-18", "MM-21", "MM-26", "
 SERVER_RULES |= {"MM-04", "MM-06"}
 
 #: Shown where the profile has options that the processor does not take in every form.
-OPTIONS = "MM-80"
+OPTIONS = "MM-83"
 
 
 @pytest.mark.smoke

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.io_processor.bench import Bench
+    from conformance.loading import Maker
     from conformance.suite import Opening, Trial
 
 #: The two generations, for what differs between them.
@@ -45,6 +46,31 @@ def meant(cls: type) -> bool:
     return all(callable(vars(cls).get(name)) for name in _TELLING)
 
 
+def maker(generation: str, model: str, section: Mapping[str, Any]) -> Maker:
+    """Return what makes instances as the front end does.
+
+    Raises:
+        UsageError: the profile names no model that there is.
+
+    """
+    from conformance.io_processor.host import surroundings
+
+    around = surroundings(_model(section, model))  # takes a while, and every process needs them
+    arguments = (around.config, around.renderer)[: 2 if generation == DATA else 1]
+    return lambda: lambda cls: cls(*arguments)
+
+
+def forget() -> None:
+    """Have what surrounds plugins made anew: vLLM's code must stand what a plugin replaced."""
+    from conformance.io_processor.host import surroundings
+
+    surroundings.cache_clear()
+
+
+def _model(section: Mapping[str, Any], model: str) -> str:
+    return named_model(section["model"]) if "model" in section else model
+
+
 def open_trial(generation: str, opening: Opening) -> Trial:
     """Open the trial of a plugin on one kind of evidence."""
     from conformance.io_processor.bench import Bench
@@ -52,7 +78,7 @@ def open_trial(generation: str, opening: Opening) -> Trial:
     from conformance.io_processor.host import surroundings
 
     section, settings = opening.section, opening.settings
-    chosen = named_model(section["model"]) if "model" in section else opening.model
+    chosen = _model(section, opening.model)
     if opening.evidence is Evidence.SIMULATOR:
         surroundings(chosen)  # takes a while, and every process needs them
         # Before the class is touched for the first time.

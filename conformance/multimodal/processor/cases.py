@@ -64,11 +64,11 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
 _PLAYED: Mapping[str, str] = {
     "MM-07": "refused",
     "MM-10": "processed",
-    **dict.fromkeys(("MM-20", "MM-21", "MM-22", "MM-23", "MM-24", "MM-79"), "rows"),
+    **dict.fromkeys(("MM-20", "MM-21", "MM-22", "MM-23", "MM-24", "MM-82"), "rows"),
     **dict.fromkeys(("MM-25", "MM-26"), "rows_alone"),
     **dict.fromkeys(("MM-32", "MM-33"), "alone"),
     IN_A_ROW: "after",
-    "MM-80": "refused",
+    "MM-83": "refused",
 }
 
 
@@ -78,7 +78,7 @@ def _program(bench: Bench, rule: str, prompt: Prompt | None) -> dict[str, Any]:
     if prompt is None or rule not in _PLAYED or not makes or _objects(prompt):
         return {}
     found: dict[str, Any] = {
-        "is": "denied" if bench.processed(prompt).good and rule == "MM-80" else _PLAYED[rule],
+        "is": "denied" if bench.processed(prompt).good and rule == "MM-83" else _PLAYED[rule],
         "model": bench.checkpoint,
         "limits": dict(bench.limits),
         "prompt": _played(bench, prompt),

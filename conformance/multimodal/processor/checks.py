@@ -108,8 +108,8 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-35": budget.agrees,
     "MM-39": budget.encoded,
     "MM-19": limits.fits,
-    "MM-79": options.harmless,
-    "MM-80": options.refused,
+    "MM-82": options.harmless,
+    "MM-83": options.refused,
 }
 
 
@@ -151,8 +151,8 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-38": ("MM-30", "MM-31", "MM-40"),
     "MM-39": ("MM-02", "MM-20", *_COUNTS, "MM-08"),
     "MM-40": ("MM-30",),
-    "MM-79": ("MM-02", "MM-20", *_COUNTS),
-    "MM-80": ("MM-10",),
+    "MM-82": ("MM-02", "MM-20", *_COUNTS),
+    "MM-83": ("MM-10",),
 }
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     INDEPENDENT, CACHED, TOO_MANY, UNSUPPORTED, OPTIONS,
 ) = (
     "MM-01", "MM-09", "MM-10", "MM-16", "MM-17", "MM-18", "MM-20", "MM-21", "MM-22", "MM-23",
-    "MM-26", "MM-34", "MM-04", "MM-06", "MM-80",
+    "MM-26", "MM-34", "MM-04", "MM-06", "MM-83",
 )  # fmt: skip
 
 #: Rules about the number of rows; what the engine makes of a wrong one.

@@ -85,7 +85,7 @@ RULES = section(
         ),
     ),
     Rule(
-        id="MM-79",
+        id="MM-82",
         title="No option ends the engine",
         statement=(
             "With any mm_processor_kwargs an item is refused before it reaches the engine, or "
@@ -96,7 +96,7 @@ RULES = section(
         hint="Options are a client's: check type and range before placeholders are counted.",
     ),
     Rule(
-        id="MM-80",
+        id="MM-83",
         title="Options that are none are refused",
         statement=(
             "mm_processor_kwargs with an unknown key, or with a value of another type, sign or "
