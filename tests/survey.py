@@ -49,7 +49,9 @@ class Survey:
 
 BATCH = Survey("logits-batch", "Batch logits processors")
 SLOT = Survey("logits-slot", "Slot logits processors")
-SURVEYS = (BATCH, SLOT)
+PROCESSOR = Survey("mm-processor", "Multi-modal processors")
+MODALITY = Survey("mm-modality", "Plugins of one modality")
+SURVEYS = (BATCH, SLOT, PROCESSOR, MODALITY)
 
 
 def quiet_seeds() -> range:
@@ -143,6 +145,8 @@ def total(parts: dict[str, dict[str, int]], what: str) -> int:
 def main() -> None:
     """Collect what is there and draw the pages."""
     for survey in SURVEYS:
+        if not (survey.data.exists() or survey.fresh.exists()):
+            continue  # nobody has made it yet
         data = collect(survey)
         survey.data.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         survey.page.write_text(page(survey, data), encoding="utf-8")

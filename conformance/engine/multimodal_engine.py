@@ -28,6 +28,9 @@ STEP_TOKENS = 64
 
 MAX_SEQUENCES = 4
 
+#: Tokens of a block of the KV cache, where their number is chosen.
+BLOCK = 32
+
 #: A prompt may have so many tokens, or as many as the model has room for.
 MAX_MODEL_LEN = 2048
 
@@ -110,6 +113,7 @@ class MultiModalEngine:
         weights: bool = True,
         device: str = "cpu",
         mode: str = "auto",
+        blocks: int | None = None,
     ) -> MultiModalEngine:
         """Start an engine in this process.
 
@@ -120,6 +124,7 @@ class MultiModalEngine:
             weights: whether the checkpoint has weights; without them they are made up.
             device: ``"cpu"`` or ``"cuda"``.
             mode: as ``--tokenizer-mode`` has it, by which a renderer is chosen.
+            blocks: of the KV cache, with :data:`BLOCK` tokens each; prefixes are then used again.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start.
@@ -130,7 +135,11 @@ class MultiModalEngine:
         os.environ.update(model_runner.environment("v1"))
         from vllm import LLM
 
-        memory = {"gpu_memory_utilization": GPU_SHARE} if device == "cuda" else {}
+        memory: dict[str, Any] = {}
+        if device == "cuda":
+            memory["gpu_memory_utilization"] = GPU_SHARE
+        if blocks is not None:
+            memory |= {"num_gpu_blocks_override": blocks, "block_size": BLOCK}
         llm = LLM(
             model=str(model),
             enforce_eager=eager(device),
@@ -139,7 +148,7 @@ class MultiModalEngine:
             max_num_batched_tokens=STEP_TOKENS,
             enable_chunked_prefill=True,
             # What is found there would not be computed again.
-            enable_prefix_caching=False,
+            enable_prefix_caching=blocks is not None,
             dtype="float32",
             seed=0,
             kv_cache_memory_bytes=64 << 20,
@@ -194,6 +203,19 @@ class MultiModalEngine:
             raise EngineFailed(_told(error), places, self._encoding) from error
         by_name = {output.request_id: output for output in outputs}
         return [self._response(by_name[_external(name)]) for name in names]
+
+    def abort(self, request: Request, steps: int) -> None:
+        """Let a request go on for some steps, and abort it."""
+        from vllm import SamplingParams
+
+        params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
+        names = self.llm.enqueue([_prompt(request)], params, use_tqdm=False)
+        with limited(LIMIT):
+            for _ in range(steps):
+                self.llm.llm_engine.step()
+            self.llm.llm_engine.abort_request(names, internal=True)
+            while self.llm.llm_engine.has_unfinished_requests():
+                self.llm.llm_engine.step()
 
     def forget(self) -> None:
         """Empty the caches of items, so that all are processed and encoded again."""

@@ -24,6 +24,7 @@ FIELDS: Mapping[str, Field] = {
         "What it means: a function of an item that returns how many placeholders it has.",
         '"my_module:expected"',
     ),
+    "invalid_options": Field(list, "Values of mm_processor_kwargs to refuse.", "[{}]"),
     "valid": Field(list, "Input that it takes.", '["path/to/file"]'),
     "invalid": Field(list, "Input that it must refuse as the client's error.", '["nonsense"]'),
 }
@@ -55,6 +56,7 @@ generations = (
                 ("rule", "seed", "model", "parts", "options", "backwards", "trouble")
             ),
         },
+        program="conformance.multimodal.processor.program:program",
         likely=_of_processor,
         sign=r"\bMULTIMODAL_REGISTRY\b|\bBaseMultiModalProcessor\b",
         group="vllm.general_plugins",

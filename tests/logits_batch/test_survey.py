@@ -174,7 +174,7 @@ def test_is_never_flagged(
     assert not alarms
 
 
-@pytest.mark.parametrize("about", survey.SURVEYS, ids=lambda about: about.name)
+@pytest.mark.parametrize("about", GENERATION, ids=lambda about: about.name)
 def test_the_committed_survey_covers_the_gallery(about: Survey) -> None:
     """The data in the repository shows no miss, and its page is drawn from it.
 

@@ -34,8 +34,8 @@ MENDED = {
     "pops_its_options": (".pop(", ".get("),
     "adds_noise": ("0.05", "0.0"),
     "hashes_bytes_alone": (
-        "image.tobytes() + options",
-        "image.tobytes() + repr(image.size).encode() + options",
+        ".tobytes() + options",
+        ".tobytes() + options + repr((np.shape(image), getattr(image, 'mode', ''))).encode()",
     ),
     "asserts_its_limit": (
         'assert num_items <= self.allowed_mm_limits[modality], f"too many items of {modality}"',

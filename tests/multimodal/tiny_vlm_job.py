@@ -12,7 +12,8 @@ from PIL import Image
 
 from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.multimodal_engine import MultiModalEngine, Request
-from reference_plugins.tiny_vlm import checkpoint
+from conformance.multimodal.host.recording import record
+from reference_plugins.tiny_vlm import checkpoint, register
 from reference_plugins.tiny_vlm.configuration import TinyVlmConfig
 from reference_plugins.tiny_vlm.images import TinyVlmImageProcessor
 
@@ -74,3 +75,16 @@ def by_entry_point(connection: Connection, folder: Path) -> None:
     together = engine.run(asked)
     alone = [engine.run([request])[0] for request in asked]
     connection.send((alone, together))
+
+
+def recorded(connection: Connection, folder: Path) -> None:
+    """Answer with what the orders of an engine with pictures show."""
+    connection.recv()
+    inspect_models_here()
+    register()
+    sizes = ((40, 40), (128, 96), (16, 16), (160, 90), (128, 96))
+    pictures = [
+        Image.fromarray(np.roll(_pixels(*size), number, axis=0))
+        for number, size in enumerate(sizes)
+    ]
+    connection.send(record(checkpoint.write(folder / "model"), "image", "<image>", pictures))

@@ -156,6 +156,7 @@ RULES = (
             "extra keys of a block: identifiers of its items",
         ),
         level=Level.SHOULD,
+        evidence=_LIVE,
     ),
     _rule(
         "ME-08",
@@ -170,6 +171,7 @@ RULES = (
                 "without them a client is answered about another client's picture",
             )
         ),
+        evidence=_LIVE,
     ),
     _rule(
         "ME-09",
@@ -184,6 +186,7 @@ RULES = (
                 "blocks are given to others, and the request begins again",
             )
         ),
+        evidence=_LIVE,
     ),
     _rule(
         "ME-10",
@@ -198,5 +201,6 @@ RULES = (
                 "Typically called when a request is finished, cancelled, or aborted",
             )
         ),
+        evidence=_LIVE,
     ),
 )

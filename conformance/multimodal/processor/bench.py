@@ -15,12 +15,12 @@ from conformance.comparison import shortened
 from conformance.expectation import Expected, OracleFailed
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import Stock, offered, unusual
+from conformance.multimodal.processor.stock import Stock, mixed, offered, unusual
 from conformance.oracle import asked
 from conformance.raised import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from conformance.multimodal.processor.stock import Item
@@ -65,6 +65,11 @@ class Answer:
         return isinstance(self.error, _REFUSALS)
 
     @property
+    def lacks(self) -> bool:
+        """Tell whether a package is missing, such as one that resamples sounds: nobody's fault."""
+        return isinstance(self.error, ImportError)
+
+    @property
     def of_client(self) -> bool:
         """Tell whether vLLM answers the client with an error of its own, not of the server."""
         if self.error is None:
@@ -99,8 +104,10 @@ class Bench:
     supported: Mapping[str, int | None] = attrs.field(factory=dict)
     #: Items that are not taken, with what was said of them.
     refused: dict[Item, str] = attrs.field(factory=dict)
-    #: Items of unusual sizes, many of which are refused.
+    #: Items of unusual sizes and in all forms, many of which are refused.
     unusual: tuple[Item, ...] = ()
+    #: Prompts whose items differ from each other in size and in form.
+    mixed: tuple[Prompt, ...] = ()
     failing: dict[Item, str] = attrs.field(factory=dict)
     #: Whether films must say how many frames they have in a second.
     dates_films: bool = False
@@ -172,6 +179,16 @@ class Bench:
         self.stock = attrs.evolve(stock, items={name: stock.items[name] for name in self.supported})
         self._sort_out()
         self.unusual = tuple(map(self.as_taken, unusual(self.stock.items)))
+        self.mixed = tuple(self._mixed())
+
+    def _mixed(self) -> Iterator[Prompt]:
+        """Yield prompts with as many items as are allowed, each of another size and form."""
+        for modality in self.stock.items:
+            for items in mixed(modality):
+                taken = [item for item in map(self.as_taken, items) if self.alone(item).good]
+                several = taken[: self.limits[modality]]
+                if len(several) > 1:
+                    yield Prompt(tuple(part for item in several for part in (1, item)))
 
     def _sort_out(self) -> None:
         """Keep the items apart that are not taken."""
@@ -349,7 +366,7 @@ class Bench:
     ) -> Answer:
         """Process a prompt, with a new processor if none is given."""
         processor = self.processor() if processor is None else processor
-        options = dict(self.stock.options[prompt.options])
+        options = self.stock.chosen(prompt.options)
         return answer(
             lambda: self.host.process(processor, self.tokens(prompt), prompt.data(), options, cache)
         )
@@ -427,6 +444,7 @@ class Bench:
                 name: [one.text for one in items] for name, items in self.stock.items.items()
             },
             "options": [dict(one) for one in self.stock.options[1:]],
+            "invalid_options": [dict(one) for one in self.stock.invalid],
         }
 
 

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from conformance.multimodal.processor.forms import RATE
 from conformance.multimodal.processor.prompts import alone
-from conformance.multimodal.processor.stock import RATE, Item
+from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from conformance.multimodal.processor.bench import Bench
+    from conformance.multimodal.processor.prompts import Prompt
 
 #: Pixels of a side, samples of a sound, and frames of a film, between which steps are looked for.
 SIDES = (1, 8, 20, 40, 80, 120, 200, 330, 560, 900)
@@ -51,20 +53,29 @@ _SIDES: Mapping[str, tuple[tuple[tuple[int, ...], Callable[[int], str]], ...]] =
 }
 
 
-def items_at_steps(bench: Bench, budget: Budget) -> tuple[Item, ...]:
-    """Return items below, at and above each step, as far as there is time."""
-    until = time.monotonic() + SECONDS[budget]
-    found: dict[Item, None] = {}
+def items_at_steps(bench: Bench, budget: Budget) -> tuple[Prompt, ...]:
+    """Return prompts with an item below, at or above each step, as far as there is time.
+
+    All options together have as much time as none.
+    """
+    found: dict[Prompt, None] = {}
+    count = len(bench.stock.options)
+    for options in range(count):
+        seconds = SECONDS[budget] / (count - 1 if options else 1)
+        found |= dict.fromkeys(_at_steps(bench, budget, options, time.monotonic() + seconds))
+    return tuple(found)
+
+
+def _at_steps(bench: Bench, budget: Budget, options: int, until: float) -> Iterator[Prompt]:
     for modality in bench.stock.items:
         for values, written in _SIDES.get(modality, ()):
-            side = _Side(bench, modality, written)
+            side = _Side(bench, modality, written, options)
             steps = list(side.steps(values, STEPS[budget], until))
             beyond = _beyond(steps)
             for step in (*steps, *beyond):
                 for value in (step - 1, step, step + 1):
                     if value > 0 and side.count(value) is not None:
-                        found[side.item(value)] = None
-    return tuple(found)
+                        yield side.prompt(value)
 
 
 @attrs.frozen(eq=False)
@@ -74,14 +85,16 @@ class _Side:
     bench: Bench
     modality: str
     written: Callable[[int], str]
+    options: int
 
-    def item(self, value: int) -> Item:
-        """Return the item with this value of the side."""
-        return self.bench.as_taken(Item(self.modality, self.written(value)))
+    def prompt(self, value: int) -> Prompt:
+        """Return a prompt with the item that has this value of the side."""
+        item = self.bench.as_taken(Item(self.modality, self.written(value)))
+        return alone(item, self.options)
 
     def count(self, value: int) -> int | None:
         """Return the number of placeholders of an item, None where it is not taken."""
-        prompt = alone(self.item(value))
+        prompt = self.prompt(value)
         return self.bench.counts(prompt)[0] if self.bench.processed(prompt).good else None
 
     def steps(self, values: tuple[int, ...], most: int, until: float) -> Iterator[int]:

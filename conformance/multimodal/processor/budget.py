@@ -65,14 +65,17 @@ def never_exceeded(trial: Trial) -> Finding:
         return failed(f"get_mm_max_tokens_per_item {found.describe()}")
     estimates: Mapping[str, int] = found.value
     count = 0
-    for item in (*bench.stock.everything, *trial.odd(), *trial.large(), *trial.at_steps()):
-        got = bench.alone(item)
+    # What options ask for beyond that, vLLM refuses.
+    plain = (prompt for prompt in trial.each_alone() if not prompt.options)
+    for prompt in (*plain, *map(alone, trial.large())):
+        (item,) = prompt.items
+        got = bench.processed(prompt)
         # A modality that is not named has the room that others need: it may share placeholders.
         reserved = estimates.get(item.modality, max(estimates.values(), default=0))
         if not got.good or not estimates:
             continue
         count += 1
-        tokens = bench.counts(alone(item))[0]
+        tokens = bench.counts(prompt)[0]
         # A prompt that is longer than the model takes is refused as a whole.
         if reserved < tokens < bench.host.max_model_len:
             return failed(

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.multimodal.processor.bench import named
+from conformance.multimodal.processor.prompts import Prompt, alone
 
 #: The rule for which it counts what was processed before.
 IN_A_ROW = "MM-36"
@@ -14,9 +16,10 @@ IN_A_ROW = "MM-36"
 MEANS = "MM-81"
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from conformance.findings import Finding
     from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.prompts import Prompt
     from conformance.multimodal.processor.search import Broken
 
 
@@ -26,7 +29,7 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
     broken: Broken | None = (finding.case or {}).get("broken")
     if broken is None:
         document = bench.document()
-        stock = {name: document[name] for name in ("items", "options")}
+        stock = {name: document[name] for name in ("items", "options", "invalid_options")}
         objects = any(one.value is not None for one in bench.stock.everything)
         return {
             "kind": "check",
@@ -35,6 +38,7 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
             "objects": objects,
             "parameters": [],
             "invalid": [],
+            **_program(bench, rule, (finding.case or {}).get("shown")),
         }
     prompt, trouble = broken.prompt, broken.trouble
     return {
@@ -45,9 +49,9 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
         "parts": [
             part if isinstance(part, int) else [part.modality, part.text] for part in prompt.parts
         ],
-        "options": dict(bench.stock.options[prompt.options]),
+        "options": bench.stock.chosen(prompt.options),
         "backwards": prompt.backwards,
-        "objects": any(one.value is not None for one in prompt.items),
+        "objects": _objects(prompt),
         "lines": _lines(bench, prompt, broken),
         "trouble": {
             "kind": "prompt",
@@ -56,6 +60,7 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
             "actual": trouble.actual,
         },
         "parameters": [],
+        **_program(bench, rule, prompt),
     }
 
 
@@ -63,6 +68,54 @@ def _told(bench: Bench, prompt: Prompt) -> list[list[Any]]:
     """Return what the author said of each item of a prompt."""
     counts = ((one, bench.told.get((one, prompt.options))) for one in prompt.items)
     return [[one.modality, one.text, count] for one, count in counts if count is not None]
+
+
+#: By rule, the function of :mod:`conformance.multimodal.processor.player` that shows its failures.
+_PLAYED: Mapping[str, str] = {
+    "MM-07": "refused",
+    "MM-10": "processed",
+    **dict.fromkeys(("MM-20", "MM-21", "MM-22", "MM-23", "MM-24", "MM-82"), "rows"),
+    **dict.fromkeys(("MM-25", "MM-26"), "rows_alone"),
+    **dict.fromkeys(("MM-32", "MM-33"), "alone"),
+    IN_A_ROW: "after",
+    "MM-83": "refused",
+}
+
+
+def _program(bench: Bench, rule: str, prompt: Prompt | None) -> dict[str, Any]:
+    """Return what a program is made of, under its key; nothing where none can be."""
+    makes = ":" in bench.checkpoint or Path(bench.checkpoint).is_dir()
+    if prompt is None or rule not in _PLAYED or not makes or _objects(prompt):
+        return {}
+    found: dict[str, Any] = {
+        "is": "denied" if bench.processed(prompt).good and rule == "MM-83" else _PLAYED[rule],
+        "model": bench.checkpoint,
+        "limits": dict(bench.limits),
+        "prompt": _played(bench, prompt),
+    }
+    if rule == IN_A_ROW:
+        items = (*bench.stock.everything, *bench.unusual)
+        numbers = range(len(bench.stock.options))
+        others = [alone(item, number) for item in items for number in numbers]
+        found["before"] = [_played(bench, one) for one in others if not _objects(one)]
+    return {"program": found}
+
+
+def _played(bench: Bench, prompt: Prompt) -> dict[str, Any]:
+    """Return a prompt as the player has it."""
+    texts = {name: [one.text for one in prompt.of(name)] for name in prompt.modalities}
+    single = {name: bench.tokens(alone(prompt.of(name)[0])) for name in texts}
+    return {
+        "tokens": bench.tokens(prompt),
+        "items": texts,
+        "options": bench.stock.chosen(prompt.options),
+        "alone": single,
+    }
+
+
+def _objects(prompt: Prompt) -> bool:
+    """Tell whether some item is an object, which no file can hold."""
+    return any(one.value is not None for one in prompt.items)
 
 
 def _before(bench: Bench) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from conformance.multimodal.processor import (
     embeddings,
     hashing,
     limits,
+    options,
     placeholders,
     processing,
 )
@@ -22,10 +23,10 @@ from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.prompts import Shape
+    from conformance.multimodal.processor.prompts import Prompt, Shape
     from conformance.multimodal.processor.trial import Judge
     from conformance.settings import Budget
 
@@ -63,20 +64,21 @@ def _look(rule: str) -> Callable[[Trial], Finding]:
     return lambda trial: trial.look(judge, shape)
 
 
-def _also_odd(rule: str) -> Callable[[Trial], Finding]:
-    """Judge items of unusual sizes as well, and where counts change, each alone."""
-    judge, shape = JUDGES[rule]
+def _also_alone(rule: str) -> Callable[[Trial], Finding]:
+    """Judge every item by itself as well: odd sizes, all forms, and where counts change."""
+    return lambda trial: _also(trial, rule, trial.each_alone())
 
-    def check(trial: Trial) -> Finding:
-        found = trial.look(judge, shape)
-        if found.verdict is Verdict.PASS:
-            for item in (*trial.odd(), *trial.at_steps()):
-                if trouble := judge(trial.bench, alone(item)):
-                    case = {"broken": Broken(alone(item), trouble)}
-                    return failed(trouble.message, found.examples, case=case)
-        return found
 
-    return check
+def _also(trial: Trial, rule: str, prompts: Iterable[Prompt]) -> Finding:
+    """Judge prompts besides those that are drawn."""
+    judge, _ = JUDGES[rule]
+    found = _look(rule)(trial)
+    if found.verdict is Verdict.PASS:
+        for prompt in prompts:
+            if trouble := judge(trial.bench, prompt):
+                case = {"broken": Broken(prompt, trouble)}
+                return failed(trouble.message, found.examples, case=case)
+    return found
 
 
 def _means(trial: Trial) -> Finding:
@@ -84,14 +86,15 @@ def _means(trial: Trial) -> Finding:
     if trial.bench.expected is None:
         return Finding(Verdict.NOT_APPLICABLE, message="the profile has no `expected`")
     try:
-        return _also_odd("MM-81")(trial)
+        # In plain forms alone: a function of a few lines knows no others.
+        return _also(trial, "MM-81", [*map(alone, trial.extreme()), *trial.at_steps()])
     except OracleFailed as error:
         return Finding(Verdict.NOT_VERIFIED, message=str(error))
 
 
 def _in_a_row(trial: Trial) -> Finding:
     """Judge prompts after others, and items that have only their size in common."""
-    found = trial.look(*JUDGES["MM-36"])
+    found = _also_alone("MM-36")(trial)
     if found.verdict is Verdict.PASS and (why := processing.others_data(trial.bench)):
         return failed(why, found.examples)
     return found
@@ -105,11 +108,9 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-11": limits.served,
     "MM-16": placeholders.written,
     "MM-18": placeholders.empty,
-    "MM-21": _also_odd("MM-21"),
-    "MM-22": _also_odd("MM-22"),
-    "MM-23": _also_odd("MM-23"),
-    "MM-24": _also_odd("MM-24"),
+    **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
     "MM-36": _in_a_row,
+    "MM-37": hashing.told_apart,
     "MM-40": hashing.distinct,
     "MM-38": hashing.by_options,
     "MM-04": limits.too_many,
@@ -122,6 +123,8 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-39": budget.encoded,
     "MM-19": limits.fits,
     "MM-81": _means,
+    "MM-82": options.harmless,
+    "MM-83": options.refused,
 }
 
 
@@ -164,6 +167,8 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-39": ("MM-02", "MM-20", *_COUNTS, "MM-08"),
     "MM-40": ("MM-30",),
     "MM-81": ("MM-10", "MM-12", "MM-13", "MM-30", "MM-33"),
+    "MM-82": ("MM-02", "MM-20", *_COUNTS),
+    "MM-83": ("MM-10",),
 }
 
 

@@ -10,16 +10,16 @@ import numpy as np
 from PIL import Image
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.bench import named, of_item, same_data
+from conformance.multimodal.processor.bench import answer, named, of_item, same_data
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from conformance.multimodal.processor.bench import Bench
+    from conformance.multimodal.processor.bench import Answer, Bench
     from conformance.multimodal.processor.host import Processed
     from conformance.multimodal.processor.trial import Trial
 
@@ -29,7 +29,8 @@ def distinct(trial: Trial) -> Finding:
     bench = trial.bench
     count = 0
     for modality, items in bench.stock.items.items():
-        known = [*items, *_relatives(items[0])]
+        forms = (item for item in bench.unusual if item.modality == modality)
+        known = [*items, *_relatives(items[0]), *forms]
         made = [
             (item, bench.processed(alone(item)).value)
             for item in known
@@ -43,7 +44,32 @@ def distinct(trial: Trial) -> Finding:
                     f"{left.hashes[modality][0][:12]}..., and are not the same",
                     count,
                 )
+        if found := _named_alike(bench, modality):
+            return failed(found, count)
     return passed(count, count)
+
+
+#: The ids that clients give items.
+NAMES = ("the first", "the second", "the third", "the fourth")
+
+
+def _named_alike(bench: Bench, modality: str) -> str | None:
+    """Say whether items with ids of their own share a hash among others; None where they do not."""
+    items = bench.stock.items[modality][: min(bench.limits[modality], len(NAMES))]
+    prompt = Prompt(tuple(part for item in items for part in (1, item)))
+    found = _named(bench, prompt, {modality: NAMES[: len(items)]})
+    # A refusal, and a processor that has no use for them, harm nobody.
+    if len(items) < 2 or not found.good or len(set(found.value.hashes[modality])) == len(items):  # noqa: PLR2004 - a pair
+        return None
+    return f"{len(items)} items of {modality} with ids of their own share a hash"
+
+
+def _named(bench: Bench, prompt: Prompt, names: Mapping[str, Sequence[str]]) -> Answer:
+    """Process a prompt whose client gives its items ids."""
+    tokens, options = bench.tokens(prompt), bench.stock.chosen(prompt.options)
+    return answer(
+        lambda: bench.host.process(bench.processor(), tokens, prompt.data(), options, names=names)
+    )
 
 
 def _same(left: Processed, right: Processed, modality: str) -> bool:
@@ -111,6 +137,36 @@ def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
     return None
 
 
+def told_apart(trial: Trial) -> Finding:
+    """What neither vLLM nor the processor tells apart has one hash."""
+    found = trial.look(steady)
+    if found.verdict is not Verdict.PASS:
+        return found
+    bench = trial.bench
+    count = found.examples
+    for modality in bench.stock.items:
+        known: dict[str, tuple[Item, Processed]] = {}
+        for item in (one for one in bench.unusual if one.modality == modality):
+            made = bench.alone(item)
+            own = _own(bench, item)
+            if not (made.good and own.good):
+                continue
+            count += 1
+            first, was = known.setdefault(own.value[modality][0], (item, made.value))
+            if was.hashes != made.value.hashes and _same(was, made.value, modality):
+                return failed(
+                    f"the {modality} items {first.text!r} and {item.text!r} arrive as the same "
+                    "and become the same, and have different hashes",
+                    count,
+                )
+    return passed(count, count)
+
+
+def _own(bench: Bench, item: Item) -> Answer:
+    data = alone(item).data()
+    return answer(lambda: bench.host.own_hashes(bench.processor(), data))
+
+
 def by_options(trial: Trial) -> Finding:
     """Options that change what is made of an item change its hash."""
     bench = trial.bench
@@ -136,10 +192,30 @@ def by_options(trial: Trial) -> Finding:
                     f"with {_told(options[other])}, and becomes something else",
                     count,
                 )
+        if found := _named_in_spite(bench, item, made):
+            return failed(found, count)
     if not acted:
         why = "the mm_processor_kwargs in [multimodal] options change nothing"
         return Finding(Verdict.NOT_APPLICABLE, count, message=why)
     return passed(count, acted)
+
+
+def _named_in_spite(bench: Bench, item: Item, made: Sequence[tuple[int, Processed]]) -> str | None:
+    """Say whether an id that a client gives hides the options; None where it does not."""
+    hashes: dict[Any, tuple[int, Processed]] = {}
+    for number, processed in made:
+        found = _named(bench, alone(item, number), {item.modality: NAMES[:1]})
+        if not found.good:
+            continue
+        (name,) = found.value.hashes[item.modality]
+        other, was = hashes.setdefault(name, (number, processed))
+        if not _same(was, processed, item.modality):
+            one, two = (_told(bench.stock.options[which]) for which in (other, number))
+            return (
+                f"{item.modality} {item.text!r} with an id of the client's has one hash with {one} "
+                f"and with {two}, and becomes something else"
+            )
+    return None
 
 
 def _told(options: Any) -> str:  # noqa: ANN401 - a mapping

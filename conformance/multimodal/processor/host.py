@@ -31,7 +31,7 @@ from vllm.multimodal.cache import (
     MultiModalProcessorOnlyCache,
 )
 from vllm.multimodal.cache.base import MultiModalCache
-from vllm.multimodal.processing import ProcessorInputs, TimingContext
+from vllm.multimodal.processing import BaseMultiModalProcessor, ProcessorInputs, TimingContext
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 from vllm.plugins import load_general_plugins
 from vllm.utils.torch_utils import set_default_torch_dtype
@@ -167,8 +167,18 @@ class Host:
         data: Mapping[str, Any],
         options: Mapping[str, Any],
         cache: Any = None,  # noqa: ANN401 - one of vLLM's
+        *,
+        names: Mapping[str, Sequence[str]] | None = None,
     ) -> Processed:
         """Hand a prompt to a processor as the renderer does.
+
+        Args:
+            processor: the plugin's.
+            prompt: its tokens.
+            data: its items, by modality.
+            options: ``mm_processor_kwargs``.
+            cache: one of vLLM's.
+            names: the ids that a client gives the items (``multi_modal_uuids``), by modality.
 
         Raises:
             Exception: the plugin raised, or vLLM refuses what it returned.
@@ -177,8 +187,19 @@ class Host:
         """
         with limited(), calling("the processor"):
             items = processor.info.parse_mm_data(data)
-            inputs = ProcessorInputs(prompt, items, hf_processor_mm_kwargs=options, cache=cache)
+            inputs = ProcessorInputs(
+                prompt, items, names or {}, hf_processor_mm_kwargs=options, cache=cache
+            )
             return read(processor.apply(inputs, TimingContext(enabled=False)))
+
+    def own_hashes(
+        self,
+        processor: Any,  # noqa: ANN401 - the plugin's processor
+        data: Mapping[str, Any],
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the hashes that vLLM itself has for items, whatever the plugin makes of them."""
+        inputs = ProcessorInputs([], processor.info.parse_mm_data(data))
+        return dict(BaseMultiModalProcessor._get_mm_hashes(processor, inputs))  # noqa: SLF001
 
     def call(
         self,

@@ -84,7 +84,7 @@ def served(trial: Trial) -> Finding:
 
 
 def odd(trial: Trial) -> Finding:
-    """Items of unusual sizes are processed, or refused as the client's error."""
+    """Items of unusual sizes and forms are processed, or refused as the client's error."""
     bench = trial.bench
     for one, why in bench.failing.items():
         return failed(f"{one.modality} {one.text!r} {why}, {_OF_SERVER}")
@@ -94,8 +94,9 @@ def odd(trial: Trial) -> Finding:
         return Finding(Verdict.NOT_APPLICABLE, message=why)
     for count, one in enumerate(items, 1):
         found = bench.alone(one)
-        if not found.good and not found.of_client:
-            return failed(f"{one.modality} {one.text!r} {found.describe()}, {_OF_SERVER}", count)
+        if not (found.good or found.of_client or found.lacks):
+            what = f"{one.modality} {one.text!r} {found.describe()}, {_OF_SERVER}"
+            return failed(what, count, case={"shown": alone(one)})
     return passed(len(items), len(items))
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 (
     LOADS, SURVIVES, PROCESSES, IN_TEXT, AS_TOKENS, TEXT_ALONE, ONE_EACH, MISSING, SURPLUS, SINGLE,
-    INDEPENDENT, CACHED, TOO_MANY, UNSUPPORTED,
+    INDEPENDENT, CACHED, TOO_MANY, UNSUPPORTED, OPTIONS,
 ) = (
     "MM-01", "MM-09", "MM-10", "MM-16", "MM-17", "MM-18", "MM-20", "MM-21", "MM-22", "MM-23",
-    "MM-26", "MM-34", "MM-04", "MM-06",
+    "MM-26", "MM-34", "MM-04", "MM-06", "MM-83",
 )  # fmt: skip
 
 #: Rules about the number of rows; what the engine makes of a wrong one.
@@ -39,6 +39,12 @@ COUNTS: Mapping[str, str] = {
 
 #: Why there is nothing to refuse.
 ALL_SUPPORTED = "the model supports images, videos and sounds, and vLLM knows nothing else"
+
+#: Why there are no options to refuse.
+ALL_PROCESSED = "the processor takes whatever options it is given"
+
+#: Requests with bad options, at most.
+MOST_OPTIONS = 8
 
 NAME = "conformance-model"
 _MODULE = "vllm_conformance_multimodal_entry"
@@ -206,6 +212,20 @@ def too_many(bench: Bench) -> list[tuple[str, Prompt]]:
         )
         found.append((modality, Prompt(parts)))
     return found
+
+
+def refused_options(bench: Bench) -> list[tuple[str, Prompt]]:
+    """Return prompts with options that the simulator refuses, and what to call them."""
+    prompts = [
+        alone(items[0], number)
+        for number in bench.stock.bad
+        for items in bench.stock.items.values()
+    ]
+    refused = [prompt for prompt in prompts if not bench.processed(prompt).good]
+    return [
+        (f"items with the options {bench.stock.chosen(prompt.options)}", prompt)
+        for prompt in refused[:MOST_OPTIONS]
+    ]
 
 
 def miscounted(counts: Sequence[tuple[int, int]]) -> tuple[str, int] | None:

@@ -184,9 +184,13 @@ class Trial(ProcessorTrial):
                 asked.append((live.UNSUPPORTED, f"an item of {modality}", data, Prompt((2,))))
         if not any(rule == live.UNSUPPORTED for rule, *_ in asked):
             self.ledger.beside[live.UNSUPPORTED] = live.ALL_SUPPORTED
+        bad = live.refused_options(self.bench)
+        asked += [(live.OPTIONS, what, prompt.data(), prompt) for what, prompt in bad]
+        if not bad:
+            self.ledger.beside[live.OPTIONS] = live.ALL_PROCESSED
         for rule, what, data, prompt in asked:
             tokens = tuple(self.bench.tokens(prompt))
-            found = self._run_requests([Request(tokens, data)])
+            found = self._run_requests([Request(tokens, data, self._options(prompt))])
             if isinstance(found, OutOfTime):
                 self._blame([prompt], found)
                 return
@@ -212,7 +216,7 @@ class Trial(ProcessorTrial):
         return False
 
     def _options(self, prompt: Prompt) -> dict[str, Any]:
-        return dict(self.bench.stock.options[prompt.options])
+        return self.bench.stock.chosen(prompt.options)
 
     def _ask(self, prompts: Sequence[Prompt]) -> list[Response] | None:
         """Run prompts at the same time, and judge the rows of their items; None for trouble."""

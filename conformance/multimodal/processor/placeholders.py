@@ -28,8 +28,8 @@ def processes(bench: Bench, prompt: Prompt) -> Trouble | None:
         return None
     found = bench.processed(prompt)
     if not found.good:
-        # A processor may refuse to have several modalities in one prompt.
-        if found.refused and len(prompt.modalities) > 1:
+        # A processor may refuse to have several modalities, or forms, in one prompt.
+        if found.refused and (len(prompt.modalities) > 1 or prompt in bench.mixed):
             return None
         return Trouble(f"the prompt {found.describe()}; each of its items is processed alone")
     for modality in prompt.modalities:
@@ -221,7 +221,7 @@ def surplus(bench: Bench, prompt: Prompt) -> Trouble | None:
     modality = prompt.items[-1].modality
     text = bench.placeholder(modality, len(prompt.of(modality)) + 1) or ""
     extra = bench.host.tokenizer().encode(text, add_special_tokens=False)
-    options = dict(bench.stock.options[prompt.options])
+    options = bench.stock.chosen(prompt.options)
     found = answer(
         lambda: bench.host.process(
             bench.processor(), [*bench.tokens(prompt), *extra], prompt.data(), options
@@ -260,7 +260,7 @@ def in_text(bench: Bench, prompt: Prompt) -> Trouble | None:
     if ranges is None:
         return None
     text = _text(bench, prompt)
-    options = dict(bench.stock.options[prompt.options])
+    options = bench.stock.chosen(prompt.options)
     processor = bench.processor()
     encode = bench.host.tokenizer().encode
     found = answer(
@@ -303,7 +303,7 @@ def as_tokens(bench: Bench, prompt: Prompt) -> Trouble | None:
     """The processor makes the same of a text as of its tokens."""
     if not bench.usable(prompt) or not bench.processed(prompt).good:
         return None
-    text, options = _text(bench, prompt), dict(bench.stock.options[prompt.options])
+    text, options = _text(bench, prompt), bench.stock.chosen(prompt.options)
     one, other = bench.processor(), bench.processor()
     encode = bench.host.tokenizer().encode
     kwargs = one.info.default_tok_params.get_encode_kwargs()

@@ -139,14 +139,14 @@ def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
     """What a client hands over is as it was afterwards."""
     processor = bench.processor()
     tokens, data = bench.tokens(prompt), prompt.data()
-    options = copy.deepcopy(dict(bench.stock.options[prompt.options]))
+    options = copy.deepcopy(bench.stock.chosen(prompt.options))
     given, kept = list(tokens), {name: list(items) for name, items in data.items()}
     found = answer(lambda: bench.host.process(processor, tokens, data, options))
     if not found.good:
         return None
     if tokens != given:
         return Trouble("the list of the prompt's tokens is changed")
-    if options != bench.stock.options[prompt.options]:
+    if options != bench.stock.chosen(prompt.options):
         return Trouble("mm_processor_kwargs is changed")
     for index, ((name, place), item) in enumerate(zip(prompt.places(), prompt.items, strict=True)):
         if len(data.get(name, ())) != len(kept[name]):

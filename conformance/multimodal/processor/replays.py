@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Told = tuple[list[str], str]
 
 
+#: What of a case is the profile's.
+_SECTION = ("items", "options", "invalid_options")
+
 #: What may keep a case from being judged at all, and the kind of trouble that it is.
 _ENDS: Mapping[type[BaseException], str] = {
     CannotBuild: "loading",
@@ -84,7 +87,7 @@ def _read(found: Mapping[str, Any]) -> Saved:
     if prompt is not None:
         stock = _stock(prompt, found)
         prompt = attrs.evolve(prompt, options=stock.options.index(found["options"]))
-    section = {} if single else {key: found[key] for key in ("items", "options")}
+    section = {} if single else {key: found[key] for key in _SECTION if key in found}
     model = str(found["model"])
     told = {
         (item(modality, text, "of the case"), prompt.options if prompt else 0): int(count)

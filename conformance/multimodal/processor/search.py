@@ -68,7 +68,7 @@ def search(
         PROMPTS.times(shape.share),
         budget=budget,
         seed=bench.seed,
-        first=unlike(bench.stock, bench.limits),
+        first=(*unlike(bench.stock, bench.limits), *bench.mixed),
     )
     if best is None:
         return passed(count, count)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -112,7 +113,7 @@ class Trial(ProcessorTrial):
         return isinstance(self.server, Server)
 
     def _options(self, prompt: Prompt) -> Mapping[str, Any]:
-        return self.bench.stock.options[prompt.options]
+        return self.bench.stock.chosen(prompt.options)
 
     def _alone(self, client: Client, prompts: Sequence[Prompt]) -> None:
         """Each prompt is answered by itself, with the placeholders that the simulator gives it."""
@@ -224,33 +225,46 @@ class Trial(ProcessorTrial):
         rule = live.PROCESSES if prompt.items else live.TEXT_ALONE
         self.ledger.fail(rule, f"{live.shown(prompt)} got {then}; {command}")
 
-    def _refusals(self, client: Client) -> None:
-        """What is not allowed is refused with 400, and the server lives on."""
-        if not self._own:
-            why = "the limits of a running server are its own"
-            self.ledger.beside |= dict.fromkeys((live.TOO_MANY, live.UNSUPPORTED), why)
-            return
-        asked: list[tuple[str, str, Content]] = []
+    def _unallowed(self) -> list[tuple[str, str, Content, Prompt]]:
+        """Return what is to be refused: by which rule, what it is, and the request."""
+        asked: list[tuple[str, str, Content, Prompt]] = []
+        without = Prompt(())
         for modality, prompt in live.too_many(self.bench):
             try:
                 content = self._content(prompt)
             except NotSendable:
                 continue
-            asked.append((live.TOO_MANY, f"{len(prompt.items)} items of {modality}", content))
+            what = f"{len(prompt.items)} items of {modality}"
+            asked.append((live.TOO_MANY, what, content, without))
         for modality, texts in USUAL.items():
             if modality not in self.bench.supported:
                 part = clients.part(modality, item(modality, texts[0], None).make())
-                asked.append((live.UNSUPPORTED, f"an item of {modality}", [part]))
+                asked.append((live.UNSUPPORTED, f"an item of {modality}", [part], without))
         if not any(rule == live.UNSUPPORTED for rule, *_ in asked):
             self.ledger.beside[live.UNSUPPORTED] = live.ALL_SUPPORTED
-        for rule, what, content in asked:
-            got = clients.ask(client, content, {})
+        for what, prompt in live.refused_options(self.bench):
+            with suppress(NotSendable):
+                asked.append((live.OPTIONS, what, self._content(prompt), prompt))
+        if not any(rule == live.OPTIONS for rule, *_ in asked):
+            self.ledger.beside[live.OPTIONS] = live.ALL_PROCESSED
+        return asked
+
+    def _refusals(self, client: Client) -> None:
+        """What is not allowed is refused with 400, and the server lives on."""
+        if not self._own:
+            why = "the limits of a running server are its own"
+            self.ledger.beside |= dict.fromkeys(
+                (live.TOO_MANY, live.UNSUPPORTED, live.OPTIONS), why
+            )
+            return
+        for rule, what, content, prompt in self._unallowed():
+            got = clients.ask(client, content, self._options(prompt))
             if death := self.death():
                 self.ledger.fail(live.SURVIVES, f"after {what}: {death}")
                 return
             if got.status != 400:  # noqa: PLR2004 - bad request
                 said = "an answer" if got.good else got.describe()
-                command = self._curl(client, content, Prompt(()))
+                command = self._curl(client, content, prompt)
                 self.ledger.fail(rule, f"{what} got {said} instead of HTTP 400; {command}")
                 return
             self.ledger.saw(rule)

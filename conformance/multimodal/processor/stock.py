@@ -3,27 +3,23 @@
 
 An item is its description: ``84x28#3`` is the third picture of that size, ``0.31s#1`` a sound,
 ``0.31s#1*4`` the same four times as loud, and ``56x28x4#2`` a film of four frames, which with
-``@2`` says that it has two in a second.  So a case file can hold it, and every use gets data of its
-own, which a plugin may spoil.
+``@2`` says that it has two in a second.  A sound may have another rate, as ``0.31s@8000``, and what
+is behind a colon is a form (:mod:`conformance.multimodal.processor.forms`): ``84x28:RGBA``.
+So a case file can hold it, and every use gets data of its own, which a plugin may spoil.
 """
 
 from __future__ import annotations
 
 import copy
-import re
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import numpy as np
-from PIL import Image
 
+from conformance.multimodal.processor import forms
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-#: Samples of a sound in a second.
-RATE = 16_000
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: Frames of a film in a second, where a film says it.
 FRAMES = 2
@@ -43,12 +39,11 @@ ODD: Mapping[str, tuple[str, ...]] = {
     "video": ("28x28x1", "29x31x3"),
 }
 
-_IMAGE = re.compile(r"(?P<width>\d+)x(?P<height>\d+)(#(?P<draw>\d+))?")
-_VIDEO = re.compile(
-    r"(?P<width>\d+)x(?P<height>\d+)x(?P<frames>\d+)(@(?P<rate>\d+))?(#(?P<draw>\d+))?"
-)
-_AUDIO = re.compile(r"(?P<seconds>\d+(\.\d+)?)s(#(?P<draw>\d+))?(\*(?P<loud>\d+(\.\d+)?))?")
-_FORMS = {"image": _IMAGE, "video": _VIDEO, "audio": _AUDIO}
+#: Values that an option hardly has; none is so large that it only takes long.
+BAD: tuple[Any, ...] = (None, -1, 0, 1.5, "nonsense", [], {"nonsense": 1})
+
+#: An option that nobody knows.
+UNKNOWN = "vllm_conformance_unknown"
 
 
 @attrs.frozen
@@ -64,39 +59,15 @@ class Item:
         """Return its data, new each time."""
         if self.value is not None:
             return copy.deepcopy(self.value)
-        found = _FORMS[self.modality].fullmatch(self.text)
-        assert found is not None  # :func:`item` has looked
-        draw = np.random.RandomState(int(found["draw"] or 0))
-        if self.modality == "audio":
-            count = max(1, round(float(found["seconds"]) * RATE))
-            loud = float(found["loud"] or 1)
-            return (draw.uniform(-1.0, 1.0, count) * loud).astype(np.float32), RATE
-        size = int(found["height"]), int(found["width"]), 3
-        if self.modality == "image":
-            return Image.fromarray(draw.randint(0, 256, size, dtype=np.uint8))
-        count = int(found["frames"])
-        frames = draw.randint(0, 256, (count, *size), dtype=np.uint8)
-        return (frames, _about(count, int(found["rate"]))) if found["rate"] else frames
+        return forms.made(self.modality, self.text)
 
     def dated(self) -> Item:
         """Return the film that also says how many frames it has in a second; others as they are."""
-        found = _VIDEO.fullmatch(self.text) if self.modality == "video" else None
+        found = forms.TEXTS["video"].fullmatch(self.text) if self.modality == "video" else None
         if self.value is not None or found is None or found["rate"]:
             return self
         end = found.end("frames")
         return Item(self.modality, f"{self.text[:end]}@{FRAMES}{self.text[end:]}")
-
-
-def _about(count: int, rate: int) -> dict[str, Any]:
-    """Return what vLLM's loaders say of a film of which they kept all frames."""
-    return {
-        "total_num_frames": count,
-        "fps": float(rate),
-        "duration": count / rate,
-        "video_backend": "opencv",
-        "frames_indices": list(range(count)),
-        "do_sample_frames": False,
-    }
 
 
 def item(modality: str, value: Any, origin: str | None, number: int = 0) -> Item:  # noqa: ANN401
@@ -108,8 +79,8 @@ def item(modality: str, value: Any, origin: str | None, number: int = 0) -> Item
     """
     if not isinstance(value, str):
         return Item(modality, f"{modality} {number}", value)
-    form = _FORMS.get(modality)
-    if form is None or not form.fullmatch(value):
+    described = forms.TEXTS.get(modality)
+    if described is None or not described.fullmatch(value):
         known = {"image": "84x28", "video": "56x28x4", "audio": "0.5s"}
         like = f", such as {known[modality]!r}" if modality in known else ""
         raise UsageError(
@@ -126,6 +97,19 @@ class Stock:
     items: Mapping[str, tuple[Item, ...]]  #: by modality
     #: ``mm_processor_kwargs``; the first is for prompts that give none.
     options: tuple[Mapping[str, Any], ...] = ({},)
+    #: Those that the profile says are to be refused, and those that were made of the ones above.
+    invalid: tuple[Mapping[str, Any], ...] = ()
+    spoilt: tuple[Mapping[str, Any], ...] = ()
+
+    def chosen(self, number: int) -> dict[str, Any]:
+        """Return options by their number; bad ones are counted behind the good ones."""
+        return dict((*self.options, *self.invalid, *self.spoilt)[number])
+
+    @property
+    def bad(self) -> range:
+        """The numbers of the bad options."""
+        count = len(self.options)
+        return range(count, count + len(self.invalid) + len(self.spoilt))
 
     @property
     def everything(self) -> tuple[Item, ...]:
@@ -151,15 +135,49 @@ def offered(section: Mapping[str, Any], modalities: Sequence[str], origin: str |
         items[modality] = tuple(
             item(modality, value, origin, number) for number, value in enumerate(values)
         )
-    options = section.get("options", ())
-    for one in options:
+    options, invalid = (section.get(name, ()) for name in ("options", "invalid_options"))
+    for one in (*options, *invalid):
         if not hasattr(one, "items"):
+            name = "options" if one in options else "invalid_options"
             raise UsageError(
-                f"profile {origin}: [multimodal] options must hold tables, not {one!r}."
+                f"profile {origin}: [multimodal] {name} must hold tables, not {one!r}."
             )
-    return Stock(items, ({}, *options))
+    return Stock(items, ({}, *options), tuple(invalid), tuple(spoilt(options)))
+
+
+def spoilt(options: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield options with values of another type or sign, and with a key that nobody knows."""
+    values: dict[str, Any] = {}
+    for one in options:
+        values = {**one, **values}
+    for key, value in values.items():
+        for other in _others(value):
+            yield {key: other}
+    yield {UNKNOWN: 1}
+
+
+def _others(value: Any) -> Iterator[Any]:  # noqa: ANN401 - of an option
+    """Yield values unlike one, and the next to it; of a table also those with one such value."""
+    yield from (other for other in BAD if other != value)
+    if type(value) is int:
+        yield value + 1  # may be as good; a table may not have it
+    if hasattr(value, "items"):
+        yield {**value, UNKNOWN: 1}
+        for key, inner in value.items():
+            yield from ({**value, key: other} for other in BAD if other != inner)
 
 
 def unusual(modalities: Iterable[str]) -> tuple[Item, ...]:
-    """Return items of unusual sizes."""
-    return tuple(Item(name, text) for name in modalities for text in ODD.get(name, ()))
+    """Return items of unusual sizes, and items in all forms."""
+    return tuple(
+        Item(name, text)
+        for name in modalities
+        for text in (*ODD.get(name, ()), *forms.described(name))
+    )
+
+
+def mixed(modality: str) -> tuple[tuple[Item, ...], ...]:
+    """Return items that differ from each other in size and in form, some for each prompt."""
+    return tuple(
+        tuple(Item(modality, text) for text in texts) for texts in forms.MIXED.get(modality, ())
+    )

@@ -15,13 +15,13 @@ from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.boundaries import items_at_steps
 from conformance.multimodal.processor.checkpoint import remove
 from conformance.multimodal.processor.host import Exited
-from conformance.multimodal.processor.prompts import ANY
+from conformance.multimodal.processor.prompts import ANY, alone
 from conformance.multimodal.processor.search import search
 from conformance.multimodal.processor.stock import Item
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from conformance.multimodal.processor.prompts import Prompt, Shape
     from conformance.multimodal.processor.search import Trouble
@@ -51,7 +51,7 @@ _WITHOUT_ITEMS = frozenset((LOADS, MODEL, "MM-03", SERVED, "MM-06", SURVIVES))
 
 #: Rules about rows of embeddings.  Where nothing can be encoded they find no fault in any prompt,
 #: so each waits for whatever one that it is built on waits for.
-_WITH_ROWS = frozenset((*(f"MM-{number}" for number in range(20, 29)), "MM-39"))
+_WITH_ROWS = frozenset((*(f"MM-{number}" for number in range(20, 29)), "MM-39", "MM-82"))
 
 #: Rules about items that stand in a text.
 _WITH_TEXT = frozenset(("MM-13", "MM-14", "MM-15", "MM-16", "MM-17", "MM-18", "MM-28"))
@@ -72,25 +72,28 @@ class Trial(Simulation):
     section: Mapping[str, Any]
     budget: Budget
     _ready: bool = attrs.field(init=False, default=False)
-    _at_steps: tuple[Item, ...] | None = attrs.field(init=False, default=None)
+    _at_steps: tuple[Prompt, ...] | None = attrs.field(init=False, default=None)
 
     def look(self, judge: Judge, shape: Shape = ANY) -> Finding:
         """Judge prompts of a shape."""
         return search(self.bench, self.budget, judge, shape)
 
     def odd_items(self) -> list[Item]:
-        """Return items of unusual sizes, of the modalities that are served."""
+        """Return items of unusual sizes and forms, of the modalities that are served."""
         return list(self.bench.unusual)
 
-    def odd(self) -> list[Item]:
-        """Return those items of unusual sizes that are taken."""
-        return [item for item in self.odd_items() if self.bench.alone(item).good]
-
-    def at_steps(self) -> tuple[Item, ...]:
-        """Return items of the sizes at which numbers of placeholders change."""
+    def at_steps(self) -> tuple[Prompt, ...]:
+        """Return items of the sizes at which numbers of placeholders change, with any options."""
         if self._at_steps is None:
             self._at_steps = items_at_steps(self.bench, self.budget)
         return self._at_steps
+
+    def each_alone(self) -> Iterator[Prompt]:
+        """Yield every item that is known, alone: with no options first, then with any."""
+        items = (*self.bench.stock.everything, *self.odd_items())
+        for options in range(len(self.bench.stock.options)):
+            yield from (alone(item, options) for item in items)
+        yield from self.at_steps()
 
     def extreme(self) -> list[Item]:
         """Return items that are small and have an extreme shape, or length."""

@@ -27,7 +27,7 @@ RULES = section(
         title="Every item gets one tensor of rows",
         statement=(
             "embed_multimodal returns a list or tuple with a tensor of two dimensions for each "
-            "item, or one tensor of three dimensions."
+            "item that was processed, or one tensor of three dimensions."
         ),
         level=Level.MUST,
         evidence=OFFLINE,
@@ -38,8 +38,12 @@ RULES = section(
                     "a list/tuple of 2D tensors, or a single 3D tensor, one for each input item",
                 )
             ),
+            RAISES,
         ),
-        hint="Split flattened rows by the sizes of the items; do not return None.",
+        hint=(
+            "Split flattened rows by the sizes of the items; do not return None, and encode "
+            "whatever is processed: items of one patch, of one row, of an odd number of them."
+        ),
     ),
     Rule(
         id="MM-25",

@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
-from conformance.multimodal.processor.catalogue.sources import ALL, article, processing, vllm
+from conformance.multimodal.processor.catalogue.sources import (
+    ALL,
+    RAISES,
+    article,
+    processing,
+    vllm,
+)
 from conformance.rules import Level, Rule, ends, section, sentence
 
 _VALIDATE = processing(
@@ -13,6 +19,12 @@ _VALIDATE = processing(
 )
 _ERRORS = vllm(
     "entrypoints/openai", "ValueError is the client's error, HTTP 400; any other is HTTP 500"
+)
+_TRUST = vllm(
+    "renderers/online_renderer.py:OnlineRenderer",
+    "trust_request_mm_kwargs: requests of clients may have mm_processor_kwargs; those of "
+    "LLM.generate always may",
+    "0.32",
 )
 _MOST = processing(
     "context.py:BaseProcessingInfo.get_mm_max_tokens_per_item",
@@ -61,12 +73,40 @@ RULES = section(
         id="MM-07",
         title="Odd items are processed or refused",
         statement=(
-            "An item of an unusual size (one pixel, one sample, one frame, very long and thin) is "
-            "processed, or refused with a ValueError."
+            "An item of an unusual size (one pixel, one sample, one frame, very long and thin) or "
+            "form (arrays, alpha, 16 bits, several channels, other rates) is processed, or refused "
+            "with a ValueError."
         ),
         level=Level.SHOULD,
         sources=(_ERRORS,),
-        hint="Look for divisions by a size that is rounded down to zero, and for assertions.",
+        hint=(
+            "Look for divisions by a size that is rounded down to zero, for assertions, and for "
+            "modes that are looked up."
+        ),
+    ),
+    Rule(
+        id="MM-82",
+        title="No option ends the engine",
+        statement=(
+            "With any mm_processor_kwargs an item is refused before it reaches the engine, or "
+            "encoded, into no fewer rows than it has placeholders."
+        ),
+        level=Level.MUST,
+        sources=(RAISES, _TRUST),
+        hint="Options are a client's: check type and range before placeholders are counted.",
+    ),
+    Rule(
+        id="MM-83",
+        title="Options that are none are refused",
+        statement=(
+            "mm_processor_kwargs with an unknown key, or with a value of another type, sign or "
+            "name, are processed or refused with a ValueError or TypeError; those in "
+            "invalid_options of the profile are refused."
+        ),
+        level=Level.SHOULD,
+        evidence=ALL,
+        sources=(_ERRORS, _TRUST),
+        hint="Look for options that are looked up in a table, asserted or divided by.",
     ),
     Rule(
         id="MM-08",

@@ -28,8 +28,8 @@ RULES = section(
         title="Items that are taken alone are taken together",
         statement=(
             "A prompt with as many items as are allowed is processed, and each item gets one "
-            "range, one hash and one entry in mm_kwargs; several modalities in one prompt may be "
-            "refused with a ValueError."
+            "range, one hash and one entry in mm_kwargs; several modalities in one prompt, or "
+            "forms such as arrays beside pictures, may be refused with a ValueError."
         ),
         level=Level.MUST,
         evidence=ALL,

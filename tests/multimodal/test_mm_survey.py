@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many seeds of multi-modal plugins: every defect dies by its own rule, and no correct one does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import survey
+from specimens import modality_references, processor_references
+from support import (
+    DEFECTIVE_MODALITY,
+    DEFECTIVE_PROCESSOR,
+    UNUSUAL_MODALITY,
+    UNUSUAL_PROCESSOR,
+    certify,
+    gallery,
+)
+
+from conformance.settings import DEFAULT_SEED, Budget
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support import Specimen
+    from survey import Survey
+
+    from conformance.worker import Zygote
+
+DEFECTS = {
+    survey.PROCESSOR: gallery(DEFECTIVE_PROCESSOR),
+    survey.MODALITY: gallery(DEFECTIVE_MODALITY),
+}
+CORRECT = {
+    survey.PROCESSOR: [*processor_references(), *gallery(UNUSUAL_PROCESSOR)],
+    survey.MODALITY: [*modality_references(), *gallery(UNUSUAL_MODALITY)],
+}
+GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)  # twenty seeds
+@pytest.mark.parametrize(
+    ("about", "specimen"),
+    [
+        pytest.param(about, specimen, id=f"{about.name}-{specimen.name}")
+        for about, specimens in DEFECTS.items()
+        for specimen in specimens
+    ],
+)
+def test_dies_for_every_seed(
+    zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
+) -> None:
+    """A defective plugin fails by its own rule, whatever the seed."""
+    rule = str(specimen.rule)
+    evidence = (specimen.evidence,)
+    seeds = [*range(1, survey.KILL_SEEDS), DEFAULT_SEED]
+    found = [
+        certify(zygote, specimen, tmp_path, seed=seed, evidence=evidence, rules={rule})[rule]
+        for seed in seeds
+    ]
+    whole = certify(zygote, specimen, tmp_path, evidence=evidence)
+    failing = [name for name, one in whole.items() if one.verdict is Verdict.FAIL]
+    killed = [one for one in found if one.verdict is Verdict.FAIL]
+    record = {
+        "rule": rule,
+        "kind": specimen.kind,
+        "seeds": len(seeds),
+        "killed": len(killed),
+        "first": [one.examples for one in killed if one.examples],
+        "also": [name for name in failing if name != rule],
+    }
+    survey.keep(about, "kills", specimen.name, record)
+
+    assert len(killed) == len(seeds), [one.message for one in found]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)  # fifty seeds
+@pytest.mark.parametrize(
+    ("about", "specimen"),
+    [
+        pytest.param(about, specimen, id=f"{about.name}-{specimen.label}")
+        for about, specimens in CORRECT.items()
+        for specimen in specimens
+    ],
+)
+def test_is_never_flagged(
+    zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
+) -> None:
+    """A correct plugin passes every rule at the deepest budget, whatever the seed."""
+    alarms: dict[str, str | None] = {}
+    examples = 0
+    for seed in survey.quiet_seeds():
+        for rule, one in certify(zygote, specimen, tmp_path, seed=seed, budget=Budget.DEEP).items():
+            examples += one.examples
+            if one.verdict not in GOOD and rule not in specimen.advice:
+                alarms[f"{rule}, seed {seed}"] = one.message
+    record = {"seeds": len(survey.quiet_seeds()), "alarms": len(alarms), "examples": examples}
+    survey.keep(about, "quiet", f"{specimen.label} {survey.QUIET_SEEDS}", record)
+
+    assert not alarms
