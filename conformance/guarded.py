@@ -235,8 +235,9 @@ def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> Unopened:
         hindrances.explain(error, plugin)
     except LoadFailure as failure:
         return Unopened(str(failure), evidence, named(plugin.generation).loading_rule)
-    if (why := hindrances.unknown_release(error)) is not None:
-        return Unopened(why, evidence)
+    for tell in (hindrances.platform, hindrances.unknown_release):
+        if (why := tell(error)) is not None:
+            return Unopened(why, evidence)
     message = f"the trial could not be opened: {_named(error)}"
     return Unopened(message, evidence, verdict=Verdict.ERROR)
 
