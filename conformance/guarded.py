@@ -49,6 +49,8 @@ class Guarded:
     _surroundings: private.Surroundings
     #: Says why vLLM does not start without the plugin either, if it does not.
     _control: Callable[[], str | None] = lambda: None
+    #: The variables of the environment that the profile has set.
+    _variables: Mapping[str, str] = attrs.field(factory=dict)
     opened: Trial = attrs.field(init=False)
     _asked: set[str] = attrs.field(factory=set)
     #: What no instance can be made without on this machine, and the way out.
@@ -153,7 +155,8 @@ class Guarded:
         if not isinstance(result, RuleResult):
             message = f"the check gave {result!r}"
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=message)
-        return attrs.evolve(result, counterexample=_shown(plain(result.counterexample)))
+        shown = _shown(plain(result.counterexample), self._variables)
+        return attrs.evolve(result, counterexample=shown)
 
     def _recover(self, error: Exception, rule: str | None) -> None:
         """Open the trial anew without what the plugin replaced; raise the error if that is nothing.
@@ -202,9 +205,11 @@ def _hindrance(error: BaseException) -> str | None:
     return foreign_build.lacks(error) or hindrances.unknown_release(error)
 
 
-def _shown(counterexample: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Add what a program needs to run vLLM as this process does."""
-    variables = foreign_build.variables()
+def _shown(
+    counterexample: dict[str, Any] | None, environment: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Add what a program needs to run vLLM and the plugin as this process does."""
+    variables = {**foreign_build.variables(), **environment}
     if not variables or not counterexample or not FIELDS & counterexample.keys():
         return counterexample
     return {**counterexample, "variables": variables}
