@@ -26,7 +26,14 @@ from conformance.host_command import host
 from conformance.init_command import init
 from conformance.matrix_command import matrix
 from conformance.mutate_command import mutate
-from conformance.settings import Budget, Device, Settings, UsageError, parse_evidence
+from conformance.settings import (
+    Budget,
+    Device,
+    Settings,
+    UsageError,
+    parse_evidence,
+    parse_headers,
+)
 from conformance.verdict import ExitStatus, Verdict
 from conformance.warm_command import warm
 
@@ -99,6 +106,7 @@ def main() -> None:
 @click.option(
     "--server-url", metavar="URL", help="Use a running vLLM server; server evidence only."
 )
+@options.running_server
 @options.report("reports/local", "Where certificates go: one folder for each plugin.")
 @options.seed()
 @options.configuration
@@ -118,6 +126,9 @@ def certify(
     budget: str,
     device: str,
     server_url: str | None,
+    server_header: tuple[str, ...],
+    server_load: int,
+    server_hostile: bool,
     report: Path,
     seed: int,
     configuration: str | None,
@@ -149,6 +160,9 @@ def certify(
         budget=Budget(budget),
         device=Device(device),
         server_url=server_url,
+        server_headers=parse_headers(server_header),
+        server_load=server_load,
+        server_hostile=server_hostile,
         report=report,
         seed=seed,
         baseline=baseline,

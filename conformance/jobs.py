@@ -154,13 +154,13 @@ def _section(profile: Profile, interface: str) -> Mapping[str, Any]:
 def _model(plugin: Plugin, settings: Settings, problems: list[Exception]) -> str | None:
     """Deploy a profile; what is wrong with it is for whoever opens the trial."""
     try:
-        return _deployed(plugin, settings)
+        return deployed(plugin, settings)
     except UsageError as error:
         problems.append(error)
         return None
 
 
-def _deployed(plugin: Plugin, settings: Settings) -> str | None:
+def deployed(plugin: Plugin, settings: Settings) -> str | None:
     """Set the variables that the profile names; return the model that it asks for, if any."""
     profile = profile_of(plugin, settings)
     if profile is None:
@@ -246,7 +246,7 @@ def replay(
     connection.recv()
     suite = installed.suite_of(named(plugin.generation))
     try:
-        model = _deployed(plugin, settings) or model
+        model = deployed(plugin, settings) or model
     except UsageError as error:
         connection.send((["unreadable"], str(error).rstrip(".")))
         return

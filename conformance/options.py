@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from conformance.settings import DEFAULT_SEED, Budget, Device
+from conformance.settings import DEFAULT_SEED, SERVER_LOAD, Budget, Device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,34 @@ configuration = click.option(
     help="Run logits processors in engines of these configurations, too (comma separated, or all): "
     "vllm-conformance configurations lists them.",
 )
+
+_HEADER = click.option(
+    "--server-header",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A header of each request to that server, for example 'Authorization: Bearer ...'; "
+    "as often as needed, and never written anywhere. OPENAI_API_KEY is taken without it.",
+)
+_LOAD = click.option(
+    "--server-load",
+    type=int,
+    default=SERVER_LOAD,
+    show_default=True,
+    metavar="N",
+    help="Requests to that server under way at the same time, at most.",
+)
+_HOSTILE = click.option(
+    "--server-hostile",
+    is_flag=True,
+    help="Send that server odd requests, too, which the profile does not name. "
+    "Not for one that serves others.",
+)
+
+
+def running_server(command: F) -> F:
+    """Add how a server that runs already is reached, and spared."""
+    return _HEADER(_LOAD(_HOSTILE(command)))
+
 
 baseline = click.option(
     "--baseline",

@@ -17,6 +17,7 @@ _DEFAULTS = {
     "budget": "standard",
     "device": "auto",
     "report": "reports/local",
+    "server_load": 8,
 }
 
 
@@ -65,6 +66,26 @@ def add(parser: pytest.Parser) -> None:
         help="use a running vLLM server for server evidence instead of starting one",
     )
     group.addoption(
+        "--server-header",
+        action="append",
+        default=[],
+        metavar="NAME:VALUE",
+        help="a header of each request to that server, never written anywhere; OPENAI_API_KEY is "
+        "taken without it",
+    )
+    group.addoption(
+        "--server-load",
+        type=int,
+        default=_DEFAULTS["server_load"],
+        metavar="N",
+        help="requests to that server under way at the same time, at most (default: 8)",
+    )
+    group.addoption(
+        "--server-hostile",
+        action="store_true",
+        help="send that server odd requests, too; not for one that serves others",
+    )
+    group.addoption(
         "--conformance-report",
         default=_DEFAULTS["report"],
         metavar="DIR",
@@ -105,6 +126,7 @@ def settings(config: pytest.Config) -> Settings:
         Settings,
         UsageError,
         parse_evidence,
+        parse_headers,
     )
 
     try:
@@ -115,6 +137,9 @@ def settings(config: pytest.Config) -> Settings:
             budget=Budget(config.getoption("budget")),
             device=Device(config.getoption("device")),
             server_url=config.getoption("server_url"),
+            server_headers=parse_headers(config.getoption("server_header")),
+            server_load=config.getoption("server_load"),
+            server_hostile=config.getoption("server_hostile"),
             report=Path(config.getoption("conformance_report")),
             seed=(
                 DEFAULT_SEED

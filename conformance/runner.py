@@ -112,6 +112,20 @@ def validate(settings: Settings) -> None:
             "--server-url is only for server evidence: add --evidence server (or all)."
         )
     url = settings.server_url
+    if url is None and (settings.server_headers or settings.server_hostile):
+        raise UsageError(
+            "--server-header and --server-hostile are about a running server: name it with "
+            "--server-url."
+        )
+    if settings.server_load < 1:
+        raise UsageError(
+            f"--server-load {settings.server_load} is too few: it takes 1 request, or more."
+        )
+    if url and "@" in url.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            "--server-url holds a password, which certificates would show: give it with "
+            "--server-header 'Authorization: Basic ...'."
+        )
     if url and not url.startswith(("http://", "https://")):
         guess = url.partition("://")[2] or url
         raise UsageError(f"--server-url {url!r} is no URL: did you mean 'http://{guess}'?")

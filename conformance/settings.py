@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from enum import StrEnum
 from pathlib import Path
@@ -38,6 +39,13 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
+#: Requests that a server of somebody else's is sent at the same time, at most.
+SERVER_LOAD = 8
+
+#: A header as RFC 9110 has it: a token, a colon, and visible characters of ASCII.
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~\w-]+):[ \t]*([!-~](?:[\t -~]*[!-~])?)", re.ASCII)
+
+
 @attrs.frozen(kw_only=True)
 class Settings:
     """The options of one run."""
@@ -48,6 +56,11 @@ class Settings:
     budget: Budget = Budget.STANDARD
     device: Device = Device.AUTO
     server_url: str | None = None
+    #: Sent with each request to the server at that address; they may be secrets, so nothing
+    #: that is written or printed holds them.
+    server_headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
+    server_load: int = SERVER_LOAD  #: requests to it that are under way at the same time, at most
+    server_hostile: bool = False  #: send it what no profile names, too
     report: Path = Path("reports/local")
     seed: int = DEFAULT_SEED
     baseline: Path | None = None  #: file of known failures
@@ -102,6 +115,27 @@ def choose(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
                 + nearest(word, [*names, "all"])
             )
     return tuple(name for name in names if name in words)
+
+
+def parse_headers(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Parse what ``--server-header`` was given, as often as it was.
+
+    Raises:
+        UsageError: one is no header; it is not repeated, since it may hold a secret.
+
+    """
+    found = []
+    for text in texts:
+        match = _HEADER.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(
+                "--server-header takes NAME: VALUE, for example "
+                "--server-header 'Authorization: Bearer '\"$KEY\"; one of those given has not "
+                "both."
+            )
+        name, value = match.groups()
+        found.append((name.title(), value))
+    return tuple(found)
 
 
 def parse_evidence(text: str) -> tuple[Evidence, ...]:

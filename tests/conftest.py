@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from subprocess import Popen
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
 
     from conformance.worker import Zygote
 
@@ -28,6 +31,7 @@ pytest_plugins = ["pytester"]
 
 CHOICE = pytest.StashKey[sampling.Choice]()
 NURSERY = pytest.StashKey[Popen[bytes]]()
+TAKEN = pytest.StashKey[Sequence[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -120,6 +124,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             not sampling.shares(item.nodeid.partition("::")[0]),
         )
     )
+    config.stash[TAKEN] = [item.nodeid for item in items]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: WorkerController, ids: Sequence[str]) -> None:
+    """Hear from a worker which tests there are: this process collects none."""
+    node.config.stash[TAKEN] = ids
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Name the tests of a sample, in a file beside the report: they are too many for a screen."""
+    taken, report = config.stash.get(TAKEN, ()), config.option.xmlpath
+    if report and taken and config.stash[CHOICE].said == sampling.SAMPLE:
+        path = Path(report).with_name("taken.txt")
+        path.write_text("".join(f"{nodeid}\n" for nodeid in sorted(taken)), encoding="utf-8")
+        week = config.stash[CHOICE].week
+        terminalreporter.line(f"tests: --week {week} takes {len(taken)}, named in {path}")
 
 
 class Scheduling(LoadScopeScheduling):

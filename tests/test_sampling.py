@@ -169,6 +169,19 @@ def test_what_is_named_is_run(arguments: tuple[str, ...], said: str) -> None:
     assert f"\ntests: {said}" in done.stdout
 
 
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_sample_names_its_tests(tmp_path: Path, workers: str) -> None:
+    """In a file beside the report, whoever has collected them."""
+    asked = [sys.executable, "-m", "pytest", "tests/test_leaks.py", "--tests", "sample"]
+    asked += ["--week", "7", "-n", workers, "--junitxml", str(tmp_path / "junit.xml")]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    names = (tmp_path / "taken.txt").read_text(encoding="utf-8").splitlines()
+    assert f"--week 7 takes {len(names)}, named in {tmp_path / 'taken.txt'}" in done.stdout
+    assert f"{len(names)} passed" in done.stdout
+    assert all(name.startswith("tests/test_leaks.py::test_") for name in names)
+
+
 def test_seconds_are_kept(costs: Path, tmp_path: Path) -> None:
     """Beside those that were kept before, but for tests that take no time."""
     costs.write_text('{"tests/a/test_b.py::old[x]": 1.0, "tests/a/test_b.py::quicker": 3.0}')

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.rules import Evidence
-from conformance.settings import UsageError, parse_evidence
+from conformance.settings import UsageError, parse_evidence, parse_headers
 
 SIMULATOR, OFFLINE, SERVER = Evidence
 KINDS = "it takes any of simulator, offline, server, or all"
@@ -43,3 +43,28 @@ def test_unknown_evidence_is_refused(text: str, sentence: str) -> None:
         parse_evidence(text)
 
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("Authorization: Bearer key", ("Authorization", "Bearer key")),
+        ("x-team:a", ("X-Team", "a")),
+        (" AUTHORIZATION:  Basic dTpw ", ("Authorization", "Basic dTpw")),
+    ],
+)
+def test_headers_are_read_as_curl_takes_them(text: str, header: tuple[str, str]) -> None:
+    """A name, a colon and a value."""
+    assert parse_headers([text]) == (header,)
+
+
+@pytest.mark.parametrize(
+    "text", ["secret", "Authorization", ": secret", "A B: secret", "A: s\nB: t"]
+)
+def test_what_is_no_header_is_refused_and_not_repeated(text: str) -> None:
+    """It may be a key that was put in the wrong place."""
+    with pytest.raises(UsageError) as caught:
+        parse_headers([text])
+
+    assert "secret" not in str(caught.value)
+    assert "NAME: VALUE" in str(caught.value)

@@ -18,6 +18,7 @@ import openai
 
 from conformance.classifier_hook.live import Answer
 from conformance.comparison import first_line
+from conformance.engine import access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -87,9 +88,7 @@ class Clients:
 
     async def __aenter__(self) -> Self:
         """Open the connections."""
-        self._sdk = openai.AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=LIMIT
-        )
+        self._sdk = access.sdk(self.url, LIMIT)
         return self
 
     async def __aexit__(
@@ -114,7 +113,7 @@ class Clients:
 
     async def crowd(self, questions: Sequence[Question]) -> list[Answer]:
         """Ask everything at the same time."""
-        return list(await asyncio.gather(*map(self.ask, questions)))
+        return await access.gather(self.url, [self.ask(question) for question in questions])
 
     async def _ask(self, question: Question) -> Answer:
         body = question.body(self.model)
@@ -175,7 +174,9 @@ def _answer(question: Question, documents: Sequence[dict[str, Any]]) -> Answer:
 def curl(url: str, model: str, question: Question) -> str:
     """Return the command that asks the same."""
     body = shlex.quote(json.dumps(question.body(model), ensure_ascii=False))
-    return f"curl {url}{question.way.path} -H 'Content-Type: application/json' -d {body}"
+    return (
+        f"{access.curl(url)} {url}{question.way.path} -H 'Content-Type: application/json' -d {body}"
+    )
 
 
 async def asked(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
 
 from conformance.checking import checks
 from conformance.classifier_hook import traffic
@@ -21,7 +17,8 @@ from conformance.clocks import clocks
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.leaks import STRAIGHT, Given, growing, kept, size_of
-from conformance.settings import Budget
+from conformance.search import CALLS as HISTORIES
+from conformance.search import smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -32,13 +29,8 @@ if TYPE_CHECKING:
     from conformance.classifier_hook.traffic import History, Shape
     from conformance.classifier_hook.trial import Trial
 
-EXAMPLES = {Budget.QUICK: 10, Budget.STANDARD: 30, Budget.DEEP: 150}
-
 #: With any budget: a cache that has an end must have come to it.
 CALLS = 10_000
-
-#: Seconds after which the fewest examples must do, for hooks that take long.
-SECONDS = {Budget.QUICK: 0.0, Budget.STANDARD: 3.0, Budget.DEEP: 60.0}
 
 SEQUENCE = traffic.Shape("sequence", "CH-30", overlapping=False)
 TOGETHER = traffic.Shape("together", "CH-31")
@@ -80,10 +72,6 @@ class _Seen:
     endless: bool  #: whether a call never ended
 
 
-class _Found(Exception):
-    """The history shows something."""
-
-
 def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
     """Return the check of the rule that a shape is about."""
     return lambda trial: _judge(trial, wanted)
@@ -103,42 +91,26 @@ def _judge(trial: Trial, wanted: Shape) -> Finding:
     if wanted.leaving and (crowd := crowded(bench)):
         leaves, what = crowd
         return failed(what, case={"crowd": leaves})
-    best: list[_Seen] = []
-    count = 0
-    until = time.monotonic() + SECONDS[trial.budget]
+    endless = False
 
-    @hypothesis.seed(bench.seed)
-    @hypothesis.settings(
-        max_examples=EXAMPLES[trial.budget],
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(traffic.strategy(wanted, len(bench.texts)))
-    def body(history: History) -> None:
-        nonlocal count
+    def judge(history: History) -> _Seen | None:
+        nonlocal endless
         # Each history in which a call never ends takes seconds: the first must do.
-        late = count >= EXAMPLES[Budget.QUICK] and time.monotonic() > until
-        if late or any(seen.endless for seen in best):
-            return
-        count += 1
-        if seen := _judge_history(bench, history, overlapping=wanted.overlapping):
-            best.append(seen)
-            raise _Found
+        seen = None if endless else _judge_history(bench, history, overlapping=wanted.overlapping)
+        endless = endless or (seen is not None and seen.endless)
+        return seen
 
-    with suppress(_Found):
-        try:
-            body()
-        except hypothesis.errors.HypothesisException:
-            if not best:
-                raise
-    if best:
-        smallest = min(best, key=lambda seen: seen.history.size)
-        case = {"history": smallest.history, "overlapping": wanted.overlapping}
-        return failed(smallest.message, min(count, EXAMPLES[trial.budget]), case=case)
+    count, best = smallest(
+        traffic.strategy(wanted, len(bench.texts)),
+        judge,
+        HISTORIES,
+        budget=trial.budget,
+        seed=bench.seed,
+        size=lambda seen: seen.history.size,
+    )
+    if best is not None:
+        case = {"history": best.history, "overlapping": wanted.overlapping}
+        return failed(best.message, min(count, HISTORIES.most(trial.budget)), case=case)
     return passed(count, count)
 
 

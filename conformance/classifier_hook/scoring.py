@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-import hypothesis
-from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
 from conformance.checking import checks
@@ -18,7 +15,7 @@ from conformance.classifier_hook.calls import one
 from conformance.classifier_hook.runtime import runtime
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
-from conformance.settings import Budget
+from conformance.search import TEXTS, smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -27,11 +24,6 @@ if TYPE_CHECKING:
     from conformance.classifier_hook.bench import Bench
     from conformance.classifier_hook.calls import Call
     from conformance.classifier_hook.trial import Trial
-
-DRAWN = {Budget.QUICK: 20, Budget.STANDARD: 60, Budget.DEEP: 300}
-
-#: Seconds after which the fewest texts must do, for hooks that take long.
-SECONDS = {Budget.QUICK: 0.0, Budget.STANDARD: 2.0, Budget.DEEP: 60.0}
 
 #: Texts that a model can write: what cannot be decoded arrives as U+FFFD.
 ODD = (
@@ -179,10 +171,6 @@ def annotates(trial: Trial) -> Finding:
     return passed(len(bench.texts), len(bench.texts))
 
 
-class _Broken(Exception):
-    """The example breaks the rule."""
-
-
 @checks("CH-15")
 def any_text(trial: Trial) -> Finding:
     """Whatever the model wrote gets scores."""
@@ -192,41 +180,25 @@ def any_text(trial: Trial) -> Finding:
     for text in ODD:
         if not (call := bench.call(text)).good:
             return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
-    worst: list[tuple[str, Call]] = []
-    count = 0
-    until = time.monotonic() + SECONDS[trial.budget]
 
-    @hypothesis.seed(bench.seed)
-    @hypothesis.settings(
-        max_examples=DRAWN[trial.budget],
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
-    def body(text: str) -> None:
-        nonlocal count
-        if count >= DRAWN[Budget.QUICK] and time.monotonic() > until:
-            return
-        count += 1
+    def judge(text: str) -> tuple[str, Call] | None:
         call = bench.call(text)
-        if not call.good:
-            worst.append((text, call))
-            raise _Broken
+        return None if call.good else (text, call)
 
-    try:
-        body()
-    except (_Broken, hypothesis.errors.HypothesisException):
-        if not worst:
-            raise
+    count, worst = smallest(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+        judge,
+        TEXTS,
+        budget=trial.budget,
+        seed=bench.seed,
+        size=lambda entry: len(entry[0]),
+    )
+    count += len(ODD)
     if worst:
-        text, call = min(worst, key=lambda entry: len(entry[0]))
+        text, call = worst
         message = f"score of {shortened(text)} {call.trouble()}"
-        return failed(message, len(ODD) + count, case={"text": text})
-    return passed(len(ODD) + count, len(ODD) + count)
+        return failed(message, count, case={"text": text})
+    return passed(count, count)
 
 
 @checks("CH-16")

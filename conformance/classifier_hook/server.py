@@ -18,6 +18,7 @@ from conformance.classifier_hook import clients, live
 from conformance.classifier_hook.clients import WAYS, Question
 from conformance.classifier_hook.live import HookTrial
 from conformance.counterexample.source import flat, literal
+from conformance.engine import access
 from conformance.engine.entry_points import HOOK_RUNTIME
 from conformance.engine.server import Server, external
 
@@ -54,7 +55,7 @@ class Trial(HookTrial):
     def start(self) -> None:
         """Start the server, or take the one that runs already."""
         url = self.opening.settings.server_url
-        self.serve(external(url) if url else self._start())
+        self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
 
     def _start(self) -> Server:
         opening, folder = self.opening, Path(self.opening.folder)

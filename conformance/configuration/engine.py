@@ -21,7 +21,7 @@ from conformance.engine.environment import chosen_device
 from conformance.engine.offline import MAX_MODEL_LEN, OfflineEngine, engine_arguments
 from conformance.generations import named as generation_named
 from conformance.installed import suite_of
-from conformance.jobs import class_of, profile_of
+from conformance.jobs import class_of, deployed
 from conformance.logits.requests import sampling_params
 from conformance.logits.ways import Reply
 
@@ -60,7 +60,9 @@ def serve(
         return
     llm = None
     try:
-        processors = _processors(plugin, settings, loaded)
+        # With the plugin or without it: engines differ in that alone.
+        model = deployed(plugin, settings) or model
+        processors = _processors(plugin, loaded)
         runner = suite_of(generation_named(plugin.generation)).runner or "v1"
         llm = _start(model, configuration, processors, runner, chosen_device(settings.device))
         answers = _answers(llm, model, configuration, workload.asks)
@@ -80,11 +82,9 @@ def _said(error: BaseException) -> str:
     return " ".join(said.split())
 
 
-def _processors(plugin: Plugin, settings: Settings, loaded: str) -> list[type]:
+def _processors(plugin: Plugin, loaded: str) -> list[type]:
     """Return what the engine is loaded with."""
     if loaded == TESTED:
-        if profile := profile_of(plugin, settings):
-            os.environ.update(profile.environment)
         return [class_of(plugin)]
     return [idle.plugin(plugin.generation)] if loaded == IDLE else []
 
@@ -128,7 +128,7 @@ def _answers(
     if configuration.preempts:
         watched.watch_scheduler()
     passes = []
-    for number in range(2 if configuration.shares_prefixes or configuration.pauses else 1):
+    for number in range(2):  # a plugin that keeps something answers otherwise the second time
         if number and configuration.pauses:
             llm.sleep(level=1)
             llm.wake_up()

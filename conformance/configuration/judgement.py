@@ -126,8 +126,9 @@ def _refused(
 ) -> tuple[Verdict, str]:
     """Judge a configuration that the plugin is said not to support."""
     if answers.started:
-        what = f"declared as not supported, and yet the engine starts with {configuration.name}"
-        return Verdict.FAIL, f"{what}: the constructor is to raise"
+        said = answers.problem or f"the engine starts with {configuration.name}"
+        what = f"declared as not supported, and yet it is not refused at the start: {said}"
+        return Verdict.FAIL, f"{what}; the constructor is to raise"
     bare = controls.bare()
     if not bare.started:
         return Verdict.NOT_APPLICABLE, f"vLLM does not start without the plugin: {bare.problem}"

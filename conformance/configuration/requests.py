@@ -13,7 +13,7 @@ from conformance.configuration.asked import Ask, Workload
 from conformance.configuration.table import TABLE, named
 from conformance.expectation import located
 from conformance.generations import named as generation_named
-from conformance.jobs import class_of, profile_of
+from conformance.jobs import class_of, deployed, profile_of
 from conformance.logits import errands
 from conformance.logits.requests import Stock
 from conformance.logits.workload import RANDOM_SEED, prompt_of
@@ -42,6 +42,7 @@ def run(connection: Connection, plugin: Plugin, settings: Settings, model: str) 
     """Answer with the workload, or the ``UsageError`` that its profile is."""
     connection.recv()
     try:
+        model = deployed(plugin, settings) or model
         connection.send(_workload(plugin, settings, model))
     except UsageError as error:
         connection.send(error)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, final
 
+from conformance.engine import access
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -95,13 +97,15 @@ class ExternalServer:
         """Leave the server alone."""
 
 
-def external(url: str, *, api_key: str | None = None) -> ExternalServer:
+def external(url: str, how: access.Access | None = None) -> ExternalServer:
     """Return the server at *url*, with or without ``/v1``, which may not be reachable yet.
 
-    *api_key* is the one the server was started with, if any.
+    Clients that are made later for its address reach it as *how* says, too.
     """
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    return ExternalServer(url.rstrip("/").removesuffix("/v1"), open_client(headers))
+    address = url.rstrip("/").removesuffix("/v1")
+    how = how or access.Access()
+    access.know(address, how)
+    return ExternalServer(address, open_client(how.headers))
 
 
 def open_client(headers: Mapping[str, str] | None = None, *, own: bool = False) -> httpx.Client:

@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
+from hypothesis.errors import HypothesisException
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance import endurance, oddities
@@ -32,13 +31,12 @@ from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.traffic import PluginExited
 from conformance.io_processor.watched import AFTER_OUTPUTS
-from conformance.settings import Budget
+from conformance.search import IO_BODIES, draw
+from conformance.search import Found as Shown
 
 if TYPE_CHECKING:
     from conformance.io_processor.answers import Answer
     from conformance.io_processor.trial import Trial
-
-DRAWN = {Budget.QUICK: 40, Budget.STANDARD: 100, Budget.DEEP: 600}
 
 #: Prompts of a long request that the engine of the simulator serves.
 PROMPTS = 64
@@ -140,7 +138,7 @@ def sent(trial: Trial) -> Found | Trouble:
         bench.generation,
         model,
         bench.seed,
-        DRAWN[trial.budget],
+        IO_BODIES.most(trial.budget),
         known.valid[: known.given],
         known.invalid,
         known.keys,
@@ -180,10 +178,6 @@ class _Stopped(Exception):
         self.why = why
 
 
-class _Failed(Exception):
-    """A request ended with the server's error."""
-
-
 @attrs.define
 class _Sending:
     """Requests, one after the other, each to a plugin of its own."""
@@ -211,24 +205,13 @@ class _Sending:
 
         """
 
-        @hypothesis.seed(self._bench.seed)
-        @hypothesis.settings(
-            max_examples=most,
-            database=None,
-            phases=(Phase.generate, Phase.shrink),
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-            verbosity=hypothesis.Verbosity.quiet,
-        )
-        @hypothesis.given(requests)
-        def body(data: Any) -> None:  # noqa: ANN401 - JSON values
+        def look(data: object) -> None:
             if self.ask(data) is Kind.FAILED:
-                raise _Failed
+                raise Shown
 
         try:
-            body()
-        except (_Failed, hypothesis.errors.HypothesisException):
+            draw(requests, look, most, self._bench.seed, shrinks=True)
+        except (Shown, HypothesisException):
             if not self._failed:
                 raise
 

@@ -15,6 +15,7 @@ import httpx
 import openai
 
 from conformance.comparison import first_line
+from conformance.engine import access
 from conformance.io_processor.answers import Answer, Kind
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ class Client:
 
 def through_sdk(client: Client, data: Any) -> Answer:  # noqa: ANN401 - JSON values
     """Ask with the OpenAI client."""
-    with openai.OpenAI(
-        base_url=f"{client.url}/v1", api_key="none", max_retries=0, timeout=LIMIT
-    ) as sdk:
+    with access.blocking_sdk(client.url, LIMIT) as sdk:
         try:
             # An IO processor has no method of its own there.
             body = sdk.post(f"{client.url}/pooling", cast_to=object, body=client.body(data))
@@ -58,7 +57,7 @@ def over_rest(client: Client, data: Any, request_id: str | None = None) -> Answe
     """Ask with a plain POST."""
     headers = {"X-Request-Id": request_id} if request_id else {}
     try:
-        with httpx.Client(timeout=LIMIT, trust_env=False) as http:
+        with access.rest(client.url, LIMIT) as http:
             return _read(
                 http.post(f"{client.url}/pooling", json=client.body(data), headers=headers)
             )
@@ -68,8 +67,7 @@ def over_rest(client: Client, data: Any, request_id: str | None = None) -> Answe
 
 async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer]:
     """Ask everything at the same time; each question is data and a request id."""
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(timeout=LIMIT, limits=limits, trust_env=False) as http:
+    async with access.coroutines(client.url, LIMIT) as http:
 
         async def ask(data: Any, request_id: str) -> Answer:  # noqa: ANN401 - JSON values
             try:
@@ -83,12 +81,12 @@ async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer
             except httpx.HTTPError as error:
                 return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
 
-        return list(await asyncio.gather(*(ask(data, name) for data, name in asked)))
+        return await access.gather(client.url, [ask(data, name) for data, name in asked])
 
 
 async def leave(client: Client, asked: Sequence[Any]) -> None:
     """Ask everything at the same time, and disconnect before it can be answered."""
-    async with httpx.AsyncClient(timeout=LIMIT, trust_env=False) as http:
+    async with access.coroutines(client.url, LIMIT) as http:
 
         async def ask(data: Any) -> None:  # noqa: ANN401 - JSON values
             with suppress(httpx.HTTPError, TimeoutError):
@@ -96,13 +94,14 @@ async def leave(client: Client, asked: Sequence[Any]) -> None:
                     http.post(f"{client.url}/pooling", json=client.body(data)), IMPATIENCE
                 )
 
-        await asyncio.gather(*(ask(data) for data in asked))
+        await access.gather(client.url, [ask(data) for data in asked])
 
 
 def curl(client: Client, data: Any) -> str:  # noqa: ANN401 - JSON values
     """Return the command that asks the same."""
     body = shlex.quote(json.dumps(client.body(data), ensure_ascii=False))
-    return f"curl {client.url}/pooling -H 'Content-Type: application/json' -d {body}"
+    address = f"{access.curl(client.url)} {client.url}/pooling"
+    return f"{address} -H 'Content-Type: application/json' -d {body}"
 
 
 def _read(response: httpx.Response) -> Answer:

@@ -9,14 +9,13 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import hypothesis
-from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
 
 from conformance.interface import placeholders
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.stock import Stock, changed, places, varied
 from conformance.io_processor.traffic import Do
+from conformance.search import examples
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -89,22 +88,7 @@ def _drawn(values: Any, seed: int) -> list[Any]:  # noqa: ANN401 - a list or a s
     """Return values of a profile, those of a strategy drawn."""
     if not isinstance(values, SearchStrategy):
         return list(values)
-    drawn: list[Any] = []
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=DRAWN,
-        database=None,
-        phases=(Phase.generate,),
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(values)
-    def body(value: Any) -> None:  # noqa: ANN401 - the author's own
-        drawn.append(value)
-
-    body()
-    return drawn
+    return examples(values, DRAWN, seed)
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

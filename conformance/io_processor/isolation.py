@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import copy
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
 
 from conformance.checking import checks
 from conformance.comparison import difference, plain, shortened
@@ -24,7 +21,7 @@ from conformance.io_processor.outcomes import one_prompt
 from conformance.io_processor.prompts import parsed, unsteady
 from conformance.io_processor.stock import changed, places
 from conformance.io_processor.traffic import Asked, Do, History, Move
-from conformance.settings import Budget
+from conformance.search import IO_HISTORIES, smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
 
     from conformance.io_processor.traffic import Played, Shape
     from conformance.io_processor.trial import Trial
-
-EXAMPLES = {Budget.QUICK: 8, Budget.STANDARD: 20, Budget.DEEP: 100}
-SHRINK_EXAMPLES = {Budget.QUICK: 60, Budget.STANDARD: 150, Budget.DEEP: 600}
 
 #: Data of which every two are served one after the other, offline.
 MOST_OFFLINE = 6
@@ -169,50 +163,25 @@ def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
     forms = _forms(bench, wanted)
     several = bench.stock.several()
     valid = several if wanted is ORDER else list(range(len(bench.stock.valid)))
-    played, best = _classic(bench, wanted, valid, forms)
-    if best is not None:
-        return played, best
-    budget = played + EXAMPLES[trial.budget]
-
-    def run(history: History) -> None:
-        nonlocal best, played
-        played += 1
-        if best is not None and played > budget + SHRINK_EXAMPLES[trial.budget]:
-            return
-        for form in forms:
-            broken = judge(bench, history, awaited=form)
-            if broken is not None:
-                if best is None or broken.size < best.size:
-                    best = broken
-                raise _Found
-
+    classic = tuple(classics(wanted, valid, len(bench.stock.invalid)))
     drawn = traffic.strategy(wanted, len(valid), len(bench.stock.invalid)).map(
         lambda history: _renumbered(history, valid)
     )
 
-    @hypothesis.seed(bench.seed)
-    @hypothesis.settings(
-        max_examples=EXAMPLES[trial.budget],
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(drawn)
-    def body(history: History) -> None:
-        run(history)
+    def look(history: History) -> Broken | None:
+        tried = (judge(bench, history, awaited=form) for form in forms)
+        return next(filter(None, tried), None)
 
-    # Running out of examples in the middle of shrinking looks flaky to Hypothesis; what it found
-    # so far has been played here and stands.
-    with suppress(_Found):
-        try:
-            body()
-        except hypothesis.errors.HypothesisException:
-            if best is None:
-                raise
-    return min(played, budget), best
+    count, best = smallest(
+        drawn,
+        look,
+        IO_HISTORIES,
+        budget=trial.budget,
+        seed=bench.seed,
+        first=classic,
+        size=lambda broken: broken.size,
+    )
+    return min(count, len(classic) + IO_HISTORIES.most(trial.budget)), best
 
 
 def _forms(bench: Bench, wanted: Shape) -> list[bool]:
@@ -220,23 +189,6 @@ def _forms(bench: Bench, wanted: Shape) -> list[bool]:
     if wanted is ORDER or bench.online is bench.waiting:
         return [True]
     return [False, True] if overridden(bench) else [False]
-
-
-def _classic(
-    bench: Bench, wanted: Shape, valid: list[int], forms: list[bool]
-) -> tuple[int, Broken | None]:
-    """Play histories written by hand; return how many, and the first that shows something."""
-    count = 0
-    for history in classics(wanted, valid, len(bench.stock.invalid)):
-        count += 1
-        for form in forms:
-            if broken := judge(bench, history, awaited=form):
-                return count, broken
-    return count, None
-
-
-class _Found(Exception):
-    """The history shows something."""
 
 
 def _renumbered(history: History, valid: list[int]) -> History:

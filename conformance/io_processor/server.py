@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from conformance.comparison import difference, shortened
+from conformance.engine import access
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
@@ -65,7 +66,8 @@ class Trial(IOProcessorTrial):
         self.ledger.blocked = None if url else self.refused()
         if self.ledger.blocked is None:
             # A fork of this process, which has not touched the plugin yet.
-            self.serve(external(url) if url else self._start("server.log", ONE_AT_A_TIME))
+            how = access.of(self.opening.settings)
+            self.serve(external(url, how) if url else self._start("server.log", ONE_AT_A_TIME))
             if not rehearsal.awaits_hooks():
                 self.ledger.beside[live.ORDER] = "this vLLM awaits no hooks"
             elif not url:

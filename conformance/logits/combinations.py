@@ -11,9 +11,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
 import torch
-from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from vllm.sampling_params import SamplingParams
 
@@ -27,6 +25,7 @@ from conformance.logits.judgement import roots
 from conformance.logits.played import UNSAMPLED, Kind
 from conformance.logits.requests import sampling_params
 from conformance.logits.sweeps import Example
+from conformance.search import COMBINATIONS, draw
 from conformance.settings import Budget, UsageError
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from conformance.logits.requests import Stock
     from conformance.logits.trial import Trial
     from conformance.verdict import Reason
-
-#: Batches of drawn pairs and triples.
-DRAWN = {Budget.QUICK: 6, Budget.STANDARD: 8, Budget.DEEP: 60}
 
 #: Combined requests in one batch, children of ``n`` included: two others run beside them.
 MOST_TOGETHER = 4
@@ -378,22 +374,8 @@ def explore(bench: Stock, play: Callable[[Any, History, Shape], Played], budget:
 
     for scene in _scenes(bench, budget):
         body(scene)
-
-    @hypothesis.seed(bench.seed)
-    @hypothesis.settings(
-        max_examples=DRAWN[budget],
-        database=None,
-        phases=(Phase.generate,),
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(_drawn(bench))
-    def generated(scene: Scene) -> None:
-        body(scene)
-
     if harm is None:
-        generated()
+        draw(_drawn(bench), body, COMBINATIONS.most(budget), bench.seed)
     return Outcome(examples, acted, harm, left)
 
 

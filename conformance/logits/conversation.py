@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 import httpx
 import openai
+
+from conformance.engine import access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,15 +105,11 @@ def _fits(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-async def converse(
-    url: str, model: str, asks: Sequence[Ask], *, at_once: bool, api_key: str = "none"
-) -> list[Answer]:
+async def converse(url: str, model: str, asks: Sequence[Ask], *, at_once: bool) -> list[Answer]:
     """Put all questions through the OpenAI SDK, at the same time or one after the other."""
-    async with openai.AsyncOpenAI(
-        base_url=f"{url}/v1", api_key=api_key, timeout=LIMIT, max_retries=0
-    ) as client:
+    async with access.sdk(url, LIMIT) as client:
         if at_once:
-            return list(await asyncio.gather(*(_put(client, model, ask) for ask in asks)))
+            return await access.gather(url, [_put(client, model, ask) for ask in asks])
         return [await _put(client, model, ask) for ask in asks]
 
 
@@ -155,16 +152,16 @@ def _collect(choice: Any, tokens: list[int], text: list[str]) -> None:  # noqa: 
                 text.append(value)
 
 
-def post(url: str, model: str, ask: Ask, *, api_key: str = "none") -> Answer:
+def post(url: str, model: str, ask: Ask) -> Answer:
     """Put one question over plain REST, as ``curl`` would."""
     body = {"model": model, "max_tokens": TOKENS, "return_token_ids": True, **ask.body}
     if ask.route == "completions":
         path, body["prompt"] = "/v1/completions", ask.prompt
     else:
         path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": ask.prompt}]
-    headers = {"Authorization": f"Bearer {api_key}"}
     try:
-        response = httpx.post(url + path, json=body, headers=headers, timeout=LIMIT)
+        with access.rest(url, LIMIT) as client:
+            response = client.post(url + path, json=body)
     except httpx.TimeoutException as error:
         return Answer(0, error=f"{type(error).__name__}: {error}", late=True)
     except httpx.HTTPError as error:
@@ -178,7 +175,7 @@ def post(url: str, model: str, ask: Ask, *, api_key: str = "none") -> Answer:
 
 def post_all(url: str, model: str, asks: Sequence[Ask]) -> list[Answer]:
     """Put all questions over plain REST, at the same time."""
-    with ThreadPoolExecutor(max_workers=len(asks) or 1) as pool:
+    with ThreadPoolExecutor(max_workers=access.at_once(url, len(asks)) or 1) as pool:
         return list(pool.map(lambda ask: post(url, model, ask), asks))
 
 
@@ -193,4 +190,4 @@ def curl(url: str, model: str, ask: Ask) -> str:
     else:
         path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": ask.prompt}]
     document = shlex.quote(json.dumps(body))
-    return f"curl {url}{path} -H 'Content-Type: application/json' -d {document}"
+    return f"{access.curl(url)} {url}{path} -H 'Content-Type: application/json' -d {document}"

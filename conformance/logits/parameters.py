@@ -27,6 +27,7 @@ from conformance.logits.neighbours import neighbours
 from conformance.logits.requests import LAST_SPECIAL, integers, sampling_params
 from conformance.logits.waiting import NOTHING, Found, declared, found_in
 from conformance.logits.watching import LIKELY_FIELDS, WHOLE, Read, names, noting, watching
+from conformance.search import examples
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -402,21 +403,4 @@ def _drawn(entries: Any, seed: int) -> list[Keywords]:  # noqa: ANN401 - a profi
     """Return the entries of a profile; a strategy gives a dozen of its examples."""
     if not isinstance(entries, SearchStrategy):
         return [dict(entry) if hasattr(entry, "items") else entry for entry in entries]
-    import hypothesis
-
-    found: list[Keywords] = []
-
-    @hypothesis.seed(random.Random(seed).getrandbits(32))
-    @hypothesis.settings(
-        max_examples=DRAWN,
-        database=None,
-        phases=[hypothesis.Phase.generate],
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(entries)
-    def draw(keywords: Keywords) -> None:
-        found.append(dict(keywords))
-
-    draw()
-    return found
+    return [*map(dict, examples(entries, DRAWN, random.Random(seed).getrandbits(32)))]

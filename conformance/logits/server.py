@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
 
+from conformance.engine import access
 from conformance.engine.entry_points import unlisted
 from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import HostTrouble, Server, ServerFailed, external
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
 
 PROMPTS = ("the quick brown fox", "1 2 3 4", "Once upon a time there was a logit")
 
+_SPARED = (
+    "a server that runs already is sent what its profile names alone: --server-hostile sends it "
+    "odd requests, too"
+)
+
 #: Answers that are no longer than this fit into the context of offline engines.
 LONGEST_ANSWER = 64
 
@@ -69,7 +75,8 @@ class Trial(LogitsTrial):
     def __attrs_post_init__(self) -> None:
         """Start the servers in the background."""
         if self.opening.settings.server_url:
-            self.serve(external(self.opening.settings.server_url))
+            how = access.of(self.opening.settings)
+            self.serve(external(self.opening.settings.server_url, how))
             return
         builtin = self.roles.builtin(self.bench.plugin)
         if not builtin:
@@ -141,8 +148,12 @@ class Trial(LogitsTrial):
             self.ledger.fail(self.roles.survives, death)
             return
         self.ledger.saw(self.roles.survives)
-        servers = [self.server, *([self.second] if self.second is not None else [])]
-        in_servers(self.ledger, self.roles, servers, explored)
+        if isinstance(self.server, Server) or self.opening.settings.server_hostile:
+            servers = [self.server, *([self.second] if self.second is not None else [])]
+            in_servers(self.ledger, self.roles, servers, explored)
+        else:
+            spared = (self.roles.harmless, self.roles.client_error)
+            self.ledger.out_of_reach |= dict.fromkeys(spared, _SPARED)
 
     def _questions(self) -> list[Job]:
         """Return what offline engines are asked, too."""

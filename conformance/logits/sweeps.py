@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
+from hypothesis.errors import HypothesisException
 
 from conformance import history
 from conformance.logits.played import BESIDES, Kind, Played
+from conformance.search import STRATUM, Found, draw
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from conformance.logits.played import Trouble
     from conformance.logits.requests import Stock
 
-#: Examples in each stratum; some have several times as many.
-EXAMPLES = {Budget.QUICK: 12, Budget.STANDARD: 24, Budget.DEEP: 60}
-
 #: Examples of a stratum in which the plugin did something, at the least: with fewer the rules
 #: that they are about are not verified.
 LEAST_ACTED = {Budget.QUICK: 3, Budget.STANDARD: 6, Budget.DEEP: 20}
@@ -42,10 +39,6 @@ ROUNDS = 3
 
 #: Steps of a drawn history in which nothing else happens, at most: a model has room for so much.
 LONGEST = 12
-
-#: Histories played to make one that fails smaller. Not a time, which would give another
-#: counterexample on a busier machine.
-SHRINK_EXAMPLES = {Budget.QUICK: 200, Budget.STANDARD: 500, Budget.DEEP: 3000}
 
 
 @attrs.frozen
@@ -132,7 +125,7 @@ def sweep(
         if bench.words.phrases:
             body(history.saying(classic, bench.words))
     count = _count(strata, shape, budget)
-    _generate(bench, shape, count, (Phase.generate,), body)
+    _generate(bench, shape, count, body)
     switches = any(choice[0] == "on" for choice in bench.choices)
     for number in range(1, ROUNDS + 1):
         trouble = any(example.played.faults for example in examples)
@@ -142,7 +135,6 @@ def sweep(
             bench,
             shape,
             count,
-            (Phase.generate,),
             lambda drawn: body(_outliving(bench, shape, drawn)),
             seed=bench.seed + number,
         )
@@ -233,7 +225,7 @@ def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: 
     if _hung(failing):
         return failing
     best = failing
-    left = SHRINK_EXAMPLES[budget]
+    left = STRATUM.smaller(budget)
 
     def body(drawn: History) -> None:
         nonlocal best, left
@@ -244,13 +236,13 @@ def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: 
         if rule in example.rules():
             if history.size(drawn) < history.size(best.history):
                 best = example
-            raise _Broken
+            raise Found
 
     # Running out of examples in the middle of shrinking looks flaky to Hypothesis; what it
     # found so far has been played here and stands.
-    with suppress(_Broken, hypothesis.errors.HypothesisException):
+    with suppress(Found, HypothesisException):
         count = _count(strata, failing.shape, budget)
-        _generate(bench, failing.shape, count, (Phase.generate, Phase.shrink), body)
+        _generate(bench, failing.shape, count, body, shrinks=True)
     return _plainest(strata, bench, rule, best)
 
 
@@ -263,53 +255,24 @@ def _plainest(strata: Strata, bench: Stock, rule: str, failing: Example) -> Exam
     return failing
 
 
-class _Broken(Exception):
-    """The example breaks the rule."""
-
-
 def _count(strata: Strata, shape: Shape, budget: Budget) -> int:
-    return round(EXAMPLES[budget] * strata.times.get(shape, 1))
+    return STRATUM.times(strata.times.get(shape, 1)).most(budget)
 
 
 def _generate(
     bench: Stock,
     shape: Shape,
     count: int,
-    phases: tuple[Phase, ...],
     body: Callable[[History], None],
     *,
     seed: int | None = None,
+    shrinks: bool = False,
 ) -> None:
-    """Run ``body`` on histories; the same seed gives the same ones, whatever the phases."""
-    stopped: list[BaseException] = []
+    """Run ``body`` on histories; the same seed gives the same ones, also where it shrinks."""
     # Where nobody is known to need outputs, it matters who joins that does.
     choices = (*bench.choices, history.SENT) if shape.entry_point else bench.choices
-
-    @hypothesis.seed(bench.seed if seed is None else seed)
-    @hypothesis.settings(
-        max_examples=count,
-        database=None,
-        phases=phases,
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(history.strategy(shape, choices, bench.words, min(bench.life, LONGEST)))
-    def generated(drawn: History) -> None:
-        if stopped:
-            return
-        try:
-            body(drawn)
-        except Exception:
-            raise
-        except BaseException as error:  # noqa: BLE001 - raised below
-            # Whoever ends this process must not wait for Hypothesis to try the example again.
-            stopped.append(error)
-
-    generated()
-    if stopped:
-        raise stopped[0]
+    drawn = history.strategy(shape, choices, bench.words, min(bench.life, LONGEST))
+    draw(drawn, body, count, bench.seed if seed is None else seed, shrinks=shrinks)
 
 
 def _hung(example: Example) -> bool:

@@ -31,6 +31,7 @@ generations = (
         likely=_likely,
         sign=r"\bLogitsProcessor\b",
         early=("conformance.logits_batch.suite",),
+        preload=("conformance.logits.configuration:preload",),
         order=0,
     ),
 )

@@ -42,7 +42,10 @@ generations = (
         sign=re.escape(_MODULE),
         early=("conformance.logits_slot.suite",),
         # Half of what Model Runner V2 imports, and nothing that its stand-ins must come before.
-        preload=("vllm.model_executor.layers.fused_moe",),
+        preload=(
+            "vllm.model_executor.layers.fused_moe",
+            "conformance.logits.configuration:preload",
+        ),
         order=1,
     ),
 )

@@ -18,8 +18,8 @@ from conformance.interruption import PluginHung
 from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Stream, guarded
 from conformance.parser.checks import trial
 from conformance.parser.formats import KNOWN
-from conformance.parser.search import draw
 from conformance.parser.trial import Undecided
+from conformance.search import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,12 +87,8 @@ def found(cls: type[Any], errand: Errand) -> Found:
         return Found(why=str(error), broken=1, model=str(saying(plain.tokenizer)))
     markers = bench.special
     if judged.drawing is not None:
-        samples, markers = list(known), judged.drawing.format.markers
-
-        def keep(sample: Sample) -> None:
-            samples.append(sample)
-
-        draw(judged.drawing.samples(), keep, DRAWN, errand.seed)
+        samples = [*known, *examples(judged.drawing.samples(), DRAWN, errand.seed)]
+        markers = judged.drawing.format.markers
     request = bench.request(stream=True)
     adjusted = guarded("adjust_request", partial(bench.make(request).adjust_request, request))
     text = known[0].text

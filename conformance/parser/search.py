@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
 
 from conformance.findings import Finding, failed, passed
-from conformance.settings import Budget
+from conformance.search import ANSWERS, smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -19,12 +16,9 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
+    from conformance.settings import Budget
+
 _Example = TypeVar("_Example")
-
-EXAMPLES = {Budget.QUICK: 10, Budget.STANDARD: 40, Budget.DEEP: 400}
-
-#: Seconds after which the fewest examples must do.
-SECONDS = {Budget.QUICK: 2.0, Budget.STANDARD: 8.0, Budget.DEEP: 90.0}
 
 
 @attrs.frozen
@@ -35,10 +29,6 @@ class Judged:
     wrong: str | None = None
     #: Returns what shows it, where that is known: see :meth:`conformance.parser.bench.Bench.scene`.
     scene: Callable[[], dict[str, Any]] | None = None
-
-
-class _Broken(Exception):
-    """The example breaks the rule."""
 
 
 def search(
@@ -55,35 +45,17 @@ def search(
 
     *nothing* says what is missing where the parser found nothing in any of them.
     """
-    count = acted = 0
-    broken: list[tuple[_Example, Judged]] = []
-    deadline = time.monotonic() + SECONDS[budget]
+    acted = 0
 
-    def look(example: _Example) -> None:
-        nonlocal count, acted
-        late = time.monotonic() > deadline and count >= EXAMPLES[Budget.QUICK]
-        if late and not broken:
-            return
+    def look(example: _Example) -> tuple[_Example, Judged] | None:
+        nonlocal acted
         found = judge(example)
-        count += 1
         acted += found.acted
-        if found.wrong is not None:
-            broken.append((example, found))
-            raise _Broken
+        return (example, found) if found.wrong is not None else None
 
-    try:
-        for example in first:
-            look(example)
-        if drawn is not None:
-            draw(drawn, look, EXAMPLES[budget], seed)
-    except _Broken:
-        pass
-    except hypothesis.errors.HypothesisException:
-        if not broken:
-            raise
-        # What broke the rule once and not again still broke it.
-    if broken:
-        example, found = broken[-1]
+    count, broken = smallest(drawn, look, ANSWERS, budget=budget, seed=seed, first=first)
+    if broken is not None:
+        example, found = broken
         shown = found.scene() if found.scene else {}
         cut = {"deltas": shown["deltas"]} if shown else {}
         return failed(
@@ -93,19 +65,3 @@ def search(
             case={"answer": case(example) | cut, "program": shown},
         )
     return passed(count, acted) if acted else Finding(Verdict.NOT_VERIFIED, count, 0, nothing)
-
-
-def draw(
-    drawn: SearchStrategy[_Example], look: Callable[[_Example], None], count: int, seed: int
-) -> None:
-    """Look at some examples, the same ones for each seed."""
-    settings = hypothesis.settings(
-        max_examples=count,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    hypothesis.seed(seed)(settings(hypothesis.given(drawn)(look)))()

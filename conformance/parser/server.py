@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 import attrs
-import openai
 
-from conformance.engine import asking
+from conformance.engine import access, asking
 from conformance.engine.saying import PROCESSOR
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
@@ -30,6 +29,8 @@ from conformance.verdict import must_wait
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    import openai
 
     from conformance.engine.asking import Heard, Question
     from conformance.parser.messages import Message
@@ -203,9 +204,7 @@ class Trial(LiveTrial):
                 self.ledger.remarks[self._rule(number)] = self.found.why
 
     async def _run(self) -> None:
-        async with openai.AsyncOpenAI(
-            base_url=f"{self.server.url}/v1", api_key="none", max_retries=0, timeout=asking.LIMIT
-        ) as self._sdk:
+        async with access.sdk(self.server.url, asking.LIMIT) as self._sdk:
             for judge in (self._free, self._answers, self._responses, self._crowd, self._faults):
                 await judge()
 

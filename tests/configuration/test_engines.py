@@ -7,7 +7,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import ROOT
+from support import ROOT, UNUSUAL
 
 from conformance.configuration.table import named
 from conformance.runner import Certification
@@ -70,6 +70,26 @@ def test_the_reference_passes(zygote: Zygote, tmp_path: Path) -> None:
     verdicts = _rows(zygote, tmp_path, str(REFERENCE), None, names)
 
     assert verdicts == [Verdict.PASS] * len(names)
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_engines_run_what_the_profile_deploys(zygote: Zygote, tmp_path: Path) -> None:
+    """A plugin finds the ``additional_config`` of its profile, which it cannot do without."""
+    source = (UNUSUAL / "claims_by_configuration.py").read_text(encoding="utf-8")
+    plugin = tmp_path / "needs_configuration.py"
+    plugin.write_text(source.replace('settings.get("banned", ())', 'settings["banned"]'))
+    profile = tmp_path / "needs_configuration.conformance.toml"
+    profile.write_text(
+        "[logits-processor]\n"
+        "on = [{ extra_args = { sharpen = 2.0 } }]\n"
+        "off = [{}]\n"
+        "additional_config = { banned = [5, 7] }\n"
+    )
+
+    verdicts = _rows(zygote, tmp_path, str(plugin), None, ("plain", "own-process"))
+
+    assert verdicts == [Verdict.PASS] * 2
 
 
 def test_every_killer_is_of_a_configuration() -> None:

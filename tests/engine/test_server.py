@@ -18,6 +18,7 @@ import openai
 import psutil
 import pytest
 
+from conformance.engine.access import Access
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server, ServerFailed, external
 
@@ -384,7 +385,7 @@ def gateway() -> Iterator[str]:
 
 def test_gateway_without_the_health_route(gateway: str) -> None:
     """A deployment behind a gateway is healthy when it lists its models."""
-    other = external(f"{gateway}/v1", api_key="key")
+    other = external(f"{gateway}/v1", Access({"Authorization": "Bearer key"}))
     other.wait_healthy(timeout=0)
 
     assert other.model_name == "behind-a-gateway"

@@ -13,7 +13,8 @@ from support import UNUSUAL, certify, gallery
 from conformance.history import Shape
 from conformance.logits.judgement import judge
 from conformance.logits.played import Played
-from conformance.logits.sweeps import EXAMPLES, LEAST_ACTED, Example
+from conformance.logits.sweeps import LEAST_ACTED, Example
+from conformance.search import STRATUM
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -44,7 +45,7 @@ def test_more_is_played_where_little_was_seen(zygote: Zygote, tmp_path: Path) ->
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_few_examples_are_no_pass(budget: Budget, missing: int) -> None:
     """With fewer than the least a rule is not verified, and the finding says how many acted."""
-    acted, count = LEAST_ACTED[budget] - missing, EXAMPLES[budget]
+    acted, count = LEAST_ACTED[budget] - missing, STRATUM.most(budget)
     did, nothing = Played((), frozenset({("on", 0)})), Played((), frozenset())
     played = [did] * acted + [nothing] * (count - acted)
     finding, _ = judge(_trial([Example(PLAIN, (), each, ()) for each in played], budget), "LB-03")

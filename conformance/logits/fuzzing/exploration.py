@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
+from hypothesis.errors import Flaky, HypothesisException
 
 from conformance.interruption import CONSTRUCTOR_LIMIT, tell_progress
 from conformance.logits.calls import PluginRaised
@@ -54,6 +53,7 @@ from conformance.logits.fuzzing.values import (
 from conformance.logits.played import Kind
 from conformance.logits.requests import converted
 from conformance.logits.watching import LIKELY_FIELDS
+from conformance.search import REQUESTS, Found, draw
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -69,9 +69,6 @@ if TYPE_CHECKING:
 
 #: Requests at the edges, the most telling first.
 AT_EDGES = {Budget.QUICK: 200, Budget.STANDARD: 600, Budget.DEEP: 3000}
-
-#: Requests that Hypothesis draws, beside those at the edges.
-EXAMPLES = {Budget.QUICK: 30, Budget.STANDARD: 80, Budget.DEEP: 1000}
 
 #: Requests that are served among others as well, of those that a plugin serves alone.
 AMONG_OTHERS = {Budget.QUICK: 20, Budget.STANDARD: 40, Budget.DEEP: 500}
@@ -363,21 +360,16 @@ class _Explorer:
         drawn = mutations(bases, keys, self.serving.bench.vocabulary)
         found: list[Outcome] = []
 
-        def harmful(case: tuple[Keywords, Position]) -> bool:
+        def look(case: tuple[Keywords, Position]) -> None:
             outcome = self._try(case[0], thorough=True)
             if outcome is not None and outcome.end is End.HARMFUL:
                 found.append(outcome)
                 # A hang is waited for once.
-                return outcome.kind is not Kind.HUNG
-            return False
+                if outcome.kind is not Kind.HUNG:
+                    raise Found
 
-        with suppress(hypothesis.errors.NoSuchExample, hypothesis.errors.Flaky):
-            hypothesis.find(
-                drawn,
-                harmful,
-                settings=_settings(EXAMPLES[self.budget]),
-                random=random.Random(self.serving.bench.seed),
-            )
+        with suppress(Found, Flaky):
+            draw(drawn, look, REQUESTS.most(self.budget), self._seed(), shrinks=True)
         return min(found, key=lambda outcome: size(outcome.keywords), default=None)
 
     def _smaller(self, failing: Outcome, path: Position) -> Outcome:
@@ -403,20 +395,23 @@ class _Explorer:
             best = min(best, outcome, key=lambda one: size(one.keywords))
             return True
 
+        def look(value: object) -> None:
+            if fails(value):
+                raise Found
+
         with suppress(LookupError, TypeError):
             whole = at(failing.keywords, path)
             small = sorted(_small(self.serving.bench.vocabulary), key=lambda v: len(repr(v)))
             for value in chain(small, _shorter(whole)):
                 if fails(value):
                     break
-            with suppress(hypothesis.errors.HypothesisException):
-                hypothesis.find(
-                    values(),
-                    fails,
-                    settings=_settings(SHRINK_EXAMPLES),
-                    random=random.Random(self.serving.bench.seed),
-                )
+            with suppress(Found, HypothesisException):
+                draw(values(), look, SHRINK_EXAMPLES, self._seed(), shrinks=True)
         return best
+
+    def _seed(self) -> int:
+        """Return a seed for what is drawn."""
+        return random.Random(self.serving.bench.seed).getrandbits(64)
 
     def _explored(self, harm: Outcome | None) -> Explored:
         asked = [outcome for outcome in self.outcomes if outcome.end is not End.NOT_SENT]
@@ -474,14 +469,3 @@ def _spread(outcomes: list[Outcome], count: int) -> list[Outcome]:
     """Return some outcomes from all over the list."""
     step = max(1, len(outcomes) // count)
     return outcomes[::step][:count]
-
-
-def _settings(examples: int) -> hypothesis.settings:
-    return hypothesis.settings(
-        max_examples=examples,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )

@@ -14,6 +14,7 @@ import attrs
 import httpx
 from vllm.sampling_params import SamplingParams
 
+from conformance.engine import access
 from conformance.engine.server import Server
 from conformance.interruption import OutOfTime
 from conformance.live_trial import DEATH_SECONDS
@@ -204,13 +205,12 @@ def _ways_of_json(model: str, outcomes: Sequence[Outcome]) -> list[Body]:
 
 def _send(url: str, text: str) -> int | None:
     """Send a body as it is written; return the status, or None where there is none."""
-    headers = {"Authorization": "Bearer none", "Content-Type": "application/json"}
     try:
-        return httpx.post(
-            f"{url}/v1/completions",
-            content=text.encode("utf-8", "surrogatepass"),
-            headers=headers,
-            timeout=LIMIT / 2,
-        ).status_code
+        with access.rest(url, LIMIT / 2) as client:
+            return client.post(
+                f"{url}/v1/completions",
+                content=text.encode("utf-8", "surrogatepass"),
+                headers={"Content-Type": "application/json"},
+            ).status_code
     except httpx.HTTPError:
         return None

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from conformance.checking import checks
@@ -11,8 +10,8 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import hostile, shape
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import as_array
-from conformance.multimodal.modality.search import Found, quietly
 from conformance.multimodal.modality.served import parsed
+from conformance.search import ITEMS, smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -138,22 +137,14 @@ def client_errors(trial: Trial) -> Finding:
         if what := _wrong(served):
             return failed(f"{sample}: {what}", count)
     files = [sample for sample in bench.good if sample.mime]
-    worst: list[tuple[str, str]] = []
 
-    @quietly(trial, hostile.mutated(files))
-    def body(sample: Sample) -> None:
-        nonlocal count
-        count += 1
-        if what := _wrong(bench.serve(plugin, sample)):
-            worst.append((sample.name, what))
-            raise Found
+    def judge(sample: Sample) -> str | None:
+        what = _wrong(bench.serve(plugin, sample))
+        return f"{sample.name}: {what}" if what else None
 
-    with suppress(Found):
-        body()
-    if worst:
-        name, what = worst[-1]
-        return failed(f"{name}: {what}", count)
-    return passed(count, count)
+    mutated = hostile.mutated(files)
+    more, worst = smallest(mutated, judge, ITEMS, budget=trial.budget, seed=bench.seed)
+    return failed(worst, count + more) if worst else passed(count + more, count + more)
 
 
 def _everything(bench: Bench) -> Iterator[Sample]:

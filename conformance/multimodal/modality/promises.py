@@ -18,18 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import hypothesis
-from hypothesis import Phase
 from hypothesis import strategies as st
 
 from conformance.comparison import shortened
 from conformance.multimodal.modality.stock import Sample
+from conformance.search import examples
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from hypothesis.strategies import SearchStrategy
 
 #: How many of a profile's strategy are taken.
 DRAWN = 12
@@ -62,30 +59,11 @@ def promised(
     for key in ("valid", "invalid"):
         values = section.get(key, ())
         if isinstance(values, st.SearchStrategy):
-            values = _examples(values, seed)
+            values = examples(values, DRAWN, seed)
         found[key] = tuple(
             _sample(value, f"{key}[{index}]", folders, origin) for index, value in enumerate(values)
         )
     return Promises(**found)
-
-
-def _examples(strategy: SearchStrategy[Any], seed: int) -> list[Any]:
-    collected: list[Any] = []
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=DRAWN,
-        database=None,
-        phases=(Phase.generate,),
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(strategy)
-    def collect(value: Any) -> None:  # noqa: ANN401 - whatever is drawn
-        collected.append(value)
-
-    collect()
-    return collected
 
 
 def _sample(value: Any, place: str, folders: Sequence[Path], origin: str | None) -> Sample:  # noqa: ANN401

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +16,10 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape, tables
 from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.runtime import runtime
-from conformance.multimodal.modality.search import Found, quietly
 from conformance.multimodal.modality.stock import drawn
 from conformance.raised import said
+from conformance.search import ITEMS as EFFORT
+from conformance.search import smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -88,26 +88,21 @@ def _any(bench: Bench) -> SearchStrategy[tuple[Sample, Model]]:
 def never_below(trial: Trial) -> Finding:
     """Items of any size take no more tokens than was estimated."""
     bench = trial.bench
-    worst: list[tuple[Sample, Model, int, int]] = []
-    count = acted = 0
+    acted = 0
 
-    @quietly(trial, _any(bench))
-    def body(example: tuple[Sample, Model]) -> None:
-        nonlocal count, acted
+    def judge(example: tuple[Sample, Model]) -> tuple[Sample, Model, int, int] | None:
+        nonlocal acted
         sample, model = example
-        count += 1
         served = bench.serve(bench.make(), sample, model)
         if not (served.good and _number(served.estimate) and _number(served.count)):
-            return
+            return None
         acted += 1
-        if served.count > served.estimate:
-            worst.append((sample, model, served.estimate, served.count))
-            raise Found
+        over = served.count > served.estimate
+        return (sample, model, served.estimate, served.count) if over else None
 
-    with suppress(Found):
-        body()
+    count, worst = smallest(_any(bench), judge, EFFORT, budget=trial.budget, seed=bench.seed)
     if worst:
-        sample, model, estimate, actual = worst[-1]
+        sample, model, estimate, actual = worst
         return failed(
             f"{sample} takes {actual} tokens, and estimate_tokens said {estimate} (model "
             f"{model.name})",
@@ -187,15 +182,15 @@ def rows(trial: Trial) -> Finding:
         if model.encode is None or prompts is None or _unreadable(bench, model):
             continue
         encode = model.encode
-        worst: list[tuple[tuple[Sample, ...], str, list[tuple[int, int]]]] = []
 
-        @quietly(trial, prompts)
-        def body(samples: tuple[Sample, ...]) -> None:
+        def judge(
+            samples: tuple[Sample, ...],
+        ) -> tuple[tuple[Sample, ...], str, list[tuple[int, int]]] | None:
             nonlocal count
             processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
             found = ask("the pipeline", processor.process, _request(bench, model, samples))  # noqa: B023
             if not found.good:
-                return
+                return None
             count += 1
             inputs = found.value
             made = []
@@ -212,13 +207,12 @@ def rows(trial: Trial) -> Finding:
             try:
                 placing.replace(text, inputs.placeholders, given)
             except placing.PlaceholderMismatch as error:
-                worst.append((samples, str(error), lengths))  # noqa: B023
-                raise Found from error
+                return samples, str(error), lengths
+            return None
 
-        with suppress(Found):
-            body()
+        _, worst = smallest(prompts, judge, EFFORT, budget=trial.budget, seed=bench.seed)
         if worst:
-            samples, said_of, lengths = worst[-1]
+            samples, said_of, lengths = worst
             table = [
                 (str(index), str(sample), str(length), str(actual))
                 for index, (sample, (length, actual)) in enumerate(
@@ -255,7 +249,6 @@ def _unreadable(bench: Bench, model: Model) -> bool:
 def pipeline(trial: Trial) -> Finding:
     """In the pipeline items come out in order, each as it does alone, up to the limit."""
     bench = trial.bench
-    worst: list[tuple[tuple[Sample, ...], str]] = []
     count = 0
     for model in bench.models:
         prompts = _prompts(bench, model)
@@ -264,20 +257,16 @@ def pipeline(trial: Trial) -> Finding:
         if why := _beyond(bench, model):
             return failed(why)
 
-        @quietly(trial, prompts)
-        def body(samples: tuple[Sample, ...]) -> None:
-            nonlocal count
+        def judge(samples: tuple[Sample, ...]) -> tuple[tuple[Sample, ...], str] | None:
             processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
             found = ask("the pipeline", processor.process, _request(bench, model, samples))  # noqa: B023
-            count += 1
-            if what := _out_of_order(bench, model, samples, found):  # noqa: B023
-                worst.append((samples, what))
-                raise Found
+            what = _out_of_order(bench, model, samples, found)  # noqa: B023
+            return (samples, what) if what else None
 
-        with suppress(Found):
-            body()
+        more, worst = smallest(prompts, judge, EFFORT, budget=trial.budget, seed=bench.seed)
+        count += more
         if worst:
-            samples, what = worst[-1]
+            samples, what = worst
             return failed(
                 f"of a prompt with {', '.join(map(str, samples))}, {what} (model {model.name})",
                 count,

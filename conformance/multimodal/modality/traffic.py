@@ -17,8 +17,8 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import PluginHung
 from conformance.multimodal.modality import hostile, shape, tables
-from conformance.multimodal.modality.search import Found, quietly
 from conformance.multimodal.modality.served import finished, parsed, run_through
+from conformance.search import ITEMS, smallest
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -134,21 +134,14 @@ def _outcome(bench: Bench, sample: Sample, model: Model) -> str:
 
 
 def _searched(trial: Trial, judge: Any, told: Any, *, mistakes: bool) -> Finding:  # noqa: ANN401
-    worst: list[tuple[History, int, str]] = []
-    count = 0
+    def look(history: History) -> tuple[History, int, str] | None:
+        found = judge(history)
+        return (history, *found) if found else None
 
-    @quietly(trial, _histories(trial.bench, mistakes=mistakes))
-    def body(history: History) -> None:
-        nonlocal count
-        count += 1
-        if found := judge(history):
-            worst.append((history, *found))
-            raise Found
-
-    with suppress(Found):
-        body()
+    histories = _histories(trial.bench, mistakes=mistakes)
+    count, worst = smallest(histories, look, ITEMS, budget=trial.budget, seed=trial.bench.seed)
     if worst:
-        finding: Finding = told(*worst[-1])
+        finding: Finding = told(*worst)
         return attrs.evolve(finding, examples=count, acted=count)
     return passed(count, count)
 

@@ -18,6 +18,7 @@ import openai
 from PIL import Image
 
 from conformance.comparison import first_line
+from conformance.engine import access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,9 +103,7 @@ async def crowd(
     client: Client, asked: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
 ) -> list[Answer]:
     """Ask everything at the same time."""
-    async with openai.AsyncOpenAI(
-        base_url=f"{client.url}/v1", api_key="none", max_retries=0, timeout=LIMIT
-    ) as sdk:
+    async with access.sdk(client.url, LIMIT) as sdk:
 
         async def one(content: Sequence[Any], options: Mapping[str, Any]) -> Answer:
             try:
@@ -120,7 +119,7 @@ async def crowd(
             prompt = body.get("prompt_token_ids") or (0,) * body["usage"]["prompt_tokens"]
             return Answer(200, tuple(prompt), tuple(choice.get("token_ids") or ()))
 
-        return list(await asyncio.gather(*(one(*question) for question in asked)))
+        return await access.gather(client.url, [one(*question) for question in asked])
 
 
 def curl(
@@ -130,8 +129,8 @@ def curl(
     path = Path(folder) / "request.json"
     path.write_text(json.dumps(client.body(content, options)) + "\n", encoding="utf-8")
     return (
-        f"curl {client.url}/v1/chat/completions -H 'Content-Type: application/json' "
-        f"-d @{shlex.quote(str(path))}"
+        f"{access.curl(client.url)} {client.url}/v1/chat/completions "
+        f"-H 'Content-Type: application/json' -d @{shlex.quote(str(path))}"
     )
 
 

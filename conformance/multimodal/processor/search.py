@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
-import hypothesis
-from hypothesis import HealthCheck, Phase
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.prompts import ANY, smaller, strategy, unlike
-from conformance.settings import Budget
+from conformance.search import PROMPTS, smallest
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -21,11 +18,7 @@ if TYPE_CHECKING:
 
     from conformance.multimodal.processor.bench import Bench
     from conformance.multimodal.processor.prompts import Prompt, Shape
-
-EXAMPLES = {Budget.QUICK: 8, Budget.STANDARD: 20, Budget.DEEP: 100}
-
-#: Seconds after which a rule has prompts enough, if there were those of the quick budget.
-SECONDS = {Budget.QUICK: 1.0, Budget.STANDARD: 3.0, Budget.DEEP: 60.0}
+    from conformance.settings import Budget
 
 #: Seconds for making a prompt small that breaks a rule.
 SHRINKING = 15.0
@@ -49,10 +42,6 @@ class Broken:
     trouble: Trouble
 
 
-class _Found(Exception):
-    """The prompt shows something."""
-
-
 def search(
     bench: Bench,
     budget: Budget,
@@ -60,11 +49,6 @@ def search(
     shape: Shape = ANY,
 ) -> Finding:
     """Judge prompts of a shape, and make the first that breaks the rule small."""
-    count = 0
-    best: Broken | None = None
-    most = max(1, round(EXAMPLES[budget] * shape.share))
-    least = EXAMPLES[Budget.QUICK] * shape.share
-    until = time.monotonic() + SECONDS[budget]
     if not bench.stock.items:
         return Finding(Verdict.NOT_VERIFIED, message="no item is known that the processor takes")
     if (
@@ -74,32 +58,18 @@ def search(
         why = "the processor takes one item in a prompt, and no more"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
 
-    def body(prompt: Prompt) -> None:
-        nonlocal best, count
-        if best is not None or (count >= least and time.monotonic() > until):
-            return
-        count += 1
-        if trouble := judge(bench, prompt):
-            best = Broken(prompt, trouble)
-            raise _Found
+    def look(prompt: Prompt) -> Broken | None:
+        trouble = judge(bench, prompt)
+        return Broken(prompt, trouble) if trouble else None
 
-    run = hypothesis.settings(
-        max_examples=most,
-        database=None,
-        phases=(Phase.generate,),
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )(hypothesis.given(strategy(bench.stock, bench.limits, shape))(body))
-    with suppress(_Found):
-        for prompt in unlike(bench.stock, bench.limits):
-            body(prompt)
-        try:
-            hypothesis.seed(bench.seed)(run)()
-        except hypothesis.errors.HypothesisException:
-            if best is None:
-                raise
+    count, best = smallest(
+        strategy(bench.stock, bench.limits, shape),
+        look,
+        PROMPTS.times(shape.share),
+        budget=budget,
+        seed=bench.seed,
+        first=unlike(bench.stock, bench.limits),
+    )
     if best is None:
         return passed(count, count)
     best = _smallest(bench, judge, best, shape)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from conformance import target as targets
+from conformance.engine import access
 from conformance.engine.server import Server, external
 from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
@@ -65,7 +66,7 @@ class Trial(ProcessorTrial):
         self.ends.callback(checkpoint.remove, Path(self.checkpoint))
         url = self.opening.settings.server_url
         # A fork of this process, which runs no other threads yet.
-        self.serve(external(url) if url else self._start())
+        self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
         self.prepare()
 
     def _start(self) -> Server:
