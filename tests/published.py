@@ -158,7 +158,9 @@ def table() -> str:
         if about:
             notes.append(f"{what}, `{entry['target']}`, vLLM {entry['vllm']}:\n{about}")
     listed = "".join(f"- {textwrap.indent(note, '  ').strip()}\n" for note in notes)
-    return f"{HEAD}{''.join(rows)}\n## What is behind it\n\n{listed}"
+    read = tomllib.loads((FOLDER / "plugins.toml").read_text(encoding="utf-8"))["read"]
+    parts = (HEAD + "".join(rows), f"## What is behind it\n\n{listed}", f"## What was read\n\n{read}")
+    return "\n".join(parts)
 
 
 def main(words: list[str]) -> None:

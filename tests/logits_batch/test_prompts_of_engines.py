@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from conformance.logits.workload import prompt_of
 from conformance.words import Words
 
+if TYPE_CHECKING:
+    from conformance.logits.requests import Stock
+
 WAITED = (11, 401, 402)
 
 
-def _stock(*prompts: tuple[int, ...]) -> SimpleNamespace:
-    return SimpleNamespace(vocabulary=500, tokens=(3, 4), words=Words((3, 4), prompts=prompts))
+def _stock(*prompts: tuple[int, ...]) -> Stock:
+    words = Words((3, 4), prompts=prompts)
+    return cast("Stock", SimpleNamespace(vocabulary=500, tokens=(3, 4), words=words))
 
 
 @pytest.mark.parametrize("length", [6, 9, 40])
