@@ -59,17 +59,23 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a plugin answers
     return value
 
 
-def difference(got: Any, wanted: Any, hidden: frozenset[Place] = frozenset()) -> str | None:  # noqa: ANN401
+def difference(
+    got: Any,  # noqa: ANN401 - JSON values
+    wanted: Any,  # noqa: ANN401 - JSON values
+    hidden: frozenset[Place] = frozenset(),
+    rtol: float = RELATIVE,
+) -> str | None:
     """Say in what two answers differ, or return None.
 
     Args:
         got: one answer's data.
         wanted: the other's.
         hidden: places that differ from one time to the next anyway.
+        rtol: how far floats may be apart, in proportion.
 
     """
     for place, one, other in _pairs(got, wanted, ()):
-        if _generic(place) not in hidden and not _equal(one, other):
+        if _generic(place) not in hidden and not _equal(one, other, rtol):
             where = "".join(f"[{part!r}]" for part in place)
             at = f" at {where}" if where else ""
             return f"{shortened(one)} instead of {shortened(other)}{at}"
@@ -106,9 +112,9 @@ def _generic(place: tuple[str | int, ...]) -> Place:
     return tuple("*" if isinstance(part, int) else part for part in place)
 
 
-def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - leaves of JSON values
+def _equal(one: Any, other: Any, rtol: float = RELATIVE) -> bool:  # noqa: ANN401 - leaves of JSON values
     if isinstance(one, float) and isinstance(other, int | float):
         if math.isnan(one):
             return math.isnan(other)
-        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        return math.isclose(one, other, rel_tol=rtol, abs_tol=min(rtol, ABSOLUTE))
     return type(one) is type(other) and bool(one == other)

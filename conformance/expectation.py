@@ -64,13 +64,13 @@ def located(section: Mapping[str, Any], folder: Path, origin: str) -> Mapping[st
     """
     if KEY not in section:
         return section
-    said = section[KEY]
-    if callable(said):
-        said = f"{said.__module__}:{said.__qualname__}"
-    module, colon, qualname = said.partition(":")
+    named = section[KEY]
+    if callable(named):
+        named = f"{named.__module__}:{named.__qualname__}"
+    module, colon, qualname = named.partition(":")
     if not (module and colon and qualname) or _INNER in qualname or module.endswith(".py"):
         raise UsageError(
-            f"profile {origin}: {KEY} = {said!r} names no function that can be imported; "
+            f"profile {origin}: {KEY} = {named!r} names no function that can be imported; "
             'write "module:function", with the module beside the profile or on the Python path.'
         )
     return {**section, KEY: Expected(module, qualname, str(folder.resolve()), origin)}

@@ -49,6 +49,8 @@ class Guarded:
     _surroundings: private.Surroundings
     #: Says why vLLM does not start without the plugin either, if it does not.
     _control: Callable[[], str | None] = lambda: None
+    #: What judges rules in place of the trial, by the id of each.
+    _others: Mapping[str, Callable[[], RuleResult]] = attrs.field(factory=dict)
     #: The variables of the environment that the profile has set.
     _variables: Mapping[str, str] = attrs.field(factory=dict)
     opened: Trial = attrs.field(init=False)
@@ -151,7 +153,8 @@ class Guarded:
         self.opened.close()
 
     def _check(self, rule: str) -> RuleResult:
-        result = self.opened.check(rule)
+        other = self._others.get(rule)
+        result = self.opened.check(rule) if other is None else other()
         if not isinstance(result, RuleResult):
             message = f"the check gave {result!r}"
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=message)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from vllm.logger import init_logger
 
-from conformance import constants, foreign_build, installed, interruption, likeness
+from conformance import constants, foreign_build, installed, interruption, likeness, loading
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine import control, held
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from conformance.profile import Profile
     from conformance.settings import Settings
     from conformance.suite import Suite, Trial
+    from conformance.verdict import RuleResult
 
 
 def describe(
@@ -94,7 +95,7 @@ def trial(
     unchanged = not changed and chosen_device(settings.device) == "cpu"
     if own and suite.imports_in_server and unchanged:
         hold()
-    observer = _observer(suite, plugin, evidence, model, problems)
+    observer = _observer(suite, plugin, settings, model=model, evidence=evidence, problems=problems)
 
     def opening() -> Trial:
         cls = _class(plugin, suite, problems)
@@ -118,7 +119,8 @@ def trial(
         return _why_not(suite.runner, plugin, evidence, settings, model=model, folder=folder)
 
     surroundings = private.Surroundings.take()
-    guarded = Guarded(plugin, evidence, opening, surroundings, without_plugin, changed)
+    shared = _shared(suite, generation, observer)
+    guarded = Guarded(plugin, evidence, opening, surroundings, without_plugin, shared, changed)
     try:
         try:
             guarded.open()
@@ -211,11 +213,23 @@ def _class(plugin: Plugin, suite: Suite, problems: list[Exception]) -> type:
     return cls
 
 
+def _shared(
+    suite: Suite, generation: Generation, observer: Observer | None
+) -> Mapping[str, Callable[[], RuleResult]]:
+    """Return how the rule is judged about what loading leaves to others, if not by the trial."""
+    if suite.shares is None:
+        return {}
+    rule, made = suite.shares
+    return {rule: partial(loading.result, rule, observer, made, generation.survival_rule)}
+
+
 def _observer(
     suite: Suite,
     plugin: Plugin,
-    evidence: Evidence,
+    settings: Settings,
+    *,
     model: str,
+    evidence: Evidence,
     problems: list[Exception],
 ) -> Observer | None:
     """Return the process that finds out what loading a plugin does, for the first evidence.
@@ -226,7 +240,10 @@ def _observer(
         return None
     try:
         suite.prepare()  # once, and not in each of the processes that follow
-        maker = suite.maker(model) if suite.maker else None
+        profile = profile_of(plugin, settings)
+        interface = named(plugin.generation).interface
+        section = profile.section(interface) if profile else {}
+        maker = suite.maker(model, section) if suite.maker else None
     except Exception as error:  # noqa: BLE001 - any
         problems.append(error)
         return None
@@ -250,7 +267,27 @@ def replay(
     except UsageError as error:
         connection.send((["unreadable"], str(error).rstrip(".")))
         return
-    connection.send(suite.replay(class_of(plugin), case["counterexample"], model))
+    shown = case["counterexample"]
+    if suite.shares is not None and case["rule"] == suite.shares[0]:
+        connection.send(_loaded_again(suite, plugin, settings, model))
+        return
+    connection.send(suite.replay(class_of(plugin), shown, model))
+
+
+def _loaded_again(
+    suite: Suite, plugin: Plugin, settings: Settings, model: str
+) -> tuple[list[str], str]:
+    """Load a plugin again; return what there is of harm now."""
+    problems: list[Exception] = []
+    evidence = Evidence.SIMULATOR
+    observer = _observer(suite, plugin, settings, model=model, evidence=evidence, problems=problems)
+    if observer is None:
+        return ["unreadable"], str(problems[0])
+    try:
+        (judge,) = _shared(suite, named(plugin.generation), observer).values()
+        return loading.again(judge())
+    finally:
+        observer.close()
 
 
 def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:

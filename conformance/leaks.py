@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from functools import partial
 from itertools import pairwise
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import torch
+
+from conformance.clocks import undelayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +35,27 @@ BYTES_PER_REQUEST = 4
 #: an end are full by then.
 STRAIGHT = 5_000
 
+#: Seconds of work, and of waiting, in which a plugin that grows may come to that number.
+LONGEST = 60.0
+
 #: A constant larger than this is not walked through again and again.
 MOST_OBJECTS = 200_000
+
+
+@attrs.define
+class Spent:
+    """What this process has spent on requests: on a busy machine it is no more than on an idle one.
+
+    Waiting is that for something else than a processor, such as a service.
+    """
+
+    _worked: float = attrs.field(factory=time.process_time)
+    _since: float = attrs.field(factory=undelayed)
+
+    def beyond(self, worked: float, waited: float) -> bool:
+        """Tell whether it has worked, or waited, for more than so many seconds."""
+        work = time.process_time() - self._worked
+        return work > worked or undelayed() - self._since - work > waited
 
 
 def kept(given: list[Given], names: tuple[str, ...], most: int) -> str | None:

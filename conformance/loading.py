@@ -28,9 +28,11 @@ import psutil
 import torch
 
 from conformance import process_effects, replaced
+from conformance.findings import Finding, failed, simulated, unjudged, waiting
 from conformance.interruption import CONSTRUCTOR_LIMIT, progressed
 from conformance.process_effects import Effect, Kind
 from conformance.target import LoadFailure, Target, load_class
+from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 #: Instances that are made.
 INSTANCES = 2
+
+#: Seconds for which it is waited for what loading does; it has been looked for all the time.
+LOADING_LIMIT = 2 * CONSTRUCTOR_LIMIT
 
 #: Seconds that a process may take to end, and what it has started after it.
 ENDING = 5.0
@@ -157,6 +162,47 @@ class Observer:
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
+
+
+def judged(observer: Observer | None, made: str, survives: str) -> Finding:
+    """Judge whether loading changes nothing that others compute with, and the process ends.
+
+    Args:
+        observer: the process that has loaded the plugin.
+        made: id of the rule that a plugin breaks of which no instance can be made.
+        survives: id of the rule about calls that do not return.
+
+    """
+    if observer is None:
+        return unjudged("nothing was seen of how it is loaded")
+    found = observer.found(LOADING_LIMIT)
+    if found is None or found.problem:
+        return waiting(survives if found is None else made, found.problem if found else None)
+    if found.harms:
+        first = found.harms[0]
+        return failed(
+            "; ".join(map(sentence, found.harms)),
+            INSTANCES,
+            case={"effect": first.kind.value, "name": first.name},
+        )
+    return Finding(Verdict.PASS, INSTANCES, INSTANCES)
+
+
+def result(rule: str, observer: Observer | None, made: str, survives: str) -> RuleResult:
+    """Judge it, for families whose trials have no check of it; see :func:`judged`."""
+    started = time.perf_counter()
+    finding = judged(observer, made, survives)
+    case = None
+    if finding.case:
+        asked = {"seed": _SEEDS[0], "parameters": [], "invalid": []}
+        case = {"kind": "check", "rule": rule, **asked, **finding.case}
+    return simulated(rule, finding, time.perf_counter() - started, case)
+
+
+def again(result: RuleResult) -> tuple[list[str], str]:
+    """Return what a replay says: the kind of trouble, if there is any, and a message."""
+    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
+    return [] if result.verdict is Verdict.PASS else [kind], result.message or ""
 
 
 def _alone() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Literal
 
-    from conformance.loading import Observer
+    from conformance.loading import Maker, Observer
     from conformance.rules import Evidence
     from conformance.settings import Settings
     from conformance.target import Plugin, Target
@@ -117,8 +117,11 @@ class Suite:
     resolved: Callable[[Target], Target] = _as_it_is
     #: Imports once what the processes of a simulator's trial all need.
     prepare: Callable[[], None] = _nothing
-    #: Returns what makes instances as the engine does, for a folder of a model; None where
-    #: nothing but the class itself is needed.
-    maker: Callable[[str], Callable[[], Callable[[type], object]]] | None = None
+    #: Returns what makes instances as the host does, for a folder of a model and the section of
+    #: the profile; None where the plugin is imported, and that is all.
+    maker: Callable[[str, Mapping[str, Any]], Maker] | None = None
+    #: The rule about what loading leaves to others, where the trial itself has no check of it, and
+    #: the rule that a plugin breaks of which no instance can be made.
+    shares: tuple[str, str] | None = None
     #: Has what was kept of vLLM made anew: a plugin has replaced parts of it.
     forget: Callable[[], None] = _nothing

@@ -160,6 +160,17 @@ def combine(
     )
 
 
+def gravest(results: Sequence[RuleResult]) -> RuleResult:
+    """Return one result for several of the same rule and evidence: the worst, with all counts."""
+    speaking = min(results, key=lambda each: _SEVERITY.index(each.verdict))
+    return attrs.evolve(
+        speaking,
+        examples=sum(each.examples for each in results),
+        acted=sum(each.acted for each in results),
+        seconds=sum(each.seconds for each in results),
+    )
+
+
 def _waiting(results: Sequence[RuleResult]) -> tuple[str, ...]:
     """Return what results wait for, if each of them does wait for a rule."""
     if not all(result.waits_for for result in results):

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reference logits processors mean: one request at a time, plainly, whatever it costs.
+"""What the reference plugins mean: one request at a time, plainly, whatever it costs.
 
-Profiles name these functions as ``expected``: rows that the plugins give are held against what
-they return for the same parameters, prompt, outputs and logits ``[vocab_size]``.
+Profiles name these functions as ``expected``.  Rows that logits processors give are held against
+what they return for the same parameters, prompt, outputs and logits ``[vocab_size]``, answers of IO
+processors against what they return for the same data and outputs, placeholders of images against
+how many they say.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from PIL import Image
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from vllm.outputs import PoolingRequestOutput
     from vllm.sampling_params import SamplingParams
 
 
@@ -76,18 +82,61 @@ def thinking_budget(
     if (budget := arguments.get("thinking_budget")) is None:
         return logits
     start, end = (_listed(arguments[key]) for key in ("thinking_start", "thinking_end"))
-    thoughts: list[int] | None = None  # since the newest start marker
-    before: list[int] = []
+    thinking, said = False, []  # since the newest marker
     for token in [*prompt, *output]:
-        (before if thoughts is None else thoughts).append(token)
-        if thoughts is None and before[-len(start) :] == start:
-            thoughts = []
-        elif thoughts is not None and thoughts[-len(end) :] == end:
-            thoughts, before = None, []
-    if thoughts is None or len(thoughts) < budget or max(end) >= len(logits):
+        said.append(token)
+        marker = end if thinking else start
+        if said[-len(marker) :] == marker:
+            thinking, said = not thinking, []
+    if not thinking or len(said) < budget or max(end) >= len(logits):
         return logits
-    there = max(n for n in range(len(end)) if thoughts[len(thoughts) - n :] == end[:n])
+    there = max(n for n in range(len(end)) if said[len(said) - n :] == end[:n])
     return only({end[there]}, logits)
+
+
+def labels(data: dict[str, Any], outputs: list[PoolingRequestOutput]) -> list[dict[str, Any]]:
+    """Return the likeliest label of each line."""
+    rows = [output.outputs.data.tolist() for output in outputs]
+    assert len(rows) == len(data["lines"])
+    return [{"label": row.index(max(row)), "probability": max(row)} for row in rows]
+
+
+def long_document(data: dict[str, Any], outputs: list[PoolingRequestOutput]) -> dict[str, Any]:
+    """Return the mean of the windows' embeddings, each as heavy as it is long."""
+    windows = [(len(output.prompt_token_ids), output.outputs.data) for output in outputs]
+    total = sum(length * vector for length, vector in windows)
+    embedding = total / total.norm()
+    return {
+        "embedding": embedding.tolist(),
+        "windows": [
+            {"tokens": length, "similarity": float(vector @ embedding / vector.norm())}
+            for length, vector in windows
+        ],
+    }
+
+
+def image_filter(data: dict[str, Any], outputs: list[PoolingRequestOutput]) -> dict[str, str]:
+    """Return the picture of the same size whose pixels are what became of theirs."""
+    size = Image.open(io.BytesIO(base64.b64decode(data["image"]))).size
+    picture = Image.new("L", size)
+    for number, output in enumerate(outputs):
+        down, across = divmod(number, math.ceil(size[0] / 8))
+        for place, vector in enumerate(output.outputs.data[2:].tolist()):
+            at = (across * 8 + place % 8, down * 8 + place // 8)
+            if at[0] < size[0] and at[1] < size[1]:
+                picture.putpixel(at, round((math.tanh(sum(vector)) + 1) * 127.5))
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return {"image": base64.b64encode(file.getvalue()).decode()}
+
+
+def tiny_vlm(item: Image.Image, options: dict[str, int]) -> int:
+    """Return how many patches of 16 by 16 an image has when it is as small as it must be."""
+    most = min(options.get("max_patches", 64), 64)
+    share = min(1, math.sqrt(most * 16**2 / (item.width * item.height)))
+    high, wide = (max(1, int(side * share / 16)) for side in (item.height, item.width))
+    high = min(high, most)
+    return high * min(wide, most // high)
 
 
 def _listed(marker: int | list[int]) -> list[int]:

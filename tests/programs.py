@@ -82,7 +82,7 @@ def execute(zygote: Zygote, path: Path) -> tuple[int, str]:
 
 
 def execute_apart(
-    path: Path, *options: str, arguments: Sequence[str] = ()
+    path: Path, *options: str, arguments: Sequence[str] = (), python_path: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     """Execute a program in an empty folder; its environment knows nothing of this harness."""
     place = path.parent / "elsewhere"
@@ -92,6 +92,8 @@ def execute_apart(
     environment = {key: os.environ[key] for key in kept if key in os.environ}
     # Where vLLM keeps what it has learnt about model classes; learning it again takes long.
     environment["VLLM_CACHE_ROOT"] = prepared["VLLM_CACHE_ROOT"]
+    if python_path:
+        environment["PYTHONPATH"] = os.pathsep.join(python_path)
     return subprocess.run(
         [sys.executable, *options, str(path), *arguments],
         cwd=place,

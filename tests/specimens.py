@@ -21,6 +21,9 @@ REFERENCE_VLM = ROOT / "reference_plugins" / "tiny_vlm"
 REFERENCE_MODALITY = ROOT / "reference_plugins" / "modality"
 REFERENCE_PARSER = ROOT / "reference_plugins" / "parser"
 
+#: Rules about requests that any client may send: a plugin breaks them without a profile, too.
+OF_CLIENTS = frozenset(("LB-38", "LB-42", "LS-35", "LS-39"))
+
 _PLUGIN = re.compile(r"^class (\w+)\((?:\w+, )*\w*LogitsProcessor\):", re.MULTILINE)
 _IO_PLUGIN = re.compile(r"^class (\w+)\(IOProcessor\b", re.MULTILINE)
 

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import attrs
+import psutil
 import pytest
 from support import ROOT
 from user import environment, verdicts
@@ -175,6 +176,28 @@ def test_a_constructor_that_asks_for_too_much_memory_is_told(
 
     assert document["verdict"] == "non-conformant"
     assert "asked for more memory than a trial may have (" in broken[rule]
+    assert "error" not in verdicts(document).values()
+
+
+#: Starts processes in sessions of their own, once, and writes down who they are.
+MANY_CHILDREN = (
+    "import pathlib, subprocess; path = pathlib.Path(__file__).with_name('children');"
+    "path.exists() or path.write_text(' '.join(str(subprocess.Popen(['sleep', '600'], "
+    "start_new_session=True).pid) for _ in range(300)))"
+)
+
+
+@pytest.mark.parametrize("constructed", [False, True], ids=["imported", "constructed"])
+def test_hundreds_of_children_end_with_the_trial(
+    tmp_path: Path, zygote: Zygote, constructed: bool
+) -> None:
+    """Whenever a plugin starts them, and in whatever sessions, none outlives its certification."""
+    document = certified(tmp_path, zygote, "logits/batch", MANY_CHILDREN, constructed=constructed)
+    children = [int(pid) for pid in (tmp_path / "children").read_text().split()]
+    alive = [psutil.Process(pid) for pid in children if psutil.pid_exists(pid)]
+
+    assert len(set(children)) == 300
+    assert not psutil.wait_procs(alive, timeout=30)[1]
     assert "error" not in verdicts(document).values()
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from itertools import islice
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 from hypothesis import find
 
 from conformance.counterexample.source import decoded, encoded, expression
+from conformance.logits.fuzzing.bodies import odd
+from conformance.logits.fuzzing.exploration import AT_EDGES
 from conformance.logits.fuzzing.values import (
     DEEP,
+    LIKELY,
     edges,
     mutations,
     nested,
@@ -21,8 +25,10 @@ from conformance.logits.fuzzing.values import (
     replaced,
     requests,
 )
+from conformance.settings import Budget
 
 VOCABULARY = 500
+ODD: tuple[Any, ...] = (None, VOCABULARY, -1, "", [], {}, 2**40, "x")
 
 
 @pytest.mark.parametrize("keys", [("boost",), ("mode", "boost")], ids=len)
@@ -37,6 +43,19 @@ def test_a_key_without_a_request_that_works_is_tried(
         values = [(one.get("extra_args") or {}).get(key) for one in sent]
         assert sum(value == VOCABULARY for value in values) >= 1
         assert len(values) >= len(edges(VOCABULARY))
+
+
+@pytest.mark.parametrize("bases", [[], [{}]], ids=str)
+def test_two_keys_without_a_request_that_works_are_paired(bases: list[dict[str, Any]]) -> None:
+    """Within the standard number of requests one is right and the other wrong, or missing."""
+    early = islice(requests(bases, ("low", "high"), VOCABULARY), AT_EDGES[Budget.STANDARD])
+    sent = [keywords.get("extra_args") or {} for keywords, _ in early]
+
+    for right, wrong in (("low", "high"), ("high", "low")):
+        for likely in LIKELY:
+            assert {right: likely} in sent
+            for value in ODD:
+                assert {right: likely, wrong: value} in sent
 
 
 def test_every_position_comes_early() -> None:
@@ -93,3 +112,24 @@ def test_ids_in_texts_and_keys_leave_the_vocabulary(value: object, sent: object)
     ]
 
     assert sent in values[:12]
+
+
+def test_every_key_that_is_served_is_written_in_all_ways_of_json() -> None:
+    """Each key gets floats, true, numbers beyond 64 bits, a megabyte, and comes twice."""
+    served: list[dict[str, Any]] = [{"prompt": 5, "mode": "x"}, {"ban": [1, 2], "mode": "y"}]
+    bodies = {body.says: body.text for body in odd("m", served)}
+    found = {says: json.loads(text)["vllm_xargs"] for says, text in bodies.items()}
+
+    usual = {"a number beyond 64 bits", "true", "a list of a megabyte", "a text of a megabyte"}
+    for key in ("prompt", "mode", "ban"):
+        assert {f"{what} for {key}" for what in usual} <= found.keys()
+        assert found[f"true for {key}"][key] is True
+        assert found[f"a number beyond 64 bits for {key}"][key] == 10**30
+        assert len(bodies[f"a text of a megabyte for {key}"]) >= 1_000_000
+        *_, arguments = bodies[f"{key} twice"].split('"vllm_xargs": ')
+        assert arguments.count(f'"{key}": ') == 2
+    assert repr(found["a float for prompt"]["prompt"]) == "5.0"
+    assert repr(found["a list of floats for ban"]["ban"]) == "[1.0, 2.0]"
+    assert found["a list of true for ban"]["ban"] == [True, True]
+    assert found["true for ban"]["mode"] == "y"
+    assert all(json.loads(text)["prompt"] for text in bodies.values())

@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import torch._dynamo  # noqa: F401 - its hook is set below
 from torch._C._dynamo.eval_frame import set_eval_frame
 
-from conformance.leaks import Given, kept
+from conformance import leaks
+from conformance.leaks import BYTES_PER_REQUEST, Given, Spent, growing, kept
+
+if TYPE_CHECKING:
+    import pytest
 
 NAMES = ("SamplingParams",)
 
@@ -33,3 +40,30 @@ def test_what_hooks_into_calls_holds_nothing() -> None:
         assert kept(_given(), NAMES, 0) is None
     finally:
         set_eval_frame(before)
+
+
+def test_growth_is_what_the_slowest_of_the_last_times_shows() -> None:
+    """A straight line grows; one that had an end, or gains less than a number, does not."""
+    line = [1000 + 500 * BYTES_PER_REQUEST * number for number in range(6)]
+
+    assert growing(line, 500)
+    assert growing([*line, line[-1]], 500) is None
+    assert growing(line, 501) is None
+
+
+def test_a_busy_machine_leaves_as_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only work of this process counts, and waiting for something else than a processor."""
+    worked, passed = [0.0], [0.0]
+    monkeypatch.setattr(time, "process_time", lambda: worked[0])
+    spent = Spent(0.0, 0.0)
+    monkeypatch.setattr(leaks, "undelayed", lambda: passed[0])
+
+    worked[0], passed[0] = 4.0, 7.0
+    assert not spent.beyond(4.0, 3.0)
+
+    worked[0] = 4.1
+    assert spent.beyond(4.0, 3.0)
+    assert not spent.beyond(5.0, 3.0)
+
+    passed[0] = 7.2
+    assert spent.beyond(5.0, 3.0)

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 FIELDS: Mapping[str, Field] = {
     "allowed": Field(list, "Texts that it must let through.", '["a harmless text"]'),
     "blocked": Field(list, "Texts that it must block.", '["a text to block"]'),
+    "arguments": Field(
+        list,
+        "Keywords of its constructor; it is certified with each table.",
+        '[{ your_argument = "..." }]',
+    ),
     "scores": Field(
         list,
         "Texts, and scores that each must get.",

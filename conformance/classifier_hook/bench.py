@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import attrs
 
 from conformance.classifier_hook.calls import Call, one, row, run
 from conformance.classifier_hook.runtime import runtime
-from conformance.comparison import unsteady
+from conformance.comparison import shortened, unsteady
 from conformance.expectation import Expected
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.raised import said
@@ -52,6 +53,15 @@ class ConstructorRaised(Exception):
     """Making an instance raised."""
 
 
+@attrs.frozen
+class Said:
+    """The scores that a text must get."""
+
+    text: str
+    scores: Mapping[str, Any]
+    changes: Mapping[str, Any] = attrs.field(factory=dict)  #: fields of its context
+
+
 @attrs.define(eq=False)
 class Bench:
     """One class, and what it scores."""
@@ -62,7 +72,7 @@ class Bench:
     blocked: tuple[str, ...]
     origin: str | None  #: of the profile
     seed: int
-    said: tuple[tuple[str, Mapping[str, Any]], ...] = ()  #: scores that texts must get
+    said: tuple[Said, ...] = ()  #: scores that texts must get
     expected: Expected | None = None  #: the author's function, which says so of any text
     _alone: dict[tuple[int, str], Call] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
@@ -70,9 +80,15 @@ class Bench:
 
     @classmethod
     def open(
-        cls, hook: type[Any], section: Mapping[str, Any], *, origin: str | None, seed: int
+        cls,
+        hook: type[Any],
+        section: Mapping[str, Any],
+        *,
+        origin: str | None,
+        seed: int,
+        arguments: Mapping[str, Any] = {},
     ) -> Bench:
-        """Prepare for a class.
+        """Prepare for a class, which is made with some arguments.
 
         Raises:
             UsageError: the profile's texts are none, or the runtime is not installed.
@@ -90,7 +106,7 @@ class Bench:
             expected.load()
         return cls(
             hook,
-            section.get("arguments", {}),
+            arguments,
             tuple(section.get("allowed", ())),
             tuple(section.get("blocked", ())),
             origin,
@@ -102,7 +118,7 @@ class Bench:
     @property
     def texts(self) -> tuple[str, ...]:
         """Everything ordinary that is scored, each once."""
-        said = (text for text, _ in self.said)
+        said = (each.text for each in self.said)
         return tuple(dict.fromkeys((*self.allowed, *self.blocked, *said, *TEXTS)))
 
     @property
@@ -120,10 +136,10 @@ class Bench:
         """Return the effective profile, for the certificate."""
         return {
             "origin": self.origin or "none",
-            "arguments": dict(self.arguments),
+            "arguments": [dict(self.arguments)],
             "allowed": list(self.allowed),
             "blocked": list(self.blocked),
-            "scores": [{"text": text, "scores": dict(scores)} for text, scores in self.said],
+            "scores": [{"text": each.text, "scores": dict(each.scores)} for each in self.said],
             "expected": str(self.expected) if self.expected else None,
         }
 
@@ -137,10 +153,12 @@ class Bench:
         """
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
-                return self.cls(**self.arguments)
+                return self.cls(**copy.deepcopy(dict(self.arguments)))
         except Exception as error:
             what = explained(error) if out_of_memory(error) else said(error)
-            raise ConstructorRaised(what) from error
+            given = f"with the arguments {shortened(self.arguments)}"
+            how = given if self.arguments else "without arguments"
+            raise ConstructorRaised(f"making an instance {how} raised {what}") from error
 
     def context(self, text: str, *, request_id: str = "id-0", **changes: Any) -> Any:  # noqa: ANN401 - any field; a ScoringContext
         """Return the context of a completion."""
@@ -197,12 +215,14 @@ class Bench:
         return self._unsteady
 
 
-def _said(entry: object, origin: str | None) -> tuple[str, Mapping[str, Any]]:
+def _said(entry: object, origin: str | None) -> Said:
     """Return a text of a profile with its scores, or raise ``UsageError``."""
+    if isinstance(entry, Said):
+        return entry
     if isinstance(entry, dict) and entry.keys() == {"text", "scores"}:
         text, scores = entry["text"], entry["scores"]
         if isinstance(text, str) and isinstance(scores, dict) and scores:
-            return text, scores
+            return Said(text, scores)
     raise UsageError(
         f"profile {origin}: [classifier-hook] scores must hold tables such as "
         f'{{ text = "a text", scores = {{ found = 0 }} }}, not {entry!r}.'

@@ -64,6 +64,7 @@ class Question:
     request_id: str | None = None
     max_tokens: int = TOKENS
     leaves: float | None = None  #: seconds after which the client disconnects
+    n: int = 1
 
     def body(self, model: str) -> dict[str, Any]:
         """Return the body of the request."""
@@ -73,6 +74,8 @@ class Question:
         else:
             found |= {"prompt": PROMPT, "logprobs": 1}
         found |= {"return_token_ids": True, "stream": self.way.stream}
+        if self.n > 1:  # vLLM refuses several that would all be the same
+            found |= {"n": self.n, "temperature": 1.0, "seed": 1}
         if self.text is not None:
             found["structured_outputs"] = {"choice": [self.text]}
         return found
@@ -100,22 +103,23 @@ class Clients:
         """Close them."""
         await self._sdk.close()
 
-    async def ask(self, question: Question) -> Answer:
-        """Ask one question."""
+    async def ask(self, question: Question) -> list[Answer]:
+        """Ask one question; return an answer for each completion."""
         try:
             async with asyncio.timeout(question.leaves):
                 return await self._ask(question)
         except TimeoutError:
-            return Answer(question.way.name, asked=question.text, error="the client left")
+            return [Answer(question.way.name, asked=question.text, error="the client left")]
         except openai.APIError as error:
             why = f"{type(error).__name__}: {first_line(str(error))}"
-            return Answer(question.way.name, asked=question.text, error=why)
+            return [Answer(question.way.name, asked=question.text, error=why)]
 
     async def crowd(self, questions: Sequence[Question]) -> list[Answer]:
         """Ask everything at the same time."""
-        return await access.gather(self.url, [self.ask(question) for question in questions])
+        answers = await access.gather(self.url, [self.ask(question) for question in questions])
+        return [answer for found in answers for answer in found]
 
-    async def _ask(self, question: Question) -> Answer:
+    async def _ask(self, question: Question) -> list[Answer]:
         body = question.body(self.model)
         # What OpenAI's client has no argument for.
         extra = {key: body.pop(key) for key in _EXTRA & body.keys()}
@@ -123,8 +127,8 @@ class Clients:
         endpoint = self._sdk.chat.completions if question.way.chat else self._sdk.completions
         made = await endpoint.create(**body, extra_body=extra, extra_headers=headers)
         if not question.way.stream:
-            return _answer(question, [_plain(made)])
-        return _answer(question, [chunk async for chunk in _chunks(made)])
+            return _answers(question, [_plain(made)])
+        return _answers(question, [chunk async for chunk in _chunks(made)])
 
 
 _EXTRA = {"return_token_ids", "structured_outputs"}
@@ -142,30 +146,42 @@ def _plain(made: Any) -> dict[str, Any]:  # noqa: ANN401 - OpenAI's models
     return found
 
 
-def _answer(question: Question, documents: Sequence[dict[str, Any]]) -> Answer:
-    """Return what a client makes of one answer, in one piece or in chunks."""
+def _answers(question: Question, documents: Sequence[dict[str, Any]]) -> list[Answer]:
+    """Return what a client makes of each completion, in one piece or in chunks."""
+    told = [(document.pop("metadata", None) or {}, document) for document in documents]
+    return [_answer(question, number, told) for number in range(question.n)]
+
+
+def _answer(
+    question: Question, number: int, told: Sequence[tuple[Mapping[str, Any], dict[str, Any]]]
+) -> Answer:
     texts: list[str] = []
     reason: str | None = None
     scores: Mapping[str, Any] | None = None
     tokens = 0
-    for document in documents:
-        metadata = document.pop("metadata", None) or {}
-        scores = metadata.get("external_scores", scores)
-        for choice in document.get("choices", ()):
+    whole = []
+    for metadata, document in told:
+        mine = [each for each in document.get("choices", ()) if each["index"] == number]
+        whole.append({**document, "choices": mine})
+        if mine or question.n == 1:
+            scores = metadata.get("external_scores", scores)
+        for choice in mine:
             part = choice.get("message") or choice.get("delta") or choice
             texts.append(part.get("content" if question.way.chat else "text") or "")
             reason = choice.get("finish_reason") or reason
             tokens += len(choice.get("token_ids") or ())
             logprobs = choice.get("logprobs") or {}
             tokens += len(logprobs.get("content" if question.way.chat else "tokens") or ())
-    whole = json.dumps(documents, ensure_ascii=False)
+    if scores is not None and question.n > 1 and not question.way.stream:
+        index = str(number)
+        scores = {name: each[index] for name, each in scores.items() if index in each}
     return Answer(
         question.way.name,
         "".join(texts),
         reason,
         scores,
         tokens,
-        whole,
+        json.dumps(whole, ensure_ascii=False),
         asked=question.text,
         streamed=question.way.stream,
     )
@@ -182,7 +198,7 @@ def curl(url: str, model: str, question: Question) -> str:
 async def asked(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:
     """Ask one question after the other."""
     async with Clients(url, model) as clients:
-        return [await clients.ask(question) for question in questions]
+        return [answer for question in questions for answer in await clients.ask(question)]
 
 
 async def together(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:

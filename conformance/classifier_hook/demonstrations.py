@@ -4,8 +4,9 @@
 The failure of a check becomes the check, made small.  Several programs may show it (with one text
 or another): the first that fails where nothing has been done with the hook is kept.
 
-There is none of CH-29 and CH-37, where the program would hang or end with the hook, and of a fault
-that a process shows by chance.  Such a case is gone through again by ``vllm-conformance replay``.
+There is none of CH-29 and CH-37, where the program would hang or end with the hook, of CH-40, which
+is about loading, and of a fault that a process shows by chance.  Such a case is gone through again
+by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     """Return the counterexample of a failure, with a program wherever one shows it."""
     plain = _plain(trial, rule)
     if rule == "CH-39":
-        plain["scores"] = [finding.case]
+        plain["scores"] = [{**(finding.case or {}), "changes": _changes(finding)}]
     bench = trial.bench
     if trial.untouched is None or rule not in _SCENES:
         return plain
@@ -111,7 +112,8 @@ def _of_text(name: str, **more: Any) -> Callable[[Trial, Finding], Iterator[Scen
 def _meant(_: Trial, finding: Finding) -> Iterator[Scene]:
     """CH-39: the text, and the scores that it must get."""
     case = finding.case or {}
-    yield {"is": "says", "text": encoded(case["text"]), "scores": encoded(case["scores"])}
+    said = {"text": encoded(case["text"]), "scores": encoded(case["scores"])}
+    yield {"is": "says", **said, **_changes(finding)}
 
 
 def _of_texts(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
@@ -125,10 +127,14 @@ def _of_texts(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
 
 def _contexts(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """CH-16: a context in which something is other than usual, or one that has nothing."""
-    changes = (finding.case or {}).get("changes", {})
-    plain = {name: encoded(_unnamed(value)) for name, value in changes.items()}
     for scene in _of_text("scores")(trial, finding):
-        yield {**scene, **plain}
+        yield {**scene, **_changes(finding)}
+
+
+def _changes(finding: Finding) -> Scene:
+    """Return what is other than usual in a context, as data."""
+    changes = (finding.case or {}).get("changes", {})
+    return {name: encoded(_unnamed(value)) for name, value in changes.items()}
 
 
 def _unnamed(value: Any) -> Any:  # noqa: ANN401 - a field of a context

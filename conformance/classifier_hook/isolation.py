@@ -13,10 +13,10 @@ from conformance.checking import checks
 from conformance.classifier_hook import traffic
 from conformance.classifier_hook.bench import plain
 from conformance.classifier_hook.calls import TURNS, asked, begun, many, one, run, turns
-from conformance.clocks import clocks
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
-from conformance.leaks import STRAIGHT, Given, growing, kept, size_of
+from conformance.interruption import progressed
+from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
 from conformance.search import CALLS as HISTORIES
 from conformance.search import smallest
 from conformance.verdict import Verdict
@@ -50,14 +50,11 @@ MEASURED = 200
 MEASUREMENTS = 5
 KEPT = 16
 
-#: Calls at a time; seconds for all, and those of them in which nothing but the hook waits, which
+#: Calls at a time; seconds of work for all, and seconds in which nothing but the hook waits: both
 #: are as many on a busy machine.
 AT_ONCE = 100
 LIMIT = 20.0
 WAITING = 5.0
-
-#: How many times as long a busy machine may take.
-BUSY = 3.0
 
 #: Calls without which nothing can be said.
 FEWEST = 1_000
@@ -215,7 +212,7 @@ def forgets(trial: Trial) -> Finding:
     hook = bench.make()
     given: list[Given] = []
     sizes: list[tuple[int, int]] = []
-    run(_scored(bench, hook, given, sizes), BUSY * LIMIT + 2 * bench.patience)
+    run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
     count = len(given)
     if count < FEWEST:
         why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
@@ -238,11 +235,11 @@ async def _scored(
     sizes: list[tuple[int, int]],
 ) -> None:
     """Make calls; note what each was given, and how large the hook is after how many."""
-    before = clocks()
-    while len(given) < CALLS:
-        wall, worked, delayed = (now - then for now, then in zip(clocks(), before, strict=True))
-        if wall > BUSY * LIMIT or wall - delayed > LIMIT or wall - worked - delayed > WAITING:
-            return
+    spent = Spent()
+    while len(given) < CALLS and not (
+        spent.beyond(LIMIT, WAITING) and _told(sizes, len(given), spent)
+    ):
+        progressed()  # however busy the machine is
         contexts = [
             bench.context(f"{bench.texts[n % len(bench.texts)]} {n}", request_id=f"id-{n}")
             for n in range(len(given), len(given) + AT_ONCE)
@@ -257,6 +254,13 @@ async def _scored(
         await turns(TURNS)
         if not len(given) % MEASURED:
             sizes.append((len(given), size_of(hook)))
+
+
+def _told(sizes: list[tuple[int, int]], count: int, spent: Spent) -> bool:
+    """Tell whether no more calls are needed of a hook that has taken its time."""
+    if count >= STRAIGHT or spent.beyond(LONGEST, LONGEST):
+        return True
+    return len(sizes) <= MEASUREMENTS or growing(*_evenly(sizes)) is None
 
 
 def _evenly(sizes: list[tuple[int, int]]) -> tuple[list[int], int]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.classifier_hook import witness
+from conformance.classifier_hook import meaning, witness
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
 from conformance.classifier_hook.calls import HookExited, one
 from conformance.classifier_hook.runtime import runtime
 from conformance.classifier_hook.scoring import ANNOTATES
 from conformance.comparison import difference, shortened, unsteady
+from conformance.expectation import OracleFailed
 from conformance.interruption import PluginHung
 from conformance.live_trial import LiveTrial
 from conformance.rules import Evidence
@@ -35,7 +36,7 @@ LOADS, SCORES, ALLOWS, BLOCKS, REPLACES, CONTEXTS, STEADY = (
     "CH-01", "CH-10", "CH-11", "CH-12", "CH-13", "CH-16", "CH-18",
 )  # fmt: skip
 WAITS, IN_TIME, ENDS, LEAVES_NOTHING, SURVIVES = "CH-20", "CH-22", "CH-23", "CH-24", "CH-29"
-JSON = "CH-38"
+JSON, MEANS = "CH-38", "CH-39"
 SEQUENCE, TOGETHER, SAME_IDS, HARMLESS = "CH-30", "CH-31", "CH-32", "CH-33"
 
 #: Which rule a call breaks that gets no scores.
@@ -84,6 +85,8 @@ class Judge:
     def prepare(self) -> None:
         """Find out what does not apply, and what of the scores is not steady."""
         bench = self.bench
+        if meaning.silent(bench):
+            self.ledger.beside[MEANS] = meaning.SILENT
         try:
             self.entry = runtime("registry").checked(bench.make())
             self.hidden = bench.unsteady()
@@ -112,6 +115,7 @@ class Judge:
             else:
                 self.ledger.saw(STEADY)
         self._sent(answer, scores)
+        self._means(answer, scores)
 
     def among(self, answer: Answer, rule: str, when: str) -> bool:
         """Judge an answer to one of several requests; tell whether it showed anything."""
@@ -128,17 +132,15 @@ class Judge:
             self.ledger.fail(rule, f"{when} {asked} got {what}")
             return False
         self._sent(answer, scores)
+        self._means(answer, scores)
         self.ledger.saw(rule)
         return True
 
     def expected(self, answer: Answer) -> Any:  # noqa: ANN401 - scores
         """Return the scores that a fresh instance gives here for the same context, or None."""
-        told = (answer.scores or {}).get(witness.NAME)
+        told = self._told(answer)
         if told is None:
-            # Of a server that runs already all that is known is the text.
-            if answer.asked is None:
-                return None
-            told = witness.written(self.bench.context(answer.asked))
+            return None
         key = json.dumps(told, sort_keys=True)
         if key not in self._known:
             self._known[key] = None
@@ -148,6 +150,33 @@ class Judge:
                 if call.good:
                     self._known[key] = runtime("scores").copied(call.value)
         return self._known[key]
+
+    def _told(self, answer: Answer) -> Any:  # noqa: ANN401 - a context as JSON has it
+        """Return what the hook was told of an answer, or None."""
+        told = (answer.scores or {}).get(witness.NAME)
+        if told is None and answer.asked is not None:
+            # Of a server that runs already all that is known is the text.
+            return witness.written(self.bench.context(answer.asked))
+        return told
+
+    def _means(self, answer: Answer, scores: Any) -> None:  # noqa: ANN401 - a dictionary
+        """Hold scores against what the author says of the same context."""
+        told = self._told(answer)
+        if told is None or MEANS in {*self.ledger.beside, *self.ledger.remarks}:
+            return
+        try:
+            wanted = meaning.wanted(self.bench, witness.read(told))
+        except OracleFailed as error:
+            self.ledger.remarks[MEANS] = str(error)
+            self.ledger.seen[MEANS] = 0
+            return
+        if not wanted or self._failure(scores):
+            return
+        if what := meaning.apart(scores, wanted):
+            text = shortened(told["generated_text"])
+            self.ledger.advise(MEANS, f"for {text} ({answer.way}) {what}")
+        else:
+            self.ledger.saw(MEANS)
 
     def _scores(self, answer: Answer) -> Any:  # noqa: ANN401 - a dictionary, or None
         scores = (answer.scores or {}).get(self.entry.name)
@@ -233,12 +262,17 @@ class Judge:
                 self.ledger.remarks[rule] = (
                     f'give a short text that can be printed: [classifier-hook] {key} = [ "..." ]'
                 )
+        if bench.expected is None and not any(sayable(each.text) for each in bench.said):
+            self.ledger.out_of_reach[MEANS] = "no text of `scores` is short and can be printed"
 
 
 @attrs.define(eq=False)
 class HookTrial(LiveTrial):
     """The trial of one hook on live evidence of either kind."""
 
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)  #: of the constructor
+    #: Whether it starts when it is opened; others wait until they are asked.
+    first: bool = attrs.field(kw_only=True, default=True)
     bench: Bench = attrs.field(init=False)
     judge: Judge = attrs.field(init=False)
 
@@ -246,17 +280,22 @@ class HookTrial(LiveTrial):
         """Read the profile, start what is asked, and find out meanwhile what does not apply."""
         opening, settings = self.opening, self.opening.settings
         self.bench = Bench.open(
-            opening.cls, opening.section, origin=opening.origin, seed=settings.seed
+            opening.cls,
+            opening.section,
+            origin=opening.origin,
+            seed=settings.seed,
+            arguments=self.arguments,
         )
         # A fork of this process, which has not touched the hook yet.
         self.start()
         ours = opening.evidence is Evidence.OFFLINE or not settings.server_url
         self.judge = Judge(self.bench, self.ledger, held=ours)
-        self.judge.prepare()
+        if self.first:
+            self.judge.prepare()
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Start an engine or a server with the hook."""
+        """Start an engine or a server with the hook, or have it ready to be started."""
 
     def texts(self) -> list[str]:
         """Return what engines are made to say: the texts of the profile, and a few others."""

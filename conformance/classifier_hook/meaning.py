@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 from conformance.checking import checks
 from conformance.classifier_hook.bench import plain
+from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.scoring import contexts
 from conformance.comparison import shortened
-from conformance.expectation import Expected, OracleFailed
+from conformance.expectation import OracleFailed
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import place_in
-from conformance.raised import said
+from conformance.oracle import asked
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -26,66 +25,85 @@ if TYPE_CHECKING:
 #: How far numbers may be apart, in proportion.
 TOLERANCE = 1e-4
 
+#: Of how many texts the author's function is asked in contexts of every kind.
+CONTEXTS = 2
+
+#: Why the rule does not apply.
+SILENT = "the profile has neither `scores` nor `expected`"
+
 #: Stands for a score that is not there.
 _MISSING = object()
 
 
 @checks("CH-39", after=("CH-18",))
 def means(trial: Trial) -> Finding:
-    """Each text gets the scores that the author says it must get."""
+    """Each completion gets the scores that the author says it must get."""
     bench = trial.bench
-    if not bench.said and bench.expected is None:
-        return Finding(
-            Verdict.NOT_APPLICABLE, message="the profile has neither `scores` nor `expected`"
-        )
+    if silent(bench):
+        return Finding(Verdict.NOT_APPLICABLE, message=SILENT)
     count = 0
     try:
-        for text, wanted in _wanted(bench):
+        for text, what, changes in _completions(bench):
             count += 1
-            scores = bench.alone(bench.texts.index(text)).value
-            if what := _apart(scores, wanted):
-                case = {"text": text, "scores": dict(wanted)}
-                return failed(f"for {shortened(text)} {what}", count, case=case)
+            if not (scores := wanted(bench, bench.context(text, **changes), changes)):
+                continue
+            got = bench.call(text, **changes) if changes else bench.alone(bench.texts.index(text))
+            different = apart(plain(got.value), scores) if got.good else None
+            if different:
+                case = {"text": text, "scores": dict(scores), "changes": changes}
+                why = f"for {shortened(text)}{what} {different}"
+                return failed(why, count, case=case)
     except OracleFailed as error:
         return Finding(Verdict.NOT_VERIFIED, count, count, str(error))
     return passed(count, count)
 
 
-def _wanted(bench: Bench) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield texts with the scores that they must get.
+def silent(bench: Bench) -> bool:
+    """Tell whether the author says nothing of scores."""
+    return not bench.said and bench.expected is None
 
-    Raises:
-        OracleFailed: the author's function raised, or returned no scores.
 
-    """
-    yield from bench.said
+def _completions(bench: Bench) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield texts, with what is other than usual in their contexts: a sentence, and fields."""
     if bench.expected is None:
+        yield from ((each.text, "", dict(each.changes)) for each in bench.said)
         return
     for text in bench.texts:
-        yield text, _asked(bench, bench.expected, text)
+        yield text, "", {}
+    for text in bench.texts[:CONTEXTS]:
+        for what, changes in contexts(bench, text):
+            yield text, f", in a context with {what},", changes
 
 
-def _asked(bench: Bench, expected: Expected, text: str) -> Mapping[str, Any]:
-    function = expected.load()
-    try:
-        scores = function(copy.deepcopy(bench.context(text)))
-    except Exception as error:
-        place = place_in(error, sys.modules[expected.module].__file__)
-        where = f", at {place}" if place else ""
-        raise OracleFailed(f"{expected} of the profile raised {said(error)}{where}") from error
-    found = plain(scores)
-    if not isinstance(found, dict):
-        raise OracleFailed(f"{expected} of the profile returned no scores for {shortened(text)}")
-    return found
+def wanted(bench: Bench, context: Any, changes: Mapping[str, Any] = {}) -> Mapping[str, Any]:  # noqa: ANN401 - a ScoringContext
+    """Return the scores that a completion must get, as far as anybody says so.
+
+    Raises:
+        OracleFailed: the author's function raised, or returned no scores, or others when it was
+            asked again.
+
+    """
+    found: dict[str, Any] = {}
+    for each in bench.said:
+        if each.text == context.generated_text and each.changes in ({}, changes):
+            found |= each.scores
+    if bench.expected is None:
+        return found
+    own = runtime("contract").own
+    scores = asked(bench.expected, lambda: (own(context),), read=plain, **bench.arguments)
+    if not isinstance(scores, dict):
+        said = shortened(context.generated_text)
+        raise OracleFailed(f"{bench.expected} of the profile returned no scores for {said}")
+    return {**scores, **found}
 
 
-def _apart(scores: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+def apart(scores: Any, wanted: Mapping[str, Any]) -> str | None:  # noqa: ANN401 - a dictionary
     """Say which of the wanted scores is another one; those that nobody spoke of may be any."""
     for name, value in wanted.items():
-        got = scores.get(name, _MISSING)
+        got = scores.get(name, _MISSING) if isinstance(scores, dict) else _MISSING
         if got is _MISSING:
             return f"there is no score {name!r}, expected {shortened(value)}"
-        if not _alike(plain(got), plain(value)):
+        if not _alike(got, value):
             return f"the score {name!r} is {shortened(got)}, expected {shortened(value)}"
     return None
 

@@ -51,18 +51,22 @@ class Trial(HookTrial):
     program: Program = attrs.field(init=False)
 
     def start(self) -> None:
-        """Start the program."""
+        """Start the program, or its process."""
         self.program = Program.start(
             self.opening.model,
             (self.opening.plugin.module, self.opening.plugin.qualname),
             self.bench.arguments,
             python_path=[*self.opening.python_path(), live.runtime_folder()],
             device=self.device,
+            held=not self.first,
         )
         self.ends.callback(self.program.close)
 
     def run(self) -> None:
         """Ask the engine, in every way that it is asked."""
+        if not self.first:
+            self.program.begin()
+            self.judge.prepare()
         try:
             self._run(self.program)
         except AsyncEngineFailed as error:

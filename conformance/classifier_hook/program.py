@@ -75,6 +75,7 @@ class _Order:
     arguments: dict[str, Any]
     python_path: list[str]
     device: str
+    held: bool  #: whether it waits for a word
 
 
 @attrs.define
@@ -93,6 +94,7 @@ class Program:
         *,
         python_path: Sequence[str],
         device: str,
+        held: bool = False,
     ) -> Program:
         """Start the process in the background and return at once.
 
@@ -102,17 +104,23 @@ class Program:
             arguments: of its constructor.
             python_path: goes before ``sys.path``.
             device: ``cpu`` or ``cuda``.
+            held: whether it does nothing before :meth:`begin`.
 
         """
         ours, theirs = multiprocessing.Pipe()
         context: Any = multiprocessing.get_context("fork" if may_fork() else "spawn")
         process = context.Process(
             target=_serve,
-            args=(theirs, _Order(model, hook, dict(arguments), list(python_path), device)),
+            args=(theirs, _Order(model, hook, dict(arguments), list(python_path), device, held)),
         )
         process.start()
         theirs.close()
         return cls(process, ours)
+
+    def begin(self) -> None:
+        """Have a process that was held start the engine."""
+        with contextlib.suppress(OSError):  # it has ended, which is noticed next
+            self._connection.send(None)
 
     def wait_started(self) -> str | None:
         """Return why the hook cannot be used when the engine has started, or None.
@@ -167,6 +175,11 @@ class Program:
 def _serve(connection: Connection, order: _Order) -> None:
     """Run in the process."""
     drop_sockets(connection.fileno())
+    if order.held:
+        try:
+            connection.recv()
+        except EOFError:
+            return  # nobody asks
     os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
     # What an operator configured is not tried here.
     os.environ.pop("CLASSIFIER_HOOKS", None)

@@ -7,6 +7,7 @@ import copy
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from hypothesis import strategies as st
 
 from conformance.checking import checks
@@ -136,7 +137,18 @@ def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
             what = "was let through" if blocks else "was blocked"
             why = f"{shortened(text)} {what}, with the scores {shortened(value)}"
             return failed(why, case={"text": text})
-    return passed(len(texts), len(texts))
+    found = passed(len(texts), len(texts))
+    if not blocks or any(_begins(bench, text) for text in texts):
+        return found
+    why = "no blocked text begins with what is blocked: a search that starts too late would pass"
+    return attrs.evolve(found, message=why)
+
+
+def _begins(bench: Bench, text: str) -> bool:
+    """Tell whether a text is let through that lacks the first word of one that is blocked."""
+    call = bench.call(text.partition(" ")[2])
+    value = plain(call.value) if call.good else None
+    return isinstance(value, dict) and not value.get("block")
 
 
 @checks("CH-13")

@@ -55,7 +55,8 @@ class Trial(HookTrial):
     def start(self) -> None:
         """Start the server, or take the one that runs already."""
         url = self.opening.settings.server_url
-        self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
+        if self.first:
+            self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
 
     def _start(self) -> Server:
         opening, folder = self.opening, Path(self.opening.folder)
@@ -81,11 +82,14 @@ class Trial(HookTrial):
                 "CLASSIFIER_HOOKS_STREAMING": "hold",
                 "CLASSIFIER_HOOKS_REFUSAL": "",
             },
-            imported=True,
+            imported=self.first,
         )
 
     def run(self) -> None:
         """Ask the server in every way, alone and among many."""
+        if not self.first:
+            self.serve(self._start())
+            self.judge.prepare()
         self._run()
         self.judge.finish()
 
@@ -135,11 +139,12 @@ class Trial(HookTrial):
                 self.judge.alone(answer)
                 if self.ledger.over:
                     return
-        for way in WAYS:  # what the model says by itself, cut off
-            (answer,) = self._ask([Question(None, way, max_tokens=4)])
-            self.judge.alone(answer)
-            if self.ledger.over:
-                return
+        for way in WAYS:  # what the model says by itself, cut off; and several at once
+            for n in (1, 2):
+                for answer in self._ask([Question(None, way, max_tokens=4, n=n)]):
+                    self.judge.alone(answer)
+                    if self.ledger.over:
+                        return
 
     def _again(self) -> None:
         """Asked again in another order, every text gets the same."""

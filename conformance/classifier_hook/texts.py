@@ -73,12 +73,8 @@ def survives(trial: Trial) -> Finding:
 def send(hook: type[Any], errand: endurance.Errand) -> int | Trouble | Stalled:
     """Have everything scored; this is the other process. Return how many texts there were."""
     asked: Asked = errand.asked
-    section = {
-        "arguments": asked.arguments,
-        "allowed": asked.allowed,
-        "blocked": asked.blocked,
-    }
-    bench = Bench.open(hook, section, origin=None, seed=asked.seed)
+    section = {"allowed": asked.allowed, "blocked": asked.blocked}
+    bench = Bench.open(hook, section, origin=None, seed=asked.seed, arguments=asked.arguments)
     bench.call(bench.texts[0])  # whatever is made or compiled only once
     until = time.monotonic() + asked.seconds
     growth = Growth()

@@ -42,7 +42,7 @@ class Trial(Simulation):
 
     survives: ClassVar[str] = SURVIVES
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {
-        ConstructorRaised: (LOADS, "making an instance without arguments raised {}"),
+        ConstructorRaised: (LOADS, "{}"),
         PluginHung: (SURVIVES, "{}"),
         HookExited: (SURVIVES, "{}"),
     }

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import time
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,7 +17,12 @@ from conformance.configuration.asked import IDLE, TESTED, Answers
 from conformance.configuration.table import PLAIN
 from conformance.engine import model_runner
 from conformance.engine.environment import chosen_device
-from conformance.engine.offline import MAX_MODEL_LEN, OfflineEngine, engine_arguments
+from conformance.engine.offline import (
+    MAX_MODEL_LEN,
+    OfflineEngine,
+    embeddings,
+    engine_arguments,
+)
 from conformance.generations import named as generation_named
 from conformance.installed import suite_of
 from conformance.jobs import class_of, deployed
@@ -227,11 +231,3 @@ class _Crowd:
             return
         for output in self._engine.step():
             self._tokens[output.request_id] = tuple(output.outputs[0].token_ids)
-
-
-def embeddings(model: str, prompt: Sequence[int]) -> Any:  # noqa: ANN401 - imported late
-    """Return the embeddings of a prompt, as ``float32[len(prompt), hidden]``."""
-    from safetensors import safe_open
-
-    with safe_open(str(Path(model) / "model.safetensors"), framework="pt") as file:
-        return file.get_tensor("model.embed_tokens.weight")[list(prompt)].contiguous()

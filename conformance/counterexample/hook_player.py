@@ -306,9 +306,9 @@ def alike(got: Any, wanted: Any) -> bool:
     return bool(got == wanted)
 
 
-def check_says(make: Any, text: str, scores: dict[str, Any]) -> str | None:
+def check_says(make: Any, text: str, scores: dict[str, Any], **more: Any) -> str | None:
     """The text gets the scores that the author says it must get."""
-    (got,) = scored(make(), context(text))
+    (got,) = scored(make(), context(text, **more))
     for name, value in scores.items():
         if not isinstance(got, dict) or not alike(got.get(name), value):
             return f"the text got {got!r:.300}\nexpected: {name!r} is {value!r:.300}"

@@ -307,6 +307,15 @@ def check_response(host: Host, data: Any) -> str | None:
     return f"got {got!r:.200}\nexpected: an IOProcessorResponse that can be written as JSON"
 
 
+def check_means(
+    host: Host, data: Any, wanted: Any, request_id: str | None, hidden: Collection[str] = ()
+) -> str | None:
+    """The request is answered what the author says it must be answered."""
+    if what := apart(served(host, host.new(), data, request_id), wanted, hidden):
+        return f"the answer is not what the author says\n  {what}"
+    return None
+
+
 def check_steady(host: Host, data: Any) -> str | None:
     """The same request gets the same answer every time."""
     first = served(host, host.new(), data)

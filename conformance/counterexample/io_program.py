@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _REPEATED = 20
 
 #: Arguments that are any JSON values, encoded.
-_DATA = frozenset(("data", "other"))
+_DATA = frozenset(("data", "other", "wanted"))
 
 
 def program(case: Mapping[str, Any]) -> str:

@@ -70,25 +70,30 @@ def _assembled(case: Mapping[str, Any], body: str, *, loads: bool = False) -> st
     shown = case["counterexample"]
     functions: Sequence[str]
     functions, body = helpers.prepared(shown, body)
-    if {"request", "stratum"} <= shown.keys():
-        functions, body = _with_request(shown, functions, body)
+    # What is refused, if not as it should be, ends no engine.
+    if "request" in shown and shown["expect"]["is"] != "refuses":
+        functions, body = _with_request(case, functions, body)
     return assembled(case, functions, body, loads=loads)
 
 
 def _with_request(
-    shown: Mapping[str, Any], functions: Sequence[str], body: str
+    case: Mapping[str, Any], functions: Sequence[str], body: str
 ) -> tuple[Sequence[str], str]:
     """Return a program's parts with the request that a client sends, and what serves it."""
+    shown = case["counterexample"]
     values = helpers.keywords(decoded(shown["request"]["keywords"]))
     made = laid_out(call("dict", *keywords(values)), 0, "REQUEST = ")
     arguments = "Plugin, REQUEST"
-    if harmed := _harmed(shown):
+    admitted = "stratum" in shown
+    if admitted and (harmed := _harmed(shown)):
         others = helpers.keywords(decoded(harmed))
         made += ["", "# What other clients send, who are harmed.", ""]
         made += laid_out(call("dict", *keywords(others)), 0, "OTHERS = ")
         arguments += ", OTHERS"
-    admission = _ADMISSION.format(arguments=arguments)
-    return [*functions, _serve()], "\n".join([*made, "", admission, body])
+    if case["generation"] == "logits/slot":
+        arguments += ', runner="V2"'
+    served = _ENGINE.format(arguments=arguments) + (_ADMISSION if admitted else "")
+    return [*functions, _serve()], "\n".join([*made, "", served, body])
 
 
 def _harmed(shown: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -109,16 +114,17 @@ def _serve() -> str:
     return f"{excerpt(source, 'serve').code}\n\n"
 
 
-_ADMISSION = """\
-try:
-    Plugin.validate_params(SamplingParams(**REQUEST))
-except Exception as error:
-    print(f"OK: the request is refused: {{type(error).__name__}}: {{error}}")
-    sys.exit(0)
-
+_ENGINE = """\
 # With --engine a real engine serves the request; without, these are the calls that it makes.
 if "--engine" in sys.argv:
     serve({arguments})
+"""
+_ADMISSION = """
+try:
+    Plugin.validate_params(SamplingParams(**REQUEST))
+except Exception as error:
+    print(f"OK: the request is refused: {type(error).__name__}: {error}")
+    sys.exit(0)
 """
 
 

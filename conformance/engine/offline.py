@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -103,8 +105,11 @@ class OfflineEngine:
         *,
         device: str = "cpu",
         runner: Runner = "v1",
+        embeds: bool = False,
     ) -> OfflineEngine:
         """Start an engine in this process, in which all engines are to have the same runner.
+
+        With ``embeds`` it takes prompts of embeddings, too.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start with these processors.
@@ -116,7 +121,8 @@ class OfflineEngine:
         model_runner.prepare()
         from vllm import LLM
 
-        llm = LLM(**engine_arguments(model, logits_processors, device))
+        more = {"enable_prompt_embeds": True} if embeds else {}
+        llm = LLM(**engine_arguments(model, logits_processors, device), **more)
         progressed()
         engine = cls(llm)
         engine.watch_scheduler()
@@ -129,11 +135,16 @@ class OfflineEngine:
         return core.model_executor.driver_worker.worker.model_runner
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]
+        self,
+        prompts: Sequence[Sequence[int] | Mapping[str, Any]],
+        params: Sequence[SamplingParams],
     ) -> list[tuple[int, ...]]:
-        """Run all prompts at once and return the output tokens of each."""
+        """Run all prompts, of token ids or as vLLM takes them, and return the tokens of each."""
         outputs = self.llm.generate(
-            [{"prompt_token_ids": list(prompt)} for prompt in prompts],
+            [
+                prompt if isinstance(prompt, Mapping) else {"prompt_token_ids": list(prompt)}
+                for prompt in prompts
+            ],
             list(params),
             use_tqdm=False,
         )
@@ -207,7 +218,7 @@ def _order(order: Any, *, v2: bool) -> Order:  # noqa: ANN401 - SchedulerOutput
     return Order(
         finished=tuple(sorted(order.finished_req_ids)),
         new=tuple(
-            (new.req_id, tuple(new.prompt_token_ids), new.sampling_params)
+            (new.req_id, tuple(new.prompt_token_ids or ()), new.sampling_params)
             for new in order.scheduled_new_reqs
         ),
         scheduled=dict(order.num_scheduled_tokens),
@@ -276,3 +287,11 @@ def _margins(logits: torch.Tensor) -> list[float]:
     best = logits.topk(2).values
     margins: list[float] = (best[:, 0] - best[:, 1]).tolist()
     return margins
+
+
+def embeddings(model: str, prompt: Sequence[int]) -> Any:  # noqa: ANN401 - imported late
+    """Return the embeddings of a prompt, as ``float32[len(prompt), hidden]``."""
+    from safetensors import safe_open
+
+    with safe_open(str(Path(model) / "model.safetensors"), framework="pt") as file:
+        return file.get_tensor("model.embed_tokens.weight")[list(prompt)].contiguous()

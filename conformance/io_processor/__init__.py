@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 FIELDS: Mapping[str, Field] = {
     "valid": Field(list, "Data that it answers, as a client sends it.", "[{ KEYS }]"),
     "invalid": Field(list, "Data that it must refuse as the client's error.", '["nonsense"]'),
+    "expected": Field(
+        str,
+        "What it means: a function of the data and the outputs that returns the answer.",
+        '"my_module:expected"',
+    ),
+    "tolerance": Field(
+        dict, "How near to `expected` numbers must be, in proportion.", "{ rtol = 1e-4 }"
+    ),
     "model": Field(str, "The model it is for, where a tiny one cannot do.", '"path/to/model"'),
 }
 
@@ -43,6 +51,7 @@ generations = (
         title="IO processor (parse_data, vLLM 0.17 and later)",
         loading_rule="IO-01",
         survival_rule="IO-37",
+        meaning_rule="IO-40",
         rules=DATA_RULES,
         fields=FIELDS,
         suite="conformance.io_processor.suites.data",
@@ -59,6 +68,7 @@ generations = (
         title="IO processor (parse_request, vLLM 0.10 to 0.28)",
         loading_rule="IO-01",
         survival_rule="IO-37",
+        meaning_rule="IO-40",
         rules=REQUEST_RULES,
         fields=FIELDS,
         suite="conformance.io_processor.suites.request",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.checking import collected
 from conformance.io_processor import (
     admission,
+    agreement,
     bodies,
     calling,
     demonstrations,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 CHECKS = collected(
     admission,
+    agreement,
     bodies,
     calling,
     interruptions,

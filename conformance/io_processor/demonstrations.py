@@ -5,11 +5,11 @@ A history becomes the program's own; the failure of a check becomes the check, m
 programs may show it (with one request's data or another's, online or offline): the first that
 fails where nothing has been done with the plugin is kept.
 
-There is none of IO-01, which is about loading and no call; of IO-04, which needs engines; of
-IO-37 and IO-38, where the program would hang or end with the plugin; of outputs that are left open
-(IO-20, IO-34), which only the host notices; of requests that hold Python objects, or lists so deep
-that Python does not copy them; and of a fault that a process shows late, or by chance.  Such a case
-is gone through again by ``vllm-conformance replay``.
+There is none of IO-01 and IO-39, which are about loading and no call; of IO-04, which needs
+engines; of IO-37 and IO-38, where the program would hang or end with the plugin; of outputs that
+are left open (IO-20, IO-34), which only the host notices; of requests that hold Python objects, or
+lists so deep that Python does not copy them; and of a fault that a process shows late, or by
+chance. Such a case is gone through again by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import decoded, encoded
 from conformance.engine.pooling_models import MODELS
-from conformance.io_processor import cases
+from conformance.io_processor import cases, meaning
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
@@ -87,6 +87,10 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         carried = [cases.carried(case["stock"], asked) for asked in broken.history.asked]
     else:
         found = {"kind": "check", **found, "parameters": [], "late": "late" in case}
+        if "wanted" in case:
+            said = meaning.shown(finding)
+            found[meaning.TOLD] = [[said["data"], said["wanted"]]]
+            found["tolerance"] = {meaning.RTOL: said[meaning.RTOL]}
     if not all(map(_portable, carried)):
         found["objects"] = True
     return found
@@ -217,6 +221,17 @@ def _likely(trial: Trial, finding: Finding) -> list[Any]:
     return [data for data in found if _portable(data)]
 
 
+def _meant(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-40: the request, and what it must be answered."""
+    said = meaning.shown(finding)
+    bench = trial.bench
+    hidden = ["answer" + "".join(map(_part, place)) for place in bench.hidden | bench.named()]
+    for request_id in ("id-0", None):
+        scene = {"is": "means", "data": said["data"], "wanted": said["wanted"]}
+        more = {"hidden": sorted(hidden)} if hidden else {}
+        yield {**scene, "request_id": request_id, **more}
+
+
 def _keeping(_: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-15: what a caller sets."""
     yield {"is": "kept", "asked": _case(finding)["asked"]}
@@ -296,6 +311,7 @@ def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
 
 _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-05": _calling,
+    "IO-40": _meant,
     "IO-15": _keeping,
     "IO-20": _failing,
     "IO-29": _offline,

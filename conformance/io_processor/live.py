@@ -12,6 +12,7 @@ from conformance.io_processor import discovery, parameters, prompts
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request
 from conformance.io_processor.host import DATA, REQUEST
+from conformance.io_processor.meaning import SILENT, Meaning
 from conformance.live_trial import LiveTrial
 from conformance.rules import Evidence
 from conformance.verdict import must_wait
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LOADS, SELECTED, ANSWERS, REFUSES, ORDER, INTERLEAVED, SAME_IDS, HARMLESS, SURVIVES = (
     "IO-01", "IO-04", "IO-07", "IO-08", "IO-17", "IO-27", "IO-28", "IO-30", "IO-37",
 )  # fmt: skip
+MEANS = "IO-40"
 
 
 @attrs.define(eq=False)
@@ -32,7 +34,12 @@ class IOProcessorTrial(LiveTrial):
     model: str  #: folder of the model that the profile names, or of the tiny one
     #: Made when it is known that an engine makes sense.
     bench: Bench = attrs.field(init=False)
+    meaning: Meaning | None = attrs.field(init=False)
     _stocked: bool = attrs.field(init=False, default=False)
+
+    @meaning.default
+    def _said(self) -> Meaning | None:
+        return Meaning.of(self.opening.section)
 
     def refused(self) -> str | None:
         """Say why no engine of the installed vLLM serves the plugin, or return None."""
@@ -46,6 +53,8 @@ class IOProcessorTrial(LiveTrial):
     def prepare(self) -> None:
         """Find out what the plugin is tried with, or note why it cannot be tried."""
         opening, ledger = self.opening, self.ledger
+        if self.meaning is None:
+            ledger.beside[MEANS] = SILENT
         # Hosts that still take plugins of the documented generation make and call them like
         # others: their parse_data calls parse_request.
         bench = Bench.open(opening.cls, DATA, self.model, opening.settings.seed)
@@ -86,4 +95,7 @@ class IOProcessorTrial(LiveTrial):
 
     def document(self) -> Mapping[str, Any] | None:
         """Return what the plugin is tried with, once that is known."""
-        return self.bench.stock.document() if self._stocked else None
+        if not self._stocked:
+            return None
+        said = self.meaning.document() if self.meaning else {}
+        return {**self.bench.stock.document(), **said}

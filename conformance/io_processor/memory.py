@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from conformance.checking import checks
-from conformance.clocks import undelayed
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited
+from conformance.interruption import limited, progressed
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import changed, places, without
-from conformance.leaks import STRAIGHT, Given, growing, kept, size_of
+from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -37,7 +36,8 @@ REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 #: Of those that are refused, fewer tell: they leave nothing, or something each.
 REFUSED = 2_000
 
-#: Seconds that the requests of one measurement may take, and how many there are at the least.
+#: Seconds of work, and of waiting, that the requests of one measurement may take, and how many
+#: there are at the least.
 SECONDS, FEWEST = 1.0, 2
 
 #: How often the plugin is measured, with no request in it.
@@ -97,11 +97,14 @@ def _judged(load: _Load, which: str, *, most: int) -> Finding:
 def _keeps_growing(load: _Load, most: int) -> bool:
     """Tell whether a plugin that grew still does after many more requests.
 
-    By then it holds so much that the process is looked at, and not every object.
+    By then it holds so much that the process is looked at, and not every object.  One that takes
+    its time, as long as there is any, is given as many requests as others.
     """
     load.given.clear()
-    blocks = None
-    for _ in range(ROUNDS):
+    blocks, rounds, spent = None, 0, Spent()
+    enough = min(most, STRAIGHT)
+    while rounds < ROUNDS or (load.served < enough and not spent.beyond(LONGEST, LONGEST)):
+        rounds += 1
         served = load.serve(most, MEASUREMENTS * SECONDS)
         load.given.clear()
         load.plugin.calls.clear()
@@ -128,11 +131,12 @@ class _Load:
 
     def serve(self, most: int, seconds: float) -> int:
         """Serve so many requests, or as many as there is time for; return how many."""
-        end = undelayed() + seconds
+        spent = Spent()
         for count in range(1, most + 1):
             with limited():
                 self._serve_one()
-            if count >= FEWEST and undelayed() > end:
+            progressed()  # many requests take longer than anything else does
+            if count >= FEWEST and spent.beyond(seconds, seconds):
                 return count
         return most
 

@@ -17,6 +17,7 @@ import torch
 from conformance.comparison import difference, plain, shortened
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin
+from conformance.expectation import OracleFailed
 from conformance.io_processor import live, parameters
 from conformance.io_processor.answers import of_error
 from conformance.io_processor.calling import NAME, entry_point
@@ -101,6 +102,7 @@ class Trial(IOProcessorTrial):
             self.ledger.saw(live.ANSWERS)
             if why := self._replayed(data, recorded, answers[-1]):
                 self.ledger.fault = why
+            self._means(data, recorded, answers[-1])
         if all(answer is None for answer in answers):
             self.ledger.fail(live.ANSWERS, "every valid request was answered with nothing")
             return None
@@ -118,6 +120,20 @@ class Trial(IOProcessorTrial):
             again = plain(fresh.post_process(recorded.outputs))
         what = difference(again, answer, bench.hidden)
         return what and f"from the same outputs the simulator gives {what} for {shortened(data)}"
+
+    def _means(self, data: Any, recorded: _Recorded, answer: Any) -> None:  # noqa: ANN401
+        """Hold an answer against what the author says for the outputs of the engine."""
+        if self.meaning is None:
+            return
+        try:
+            wanted = self.meaning.answer(data, recorded.outputs)
+        except OracleFailed as error:
+            self.ledger.remarks[live.MEANS] = str(error)
+            return
+        if what := self.meaning.wrong(self.bench, answer, wanted):
+            self.ledger.advise(live.MEANS, f"for {shortened(data)} the plugin gave {what}")
+        else:
+            self.ledger.saw(live.MEANS)
 
     def _refusals(self, engine: PoolingEngine, answers: list[Any]) -> None:
         """Invalid requests are refused, and the next valid one is answered as before."""

@@ -15,6 +15,7 @@ from conformance.io_processor import discovery
 from conformance.io_processor.bench import ConstructorRaised
 from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import REQUEST
+from conformance.io_processor.meaning import Meaning
 from conformance.io_processor.traffic import PluginExited
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.raised import said
@@ -43,7 +44,7 @@ _ADMISSION = frozenset(("IO-08", "IO-09", "IO-10", "IO-32", "IO-33", ENDURES))
 
 #: Rules that compare answers.
 _COMPARING = frozenset(
-    ("IO-17", "IO-18", "IO-25", "IO-26", "IO-27", "IO-28", "IO-29", "IO-30", "IO-31")
+    ("IO-17", "IO-18", "IO-25", "IO-26", "IO-27", "IO-28", "IO-29", "IO-30", "IO-31", "IO-40")
 )
 
 
@@ -99,8 +100,11 @@ class Trial(Judging):
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         host = f"{self.bench.online.name}, without an engine"
-        profile = {"profile": self.bench.stock.document()} if self._ready else {}
-        return {"host_simulator": host, **profile}
+        if not self._ready:
+            return {"host_simulator": host}
+        meant = Meaning.of(self.section)
+        said = meant.document() if meant else {}
+        return {"host_simulator": host, "profile": {**self.bench.stock.document(), **said}}
 
     def close(self) -> None:
         """End the trial's second process."""

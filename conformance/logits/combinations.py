@@ -84,8 +84,14 @@ def _short(value: object) -> str:
 def everything(bench: Stock) -> list[Asked]:
     """Return all that may be asked for, of what this release of vLLM knows.
 
-    Priority is missing, since no processor is told of it, and so is truncation, after which a
-    prompt is one like any other.
+    What never reaches a processor is missing, and tests see whether that is still so:
+
+    - Priority is the scheduler's alone: a request waits or is preempted, as in every history.
+    - A prompt is truncated before the engine has it, and then it is one like any other.
+    - A beam search makes requests of its own, without the client's ``extra_args``.
+      What they ask for is in the table, since a plugin may be on for everybody.
+    - Embeddings: the engine has no token ids of such a prompt, and a history cannot show it here.
+      LB-25 does, and a real engine has them beside a neighbour; see ``company.py``.
     """
     first, second, third, *_ = bench.tokens
     other = bench.vocabulary - 2
@@ -138,6 +144,7 @@ def everything(bench: Stock) -> list[Asked]:
         # What Model Runner V2 keeps for a prompt of embeddings; V1 tells of none: LB-25.
         Asked({}, "token 0, as for a prompt of embeddings", (0, 0, 0)),
         Asked({}, "as long as the model allows", _long(bench)),
+        Asked({"logprobs": 4, "max_tokens": 1}, "what a beam search sends for each beam"),
     ]
     known = {*SamplingParams.__struct_fields__}
     return [asked for asked in table if known.issuperset(asked.keywords)]

@@ -7,7 +7,9 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from conformance.engine.offline import MAX_MODEL_LEN
+from vllm.sampling_params import BeamSearchParams, SamplingParams
+
+from conformance.engine.offline import MAX_MODEL_LEN, embeddings
 from conformance.interruption import OutOfTime
 from conformance.logits import workload
 from conformance.logits.findings import label, switched_on
@@ -16,13 +18,14 @@ from conformance.logits.ways import Reply, difference
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vllm.sampling_params import SamplingParams
+    from collections.abc import Iterable, Iterator, Mapping
 
     from conformance.engine.offline import OfflineEngine
     from conformance.ledger import Ledger
     from conformance.logits.requests import Stock
+
+#: What is sent: in words, the prompt, of token ids or as vLLM takes it, and the parameters.
+_Sent = tuple[str, "list[int] | dict[str, Any]", SamplingParams]
 
 #: Tokens of each answer: the neighbour goes on when the others have finished.
 NEIGHBOUR_TOKENS = 8
@@ -49,11 +52,45 @@ def strongest(bench: Stock) -> list[dict[str, Any]]:
         {"min_tokens": 4, "stop_token_ids": [first, second], "stop": ["END"]},
         {"structured_outputs": {"choice": ["a"]}},
         {"max_tokens": 1},
+        {"seed": 5},
+        {"presence_penalty": 2.0},
+        {"frequency_penalty": 2.0},
+        {"presence_penalty": -2.0, "frequency_penalty": -2.0, "repetition_penalty": 0.01},
     ]
 
 
 def keep(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> None:
     """Send combined requests, each beside a neighbour, who must get what it gets alone."""
+    _keep(engine, bench, ledger, rule, _requests(bench))
+    if not ledger.blocked and any(not _own(keywords) for keywords in bench.parameters.values()):
+        _search(engine, bench, ledger, rule)
+
+
+def keep_embedded(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> None:
+    """Send prompts of embeddings, each beside a neighbour, to an engine that takes them."""
+    _keep(engine, bench, ledger, rule, _embedded(bench))
+
+
+def _own(keywords: Mapping[str, Any]) -> bool:
+    """Tell whether a request asks for the plugin by arguments of the plugin's own."""
+    return bool(keywords.get("extra_args"))
+
+
+def _search(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> None:
+    """Have beams searched, whose requests are without arguments: some plugins act on them."""
+    params = BeamSearchParams(beam_width=2, max_tokens=3, ignore_eos=True)
+    try:
+        engine.llm.beam_search([{"prompt_token_ids": bench.tokens[:3]}], params)
+    except OutOfTime:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever ends an engine
+        if _came_from_runner(error):
+            ledger.fail(rule, f"a beam search ends the engine: {type(error).__name__}: {error}")
+
+
+def _keep(
+    engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str, requests: Iterable[_Sent]
+) -> None:
     neighbour = workload.questions(bench, invariant=False)[-1]
     asked = sampling_params(
         {**neighbour.keywords, "temperature": 0.0, "max_tokens": NEIGHBOUR_TOKENS}, "neighbour"
@@ -61,7 +98,7 @@ def keep(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> None
     ((tokens, decided),) = engine.generate_decided([neighbour.prompt], [asked])
     alone = Reply(tokens, decided)
     seen = 0
-    for what, prompt, params in _requests(bench):
+    for what, prompt, params in requests:
         try:
             got, *_ = engine.generate([neighbour.prompt, prompt], [asked.clone(), params])
         except OutOfTime:
@@ -82,7 +119,16 @@ def keep(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> None
     ledger.saw(rule, seen)
 
 
-def _requests(bench: Stock) -> Iterator[tuple[str, Sequence[int], SamplingParams]]:
+def _embedded(bench: Stock) -> Iterator[_Sent]:
+    """Yield a request whose prompt no processor is told, for each parameter set."""
+    for choice in bench.parameters:
+        own = {"max_tokens": TOKENS, **bench.parameters[choice]}
+        with suppress(UsageError):
+            prompt = {"prompt_embeds": embeddings(bench.model, bench.tokens[:4])}
+            yield f"{label(choice)} with a prompt of embeddings", prompt, sampling_params(own, "")
+
+
+def _requests(bench: Stock) -> Iterator[_Sent]:
     """Yield each combination that vLLM's own parameters take: what it is, prompt and parameters."""
     count = len(bench.tokens)
     for number, choice in enumerate(switched_on(bench)):

@@ -9,7 +9,6 @@ one that takes its place must do.
 from __future__ import annotations
 
 import inspect
-import sys
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,10 +16,9 @@ import torch
 
 from conformance.counterexample.source import encoded
 from conformance.expectation import Expected, OracleFailed
-from conformance.interruption import place_in
 from conformance.logits.played import Kind, Trouble
 from conformance.logits.rows import TOLERANCE
-from conformance.raised import said
+from conformance.oracle import failure
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -87,11 +85,7 @@ class Meaning:
         try:
             row = _asked(function, params, list(prompt), list(outputs), logits.clone())
         except Exception as error:
-            place = place_in(error, sys.modules[self.expected.module].__file__)
-            where = f", at {place}" if place else ""
-            raise OracleFailed(
-                f"{self.expected} of the profile raised {said(error)}{where}"
-            ) from error
+            raise failure(self.expected, error) from error
         if not isinstance(row, torch.Tensor) or row.shape != logits.shape:
             got = list(row.shape) if isinstance(row, torch.Tensor) else type(row).__name__
             raise OracleFailed(

@@ -192,13 +192,13 @@ class Trial(LogitsTrial):
         self._check_ways(engine, list(zip(jobs, tokens, strict=True)))
         if self.ledger.blocked:
             return
-        in_engine(self.ledger, self.roles.harmless, engine, explored.nearest)
+        in_engine(self.ledger, self.roles.harmless, engine, explored.nearest, self.bench)
         if self._builtin:
             self.watch.remove(recording)
         without = engine if self._builtin else self._start([])
         self._compare_control(jobs, tokens, _ask(without, jobs))
         if explored.harm is not None and not self._builtin:
-            in_engine(self.ledger, self.roles.harmless, engine, [explored.harm])
+            in_engine(self.ledger, self.roles.harmless, engine, [explored.harm], self.bench)
 
     def _compare_control(
         self, jobs: list[Job], tokens: list[tuple[int, ...]], control: list[tuple[int, ...]]
@@ -264,12 +264,14 @@ class Trial(LogitsTrial):
         path: str | None = None,
     ) -> bool:
         """Start an engine in another way; compare the answers to questions and to the workload."""
+        # Of both engines one is enough, and in Model Runner V2 no processor is told of embeddings.
+        embeds = way == BY_NAME and self.roles.runner == "v1"
         jobs = [job for job, _ in known]
         with _entry_points_in(path):
             engine = self.attempt(
                 self.roles.loads,
                 f"{way}: the engine did not start",
-                lambda: self._start(processors),
+                lambda: self._start(processors, embeds=embeds),
                 starts=True,
             )
             if engine is None:
@@ -285,11 +287,19 @@ class Trial(LogitsTrial):
             return False
         # The same steps again: here not even rounding differs.
         replies = [Reply(tokens, len(tokens) * job.greedy) for job, tokens in known]
-        return attrs.evolve(ways, jobs=jobs, replies=replies).compare(way, again)
+        if not attrs.evolve(ways, jobs=jobs, replies=replies).compare(way, again):
+            return False
+        if embeds:
+            company.keep_embedded(engine, self.bench, self.ledger, self.roles.combined)
+        return self.ledger.blocked is None
 
-    def _start(self, processors: list[Any]) -> OfflineEngine:
+    def _start(self, processors: list[Any], *, embeds: bool = False) -> OfflineEngine:
         return OfflineEngine.start(
-            self.opening.model, processors, device=self.device, runner=self.roles.runner
+            self.opening.model,
+            processors,
+            device=self.device,
+            runner=self.roles.runner,
+            embeds=embeds,
         )
 
     def attempt(

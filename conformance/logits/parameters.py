@@ -8,6 +8,7 @@ and then values of likely types for what it read; those that change a row switch
 from __future__ import annotations
 
 import random
+import sys
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
@@ -21,6 +22,7 @@ from hypothesis.strategies import SearchStrategy
 from conformance.expectation import OracleFailed
 from conformance.interface import placeholders
 from conformance.interruption import PluginHung, limited
+from conformance.logits.branches import OUTPUTS, constants, told
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.meaning import Meaning
 from conformance.logits.neighbours import neighbours
@@ -31,7 +33,7 @@ from conformance.search import examples
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vllm.sampling_params import SamplingParams
 
@@ -50,6 +52,9 @@ ROUNDS = 3
 
 #: Seconds that one try may take; whether the plugin hangs is for the rules to say.
 WATCH_LIMIT = 5.0
+
+#: Seconds in which every token is said to a plugin that does nothing.
+SWEEP_LIMIT = 20.0
 
 #: How many parameter sets a strategy of a Python profile contributes.
 DRAWN = 12
@@ -206,6 +211,32 @@ class Tried:
             found = more
         return found
 
+    def branching(self, sets: Sequence[Keywords]) -> Found:
+        """Return what the plugin waits for, with tokens at which it goes another way.
+
+        Those are looked for with each parameter set that is admitted and changes no row.
+        """
+        path = getattr(sys.modules.get(self.plugin.__module__), "__file__", None)
+        if path is None or not self.waits.reads:
+            return self.waits
+        choice: Choice = ("on", 0)
+        for keywords in sets:
+            if self.reaction(keywords) is not Reaction.NOTHING:
+                continue
+            bench = self.bench({choice: keywords}, self.waits)
+            ids = range(LAST_SPECIAL + 1, bench.vocabulary)
+            known = constants(self.plugin, path)
+            likely = [each for each in known if isinstance(each, int) and each in ids]
+
+            def rows(outputs: Sequence[int], bench: Any = bench) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - of a generation
+                return self.rows_alone(bench, choice, len(outputs) + 1, outputs)
+
+            with suppress(PluginHung, PluginRaised), limited(SWEEP_LIMIT):
+                script = bench.words.script[:OUTPUTS]
+                if found := told(rows, script, dict.fromkeys((*likely, *ids)), path):
+                    return self.waits.and_(Found(found))
+        return self.waits
+
     def within(self, key: str) -> list[str]:
         """Return the keys that the plugin reads of a table under a key."""
         table = dict(UNRELATED)
@@ -316,8 +347,9 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
     tried = attrs.evolve(tried, waits=tried.waiting([*on[:MOST_FOUND], {}]))
     tables: dict[str, list[str]] = {}
     if not on:
-        on, tables = _discover(read, tried)
-        tried = attrs.evolve(tried, waits=tried.waiting(on))
+        on, tables, tried = _found_out(read, tried)
+    else:
+        tried = attrs.evolve(tried, waits=tried.branching(on[:MOST_FOUND]))
     if "off" not in section and not tried.acts({}):
         off = [{}]
     near = neighbours(on, tried.changes)
@@ -397,6 +429,24 @@ def _discover(read: Read, tried: Tried) -> tuple[list[Keywords], dict[str, list[
         for value in LIKELY
     )
     return [*islice(chain(found, filter(tried.acts, within)), MOST_FOUND)], tables
+
+
+def _found_out(read: Read, tried: Tried) -> tuple[list[Keywords], dict[str, list[str]], Tried]:
+    """Return what switches a plugin on, its tables, and how it is tried by then."""
+    on, tables = _discover(read, tried)
+    before = tried.waits.tokens
+    tried = attrs.evolve(tried, waits=tried.waiting(on or _unknown(read)))
+    if not on:
+        tried = attrs.evolve(tried, waits=tried.branching(_unknown(read)))
+        if tried.waits.tokens != before:
+            on, tables = _discover(read, tried)
+    return on, tables, tried
+
+
+def _unknown(read: Read) -> list[Keywords]:
+    """Return parameters for what a plugin reads, where nobody knows any that switch it on."""
+    keys = [dict.fromkeys(read.keys, value) for value in LIKELY[:MOST_FOUND]] if read.keys else []
+    return [{}, *({"extra_args": arguments} for arguments in keys)]
 
 
 def _drawn(entries: Any, seed: int) -> list[Keywords]:  # noqa: ANN401 - a profile's value

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from conformance import loading
-from conformance.findings import Finding, failed, passed, unjudged, waiting
-from conformance.interruption import CONSTRUCTOR_LIMIT, limited
+from conformance.findings import Finding, failed, passed, unjudged
+from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.rows import differing, same
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 #: Steps for which a request runs alone.
 STEPS = 6
-
-#: Seconds for which it is waited for what loading does; it has been looked for all the time.
-LOADING_LIMIT = 2 * CONSTRUCTOR_LIMIT
 
 #: Rows of one request, step by step, ``[vocabulary]`` each; or what was raised. Arrays, since
 #: torch hands tensors to other processes by reference, and these processes end.
@@ -246,21 +243,8 @@ def same_on_every_rank(trial: Trial) -> Finding:
 
 def leaves_others_alone(trial: Trial) -> Finding:
     """Loading changes nothing that others compute with, and the process ends as it would."""
-    if trial.observer is None:
-        return unjudged("nothing was seen of how it is loaded")
-    found = trial.observer.found(LOADING_LIMIT)
-    if found is None or found.problem:
-        contract = trial.contract
-        owner = contract.survives if found is None else contract.rule_of_call["__init__"]
-        return waiting(owner, found.problem if found else None)
-    if found.harms:
-        first = found.harms[0]
-        return failed(
-            "; ".join(map(loading.sentence, found.harms)),
-            loading.INSTANCES,
-            case={"effect": first.kind.value, "name": first.name},
-        )
-    return Finding(Verdict.PASS, loading.INSTANCES, loading.INSTANCES)
+    contract = trial.contract
+    return loading.judged(trial.observer, contract.rule_of_call["__init__"], contract.survives)
 
 
 def _errand(trial: Trial, what: str) -> Errand:

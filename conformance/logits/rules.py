@@ -6,6 +6,7 @@ A generation says under which number it has them, by which code of vLLM, and sin
 
 from __future__ import annotations
 
+from conformance import sharing
 from conformance.rules import Evidence, Level, Rule, Source, changes, ends
 
 _ALL = tuple(Evidence)
@@ -143,64 +144,50 @@ def leaves_a_token(rule_id: str, *sources: Source) -> Rule:
 
 def leaves_others_alone(rule_id: str, since: str, *, buffers: str) -> Rule:
     """Return the rule about what all of a process shares; ``buffers`` makes them in vLLM."""
-    return Rule(
-        id=rule_id,
-        title="Loading leaves to others what all requests share",
-        statement=(
-            "Importing the module and making instances seeds no global generator of random "
-            "numbers, leaves torch's default dtype and device as they are and its deterministic "
-            "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
-            "process that keeps the engine from ending or outlives it."
-        ),
-        level=Level.MUST,
-        sources=(
-            changes(
-                Source(
-                    "config/model.py:ModelConfig",
-                    "We must set the global seed because otherwise, different tensor parallel "
-                    "workers would sample different tokens; the front end's process, which loads "
-                    "the class as well, is the caller's, and is not seeded again",
-                    since,
-                )
-            ),
+    return sharing.leaves_others_alone(
+        rule_id,
+        changes(
             Source(
-                "v1/engine/core.py:EngineCoreProc.run_engine_core",
-                "the handlers of SIGTERM and SIGINT that end the engine are there before it makes "
-                "processors",
+                "config/model.py:ModelConfig",
+                "We must set the global seed because otherwise, different tensor parallel workers "
+                "would sample different tokens; the front end's process, which loads the class as "
+                "well, is the caller's, and is not seeded again",
                 since,
-            ),
-            Source(
-                "v1/utils.py:shutdown",
-                "a process that does not end by itself is killed, with nothing put in order",
-                since,
-            ),
-            ends(
-                Source(
-                    "v1/sample/ops/topk_topp_sampler.py:apply_top_k_top_p_pytorch",
-                    "torch.cumsum on a GPU, which raises where deterministic algorithms are asked "
-                    "for",
-                    since,
-                )
-            ),
-            changes(
-                Source(
-                    "model_executor/models/minicpmv4_7.py:_assign_canvas_span",
-                    "torch.linspace without a dtype: positions in pictures depend on the default",
-                    since,
-                )
-            ),
-            ends(
-                Source(
-                    buffers,
-                    "buffers are made after processors; with the default device set to meta, the "
-                    "engine does not get through its first request",
-                    since,
-                )
-            ),
+            )
         ),
-        hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
-        "pass dtype and device to what makes tensors; make threads daemons, and end children in "
-        "atexit; hand signals on to the handler that was there.",
+        Source(
+            "v1/engine/core.py:EngineCoreProc.run_engine_core",
+            "the handlers of SIGTERM and SIGINT that end the engine are there before it makes "
+            "processors",
+            since,
+        ),
+        Source(
+            "v1/utils.py:shutdown",
+            "a process that does not end by itself is killed, with nothing put in order",
+            since,
+        ),
+        ends(
+            Source(
+                "v1/sample/ops/topk_topp_sampler.py:apply_top_k_top_p_pytorch",
+                "torch.cumsum on a GPU, which raises where deterministic algorithms are asked for",
+                since,
+            )
+        ),
+        changes(
+            Source(
+                "model_executor/models/minicpmv4_7.py:_assign_canvas_span",
+                "torch.linspace without a dtype: positions in pictures depend on the default",
+                since,
+            )
+        ),
+        ends(
+            Source(
+                buffers,
+                "buffers are made after processors; with the default device set to meta, the "
+                "engine does not get through its first request",
+                since,
+            )
+        ),
     )
 
 

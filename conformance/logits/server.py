@@ -150,7 +150,7 @@ class Trial(LogitsTrial):
         self.ledger.saw(self.roles.survives)
         if isinstance(self.server, Server) or self.opening.settings.server_hostile:
             servers = [self.server, *([self.second] if self.second is not None else [])]
-            in_servers(self.ledger, self.roles, servers, explored)
+            in_servers(self.ledger, self.roles, servers, explored, bodies)
         else:
             spared = (self.roles.harmless, self.roles.client_error)
             self.ledger.out_of_reach |= dict.fromkeys(spared, _SPARED)

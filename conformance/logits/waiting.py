@@ -19,6 +19,7 @@ import attrs
 import numpy as np
 import torch
 
+from conformance.logits.branches import constants
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -189,6 +190,9 @@ def found_in(observed: Observed, ids: Container[int]) -> Found:
             tokens += [value] if value in ids else []
         elif 1 < len(value) <= LONGEST_PHRASE and all(token in ids for token in value):
             phrases.append(tuple(value))
+    if path is not None and observed.reads:
+        literal = (each for each in constants(type(plugin), path) if isinstance(each, frozenset))
+        tokens += [token for each in islice(literal, LARGEST) for token in each if token in ids]
     different = dict.fromkeys(phrases)
     alone = dict.fromkeys([*tokens, *(token for phrase in different for token in phrase)])
     return Found(

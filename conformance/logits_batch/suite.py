@@ -33,8 +33,9 @@ from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from conformance.loading import Maker
     from conformance.logits.fuzzing.exploration import Explored
     from conformance.logits.parameters import Parameters
     from conformance.suite import Opening, Trial
@@ -54,7 +55,7 @@ def _meant(cls: type) -> bool:
     return methods >= (1 if cls.__name__.endswith("LogitsProcessor") else 2)
 
 
-def maker(model: str) -> Callable[[], Callable[[type[LogitsProcessor]], object]]:
+def maker(model: str, _: Mapping[str, Any]) -> Maker:
     """Return what gets ready to make instances as the engine does."""
     config = vllm_config(model)
     return lambda: lambda cls: cls(config, torch.device("cpu"), False)  # noqa: FBT003 - as vLLM does

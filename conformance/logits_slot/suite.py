@@ -30,6 +30,7 @@ from conformance.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from conformance.loading import Maker
     from conformance.logits.fuzzing.exploration import Explored
     from conformance.suite import Opening, Trial
 
@@ -51,7 +52,7 @@ def _meant(cls: type) -> bool:
     return any(callable(getattr(cls, name, None)) for name in _METHODS)
 
 
-def maker(model: str) -> Callable[[], Callable[[type], object]]:
+def maker(model: str, _: Mapping[str, Any]) -> Maker:
     """Return what gets ready to make instances as the engine does."""
     # With the arguments that instances get: it is kept by them.
     vllm_config(model, MAX_REQUESTS, None)

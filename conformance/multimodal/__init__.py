@@ -19,6 +19,11 @@ FIELDS: Mapping[str, Field] = {
     "model": Field(str, "A folder with a tiny model of the class.", '"path/to/model"'),
     "items": Field(dict, "Items by modality, where made-up ones cannot do.", "{ image = [] }"),
     "options": Field(list, "Values of mm_processor_kwargs to try.", "[{}]"),
+    "expected": Field(
+        str,
+        "What it means: a function of an item that returns how many placeholders it has.",
+        '"my_module:expected"',
+    ),
     "valid": Field(list, "Input that it takes.", '["path/to/file"]'),
     "invalid": Field(list, "Input that it must refuse as the client's error.", '["nonsense"]'),
 }
@@ -39,6 +44,7 @@ generations = (
         title="Multi-modal processor (MULTIMODAL_REGISTRY)",
         loading_rule="MM-01",
         survival_rule="MM-09",
+        meaning_rule="MM-81",
         rules=RULES,
         host_rules=HOST_RULES,
         fields=FIELDS,

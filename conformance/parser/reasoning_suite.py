@@ -11,4 +11,5 @@ SUITE = suite(
     "ReasoningParser",
     "vllm.reasoning.abs_reasoning_parsers",
     "extract_reasoning_streaming",
+    ("RP-12", "RP-01"),
 )

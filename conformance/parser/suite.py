@@ -3,26 +3,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.parser.bench import composed, manager
+from conformance.parser import formats
+from conformance.parser.bench import NotMade, composed, manager
+from conformance.parser.tokens import tokenizer
 from conformance.rules import Evidence, nearest
 from conformance.settings import Budget, UsageError
 from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from conformance.loading import Maker
     from conformance.suite import Opening
     from conformance.suite import Trial as Opened
     from conformance.target import Target
 
 
-def suite(role: str, base: str, module: str, telling: str) -> Suite:
+def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, str]) -> Suite:
     """Return the suite of one kind of parser.
 
     Args:
@@ -30,6 +34,7 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
         base: name of the class that parsers derive from.
         module: where that class is.
         telling: the method that tells what the author meant.
+        shares: the rule about what loading leaves to others, and that about instances.
 
     """
 
@@ -88,7 +93,34 @@ def suite(role: str, base: str, module: str, telling: str) -> Suite:
         open_trial=opened,
         replay=replay,
         resolved=partial(_resolved, role),
+        maker=partial(_maker, role),
+        shares=shares,
     )
+
+
+def _maker(role: str, _: str, section: Mapping[str, Any]) -> Maker:
+    """Return what makes parsers as a server does for a request, where their tokens are known."""
+    from conformance.parser import samples
+    from conformance.parser.bench import Bench
+
+    named = tuple(map(str, section.get("special_tokens", ())))
+
+    def ready() -> Callable[[Any], object]:
+        # With the tokens of each model that is known: nobody knows yet which one it is for.
+        known = dict.fromkeys((named, *(each.special for each in formats.KNOWN[role])))
+        for special in known:
+            tokenizer(special)
+
+        def make(cls: type) -> object:
+            for special in known:
+                bench = Bench(cls=cls, role=role, tools=samples.TOOLS, special=special)
+                with suppress(NotMade):
+                    return bench.make(bench.request(stream=True))
+            return None
+
+        return make
+
+    return ready
 
 
 def _resolved(role: str, target: Target) -> Target:

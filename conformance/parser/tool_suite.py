@@ -11,4 +11,5 @@ SUITE = suite(
     "ToolParser",
     "vllm.tool_parsers.abstract_tool_parser",
     "extract_tool_calls_streaming",
+    ("TP-13", "TP-01"),
 )

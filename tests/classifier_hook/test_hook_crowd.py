@@ -191,7 +191,7 @@ def test_a_late_hook_holds_its_own_answer_for_its_timeout(server: Running) -> No
     async def ask(number: int) -> float:
         async with Clients(server.url, server.model_name) as clients:
             began = time.perf_counter()
-            answer = await clients.ask(Question(said(number), request_id=f"id-{number}"))
+            (answer,) = await clients.ask(Question(said(number), request_id=f"id-{number}"))
             check(answer, number, WAYS[0], server.streaming)
             return time.perf_counter() - began
 

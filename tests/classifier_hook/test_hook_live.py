@@ -109,6 +109,15 @@ def test_a_fault_that_shows_only_live_is_shown(
         pytest.param("misses_capitals", Evidence.SERVER, "CH-12", marks=pytest.mark.server),
         pytest.param("finds_words_in_words", Evidence.SERVER, "CH-11", marks=pytest.mark.server),
         pytest.param("asks_for_url", Evidence.SERVER, "CH-01", marks=pytest.mark.server),
+        pytest.param(
+            "scores_first_completions", Evidence.OFFLINE, "CH-39", marks=pytest.mark.engine
+        ),
+        pytest.param(
+            "scores_first_completions", Evidence.SERVER, "CH-39", marks=pytest.mark.server
+        ),
+        pytest.param(
+            "leaves_its_words_as_they_are", Evidence.OFFLINE, "CH-12", marks=pytest.mark.engine
+        ),
     ],
 )
 def test_faults_of_the_simulator_show_live(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from specimens import hook_references
-from support import DEFECTIVE_HOOK, certify, gallery
+from support import DEFECTIVE_HOOK, UNUSUAL_HOOK, certify, gallery
 from user import CLI, run
 
 from conformance.settings import Budget
@@ -63,6 +63,10 @@ def test_references_give_the_scores_of_their_profiles(
     [
         ("def letters(ctx):\n    return ctx.text\n", "raised AttributeError"),
         ("def letters(ctx):\n    return 3\n", "returned no scores"),
+        (
+            "N = iter(range(99))\n\n\ndef letters(ctx):\n    return {'letters': next(N)}\n",
+            "when it was asked again",
+        ),
     ],
 )
 def test_a_function_that_does_not_answer_judges_nobody(
@@ -88,6 +92,7 @@ def test_a_function_that_does_not_answer_judges_nobody(
         ('scores = [{ text = "a" }]', "scores must hold tables such as"),
         ("scores = [{ text = 3, scores = { a = 1 } }]", "scores must hold tables such as"),
         ('expected = "nowhere_to_be_found:it"', "no module 'nowhere_to_be_found'"),
+        ("arguments = [3]", "arguments must hold tables of keywords"),
     ],
 )
 def test_a_mistake_in_the_profile_is_told(profile: str, said: str, tmp_path: Path) -> None:
@@ -99,3 +104,20 @@ def test_a_mistake_in_the_profile_is_told(profile: str, said: str, tmp_path: Pat
 
     assert status == 4, told
     assert said in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("blocked", "said"),
+    [("That is an idiot.", "no blocked text begins with what is blocked"), ("Idiot! Go.", None)],
+)
+def test_blocked_texts_show_where_a_search_starts(
+    blocked: str, said: str | None, zygote: Zygote, tmp_path: Path
+) -> None:
+    """Where every blocked text has something harmless before it, a sentence says so."""
+    specimen = next(each for each in gallery(UNUSUAL_HOOK) if each.name == "takes_its_words")
+    texts = {**specimen.profile, "arguments": specimen.profile["arguments"][:1]}
+    specimen = attrs.evolve(specimen, profile={**texts, "blocked": [blocked]})
+    result = certify(zygote, specimen, tmp_path, rules={"CH-12"})["CH-12"]
+
+    assert result.verdict is Verdict.PASS
+    assert result.message is None if said is None else said in str(result.message)

@@ -28,6 +28,7 @@ MENDED = {
     "exits_on_empty_text": ('sys.exit("nothing to score")', "return {}"),
     "fills_one_list": ("self.found", "found"),
     "counts_calls_in_progress": ("self.calls >= 50", "False"),
+    "takes_interrupts": ("signal.signal(signal.SIGINT, self.close)", "pass"),
 }
 
 pytestmark = pytest.mark.usefixtures("shared_zygote")

@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance import loading
 from conformance import target as targets
 from conformance.expectation import located
 from conformance.loading import Observer
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
-from conformance.logits.processes import LOADING_LIMIT
 from conformance.logits.trial import Trial, stocked
 from conformance.untouched import Untouched
 from conformance.verdict import Verdict
@@ -47,7 +47,7 @@ def survey(
     None where the plugin ended the process.
     """
     suite = importlib.import_module(f"{generation}.suite")
-    observer = Observer.fork(target, suite.maker(model))
+    observer = Observer.fork(target, suite.maker(model, profile))
     cls = targets.load_class(target)
     vllm_config(model)
     untouched = Untouched.fork(cls)
@@ -57,7 +57,7 @@ def survey(
     section = located(profile, Path.cwd(), "the gallery's profile")
     parameters = found.find(cls, section, origin=None, model=model, seed=0)
     name = f"{target.module}:{target.qualname}"
-    observer.found(LOADING_LIMIT)  # once, for all seeds
+    observer.found(loading.LOADING_LIMIT)  # once, for all seeds
     with suppress(EOFError):
         while True:
             seed, rules = connection.recv()

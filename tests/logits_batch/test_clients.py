@@ -5,16 +5,22 @@ from __future__ import annotations
 
 import functools
 import math
+import shutil
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 from programs import execute_apart, write
-from support import DEFECTIVE, DEFECTIVE_SLOT, Specimen, certify, gallery
+from sight import seeing_zygote
+from specimens import OF_CLIENTS
+from support import DEFECTIVE, DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
 from vllm.sampling_params import SamplingParams
 
+from conformance.counterexample import logits_checks
 from conformance.counterexample.source import expression
+from conformance.engine.model_runner import python_path
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.values import (
     DEEP,
@@ -30,22 +36,22 @@ from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conformance.worker import Zygote
 
 VOCABULARY = 500
-RULES = {"LB-38", "LB-42", "LS-35", "LS-39"}
 KILLERS = [
     specimen
     for folder in (DEFECTIVE, DEFECTIVE_SLOT)
     for specimen in gallery(folder)
-    if specimen.rule in RULES
+    if specimen.rule in OF_CLIENTS
 ]
 
-#: Killers whose programs do not ask an engine, or wait for ever as it does: two end or hold up the
-#: server at admission, and one never returns from its step.
-WITHOUT_ENGINE = {"backtracks_at_admission", "exits_on_bad_input", "repeats_as_often_as_told"}
+#: Killers of engines and servers, and those of them with which one waits for ever.
+ENDING = [specimen for specimen in KILLERS if specimen.rule in ("LB-38", "LS-35")]
+HANGING = {"backtracks_at_admission", "repeats_as_often_as_told", "builds_schedule_step_by_step"}
+
+#: What a new process needs for Model Runner V2, where nothing else gives it one.
+WITH_V2 = python_path("v2", "cpu") if shutil.which("nvidia-smi") is None else []
 
 LISTS = {"extra_args": {"ban": [67, [5, 7]], "style": {"mode": "calm"}}}
 
@@ -108,6 +114,73 @@ def test_a_request_by_http_is_told_first(zygote: Zygote, tmp_path: Path) -> None
     assert f"(by {carriers.REST}" in result.message
 
 
+#: Takes its keys together only, and does nothing with those that a guess gives it.
+TAKES_BOTH = """
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class TakesBoth(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        arguments = sampling_params.extra_args or {}
+        low, high = arguments.get("low"), arguments.get("high")
+        if low is high is None:
+            return
+        if type(low) is not int or type(high) is not int or not 0 <= low < 500 or high < low:
+            raise ValueError("low and high must be token ids in that order")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.spans = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.spans, batch_update, self.span_of)
+
+    @staticmethod
+    def span_of(params, prompt_ids, output_ids):
+        arguments = params.extra_args or {}
+        low, high = arguments.get("low"), arguments.get("high")
+        return None if low is None else (low, high)
+
+    def apply(self, logits):
+        for row, (low, high) in self.spans.items():
+            logits[row, low] = logits[row, high]
+        return logits
+"""
+
+
+def test_keys_that_come_together_need_no_profile(zygote: Zygote, tmp_path: Path) -> None:
+    """Two keys that a plugin is seen to read, and takes together only, are tried together."""
+    path = tmp_path / "takes_both.py"
+    path.write_text(TAKES_BOTH, encoding="utf-8")
+    result = certify(zygote, Specimen(f"{path}:TakesBoth", None, {}), tmp_path, rules={"LB-38"})
+
+    assert result["LB-38"].verdict is Verdict.FAIL
+    assert "IndexError" in str(result["LB-38"].message)
+
+
+#: What comes with vLLM for DeepSeek-OCR, with values that anybody would send.
+NGRAM = Specimen(
+    "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor",
+    "LB-38",
+    {"on": [{"extra_args": {"ngram_size": 2, "window_size": 20, "whitelist_token_ids": [67]}}]},
+)
+
+
+@pytest.mark.parametrize("profile", [NGRAM.profile, {}], ids=["ordinary", "none"])
+def test_a_processor_of_vllm_is_found(profile: dict[str, Any], tmp_path: Path) -> None:
+    """DeepSeek-OCR's processor admits what ends the engine, and a profile need not say so."""
+    specimen = attrs.evolve(NGRAM, profile=profile)
+    with seeing_zygote(tmp_path) as process:
+        result = certify(process, specimen, tmp_path, rules={"LB-38"})["LB-38"]
+
+    assert result.verdict is Verdict.FAIL, result.message
+    assert "unhashable type" in str(result.message)
+
+
 def test_there_are_many_killers() -> None:
     """At least half of them have no profile, or one that names no request to refuse."""
     assert len(KILLERS) >= 36
@@ -115,35 +188,85 @@ def test_there_are_many_killers() -> None:
     assert 2 * len(told) <= len(KILLERS)
 
 
-def _engine_ends(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
+def _program(zygote: Zygote, specimen: Specimen, folder: Path) -> Path:
     rule = str(specimen.rule)
     result = certify(zygote, specimen, folder, rules={rule})[rule]
-    path = write(specimen, result, folder)
-    done = execute_apart(path, arguments=("--engine",))
+    return write(specimen, result, folder)
 
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "FAILS: " in done.stdout
+
+def _engine_ends(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
+    path = _program(zygote, specimen, folder)
+    slots = specimen.generation == "logits/slot"
+    done = execute_apart(path, arguments=("--engine",), python_path=WITH_V2 if slots else ())
+    said = done.stdout + done.stderr
+
+    assert done.returncode == 1, said
     assert "expected: " in done.stdout
+    if specimen.name in HANGING:
+        assert "Timeout (" in done.stderr, said
+        assert Path(specimen.target.rpartition(":")[0]).name in done.stderr
+    else:
+        assert "FAILS: " in done.stdout, said
+
+
+def _killer(name: str, rule: str) -> Specimen:
+    return next(each for each in KILLERS if each.name == name and each.rule == rule)
 
 
 @pytest.mark.engine
-def test_a_real_engine_ends(zygote: Zygote, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", ["LB-38", "LS-35"])
+def test_a_real_engine_ends(zygote: Zygote, rule: str, tmp_path: Path) -> None:
     """The program of a failure sends the request to an engine, which raises."""
-    name = "takes_vocabulary_size_for_token"
-    (specimen,) = (each for each in KILLERS if each.name == name and each.rule == "LB-38")
-
-    _engine_ends(zygote, specimen, tmp_path)
+    _engine_ends(zygote, _killer("takes_vocabulary_size_for_token", rule), tmp_path)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "specimen",
-    [each for each in KILLERS if each.rule == "LB-38" and each.name not in WITHOUT_ENGINE],
-    ids=lambda specimen: specimen.name,
-)
+@pytest.mark.parametrize("specimen", ENDING, ids=lambda each: f"{each.rule}-{each.name}")
 def test_every_real_engine_ends(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
-    """So does the program of each killer."""
+    """So does the program of each killer: the engine raises, hangs, or serves others wrongly."""
     _engine_ends(zygote, specimen, tmp_path)
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(not WITH_V2, reason="here Model Runner V2 runs by itself")
+def test_slots_need_a_gpu_or_a_preparation(zygote: Zygote, tmp_path: Path) -> None:
+    """By itself the program of a slot plugin says on a CPU what it needs, and shows nothing."""
+    path = _program(zygote, _killer("takes_vocabulary_size_for_token", "LS-35"), tmp_path)
+    done = execute_apart(path, arguments=("--engine",))
+
+    assert done.returncode == logits_checks.NOTHING_SHOWN
+    assert done.stdout.splitlines() == [
+        "run this program on a machine with a GPU: Model Runner V2 requires Triton"
+    ]
+
+
+#: Asks an engine as programs do.
+SERVE = """
+from conformance.counterexample.engine_player import serve
+from reference_plugins.{module} import {plugin} as Plugin
+
+if __name__ == "__main__":
+    target = {{"extra_args": {{"target_token": 67}}}}
+    serve(Plugin, target, target, runner="{runner}")
+"""
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("runner", "module", "plugin"),
+    [
+        ("V1", "logits_batch.target_token", "TargetTokenLogitsProcessor"),
+        ("V2", "logits_slot.target_token", "TargetTokenSlotLogitsProcessor"),
+    ],
+)
+def test_an_engine_goes_on(runner: str, module: str, plugin: str, tmp_path: Path) -> None:
+    """Beside the request of a correct plugin each neighbour gets what it gets alone."""
+    path = tmp_path / "serve.py"
+    path.write_text(SERVE.format(module=module, plugin=plugin, runner=runner), encoding="utf-8")
+    done = execute_apart(path, python_path=[str(ROOT), *(WITH_V2 if runner == "V2" else ())])
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "OK: the engine served the request" in done.stdout
 
 
 @pytest.mark.parametrize("like", ["int", "float", "str", "list", "dict", "NoneType"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support import DEFECTIVE, FIXTURES, ROOT, Specimen, certify, gallery
+from support import DEFECTIVE, DEFECTIVE_SLOT, FIXTURES, ROOT, Specimen, certify, gallery
 
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server
@@ -88,6 +88,10 @@ GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 def _broken(results: dict[str, RuleResult]) -> dict[str, str | None]:
     return {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+
+
+def _failing(results: dict[str, RuleResult]) -> set[str]:
+    return {rule for rule, found in results.items() if found.verdict is Verdict.FAIL}
 
 
 def _defective(name: str) -> Specimen:
@@ -203,6 +207,58 @@ def test_defects_show_in_an_engine(zygote: Zygote, name: str, rule: str, tmp_pat
     results = certify(zygote, _defective(name), tmp_path, evidence=(Evidence.OFFLINE,))
 
     assert results[rule].verdict is Verdict.FAIL
+
+
+#: Plugins that serve whatever their profiles name, and harm others by something else.
+HARM = [
+    ("takes_vocabulary_size_for_token", "LB-38", "ended the engine"),
+    ("counts_back_into_previous_row", "LB-38", "got other tokens"),
+    ("picks_best_of_allowed", "LB-39", "ends the engine"),
+    ("takes_vocabulary_size_for_token", "LS-35", "ended the engine"),
+    ("writes_level_of_previous_slot", "LS-35", "got other tokens"),
+    ("picks_best_of_allowed", "LS-36", "ends the engine"),
+]
+
+
+def _killer(name: str, rule: str) -> Specimen:
+    both = [*gallery(DEFECTIVE), *gallery(DEFECTIVE_SLOT)]
+    return next(each for each in both if each.name == name and each.rule == rule)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("name", "rule", "said"), HARM)
+def test_harm_to_others_shows_in_an_engine(
+    zygote: Zygote, name: str, rule: str, said: str, tmp_path: Path
+) -> None:
+    """A request that ends the engine or reaches into another row does so in a real one."""
+    specimen = _killer(name, rule)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert results[rule].verdict is Verdict.FAIL
+    assert said in str(results[rule].message)
+    assert _failing(results) == {rule}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("name", "rule", "said"),
+    [
+        ("takes_vocabulary_size_for_token", "LB-38", "ended"),
+        ("counts_back_into_previous_row", "LB-38", "beside a request with "),
+        ("writes_level_of_previous_slot", "LS-35", "beside a request with "),
+    ],
+)
+def test_harm_to_others_shows_on_servers(
+    zygote: Zygote, name: str, rule: str, said: str, tmp_path: Path
+) -> None:
+    """So it does on a server, where it comes last, with the command that sends it."""
+    specimen = _killer(name, rule)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.SERVER,))
+
+    assert results[rule].verdict is Verdict.FAIL
+    assert said in str(results[rule].message)
+    assert "curl http" in str(results[rule].message)
+    assert _failing(results) == {rule}
 
 
 @pytest.mark.smoke

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import survey
-from specimens import correct, slot_references
+from specimens import OF_CLIENTS, correct, slot_references
 from support import DEFECTIVE, DEFECTIVE_SLOT, PROFILES, UNUSUAL_SLOT, certify, gallery
 
 from conformance import target as targets
@@ -112,6 +113,33 @@ def test_dies_for_every_seed(
     survey.keep(about, "kills", specimen.name, record)
 
     assert killed == len(seeds), verdicts
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)  # a plugin that hangs is waited for, seed by seed
+@pytest.mark.parametrize(
+    ("about", "specimen"),
+    [
+        pytest.param(about, specimen, id=f"{about.name}-{specimen.name}")
+        for about, specimens in DEFECTS.items()
+        for specimen in specimens
+        if specimen.rule in OF_CLIENTS and specimen.profile
+    ],
+)
+def test_dies_without_a_profile_for_every_seed(
+    zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
+) -> None:
+    """What a client can kill fails by its own rule, whatever the seed, though nobody says how."""
+    bare = attrs.evolve(specimen, profile={})
+    job = _fork(zygote, GENERATION[about], bare, tmp_path, Budget.STANDARD)
+    verdicts = {}
+    for seed in [*range(1, survey.KILL_SEEDS), DEFAULT_SEED]:
+        answers = job.ask((seed, [specimen.rule]), limit=PATIENCE)
+        verdicts[seed] = answers[specimen.rule][:2] if answers else ("died", None)
+    job.close()
+
+    wrong = {seed: found for seed, found in verdicts.items() if found[0] != Verdict.FAIL.value}
+    assert not wrong
 
 
 @pytest.mark.nightly

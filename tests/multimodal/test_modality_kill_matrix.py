@@ -11,6 +11,7 @@ from support import DEFECTIVE_MODALITY, certify, gallery
 
 from conformance.multimodal.modality.catalogue import RULES
 from conformance.multimodal.modality.checks import CHECKS
+from conformance.multimodal.modality.suite import SUITE
 from conformance.multimodal.modality.trial import SURVIVES
 from conformance.verdict import Verdict
 
@@ -88,6 +89,6 @@ def test_dies_by_no_other_rule(zygote: Zygote, specimen: Specimen, tmp_path: Pat
 def test_every_rule_has_a_defective_plugin() -> None:
     """No rule is without a plugin that it catches, and no modality is left out."""
     assert {specimen.rule for specimen in SPECIMENS} == {rule.id for rule in RULES}
-    assert {rule.id for rule in RULES} == {*CHECKS, SURVIVES}
+    assert {rule.id for rule in RULES} == {*CHECKS, SURVIVES, *(SUITE.shares or ())}
     assert {specimen.kind for specimen in SPECIMENS} == KINDS
     assert set(ALONE) <= {specimen.name for specimen in SPECIMENS}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support import DEFECTIVE_PARSER, certify, gallery
 
+from conformance.installed import suite_of
 from conformance.parser import generations
 from conformance.parser.checks import CHECKS
 from conformance.rules import Evidence
@@ -80,4 +81,6 @@ def test_every_rule_has_a_defective_parser(generation: object) -> None:
     survival = generation.survival_rule  # type: ignore[attr-defined]
 
     assert rules == {s.rule for s in SPECIMENS if s.generation == generation.name}  # type: ignore[attr-defined]
-    assert rules == {rule for rule in CHECKS if rule[:2] == survival[:2]} | {survival}
+    shares = suite_of(generation).shares or ()  # type: ignore[arg-type]
+    checked = {rule for rule in CHECKS if rule[:2] == survival[:2]}
+    assert rules == checked | {survival, *shares}

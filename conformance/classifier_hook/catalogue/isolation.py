@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from conformance import sharing
 from conformance.classifier_hook.catalogue.sources import (
     ASYNC,
     BOUNDED,
@@ -87,5 +88,11 @@ RULES = section(
         level=Level.SHOULD,
         sources=(rfc("engine.register_external_classifier_hook(hook)"),),
         hint="Keep clients and locks by event loop, or make them anew when it is another one.",
+    ),
+    sharing.leaves_others_alone(
+        "CH-40",
+        *sharing.FRONT_END,
+        rfc("engine.register_external_classifier_hook(hook)"),
+        where=sharing.IN_FRONT_END,
     ),
 )

@@ -140,5 +140,6 @@ RULES = section(
         ),
         hint="One of the two is wrong: the hook, or the profile. Scores that the profile does not "
         "name may be any.",
+        evidence=EVERYWHERE,
     ),
 )

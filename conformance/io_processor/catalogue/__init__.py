@@ -3,13 +3,28 @@
 
 from __future__ import annotations
 
+from conformance import sharing
 from conformance.io_processor.catalogue import loading, outputs, parsing, prompts, traffic
+from conformance.io_processor.catalogue.sources import vllm
 
 SECTIONS = (loading, parsing, prompts, outputs, traffic)
 
 #: Those of the documented generation alone.
 _REQUEST_ONLY = frozenset(("IO-03", "IO-12", "IO-23"))
 
-REQUEST_RULES = (*(rule for section in SECTIONS for rule in section.RULES), loading.SURVIVES)
+REQUEST_RULES = (
+    *(rule for section in SECTIONS for rule in section.RULES),
+    loading.SURVIVES,
+    sharing.leaves_others_alone(
+        "IO-39",
+        *sharing.FRONT_END,
+        vllm(
+            "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
+            "the API server's process loads the plugin and makes an instance",
+        ),
+        where=sharing.IN_FRONT_END,
+        heading="Loading and calling",
+    ),
+)
 
 DATA_RULES = tuple(rule for rule in REQUEST_RULES if rule.id not in _REQUEST_ONLY)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Level, Rule, section, sentence
+from conformance.rules import Evidence, Level, Rule, Source, section, sentence
 
 RULES = section(
     "Outputs and responses",
@@ -140,5 +140,18 @@ RULES = section(
             ),
         ),
         hint="Do not look up what to do by the request id.",
+    ),
+    Rule(
+        id="IO-40",
+        title="Answers are what the author says they are",
+        statement=(
+            "Where a profile has `expected`, every valid request is answered what this function "
+            "returns for its data and outputs: alone, among others, by the awaited hooks, offline "
+            "and in an engine."
+        ),
+        level=Level.MUST,
+        sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
+        hint="One of the two is wrong: the plugin, or the function.",
+        evidence=(Evidence.SIMULATOR, Evidence.OFFLINE),
     ),
 )

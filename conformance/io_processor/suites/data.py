@@ -21,4 +21,7 @@ SUITE = Suite(
     meant=shared.meant,
     open_trial=partial(shared.open_trial, shared.DATA),
     replay=partial(shared.replay, shared.DATA),
+    maker=partial(shared.maker, shared.DATA),
+    shares=("IO-39", "IO-02"),
+    forget=shared.forget,
 )

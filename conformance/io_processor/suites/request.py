@@ -11,8 +11,9 @@ from conformance.rules import Evidence
 from conformance.suite import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from conformance.loading import Maker
     from conformance.suite import Opening, Trial
 
 
@@ -26,6 +27,16 @@ def _open(opening: Opening) -> Trial:
     return shared.open_trial(shared.REQUEST, opening)
 
 
+def _maker(model: str, section: Mapping[str, Any]) -> Maker:
+    ready = shared.maker(shared.REQUEST, model, section)
+
+    def documented() -> Callable[[Any], object]:
+        restore_documented_base()
+        return ready()
+
+    return documented
+
+
 def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
     restore_documented_base()
     return shared.replay(shared.REQUEST, cls, counterexample, model)
@@ -37,4 +48,7 @@ SUITE = Suite(
     meant=shared.meant,
     open_trial=_open,
     replay=_replay,
+    maker=_maker,
+    shares=("IO-39", "IO-02"),
+    forget=shared.forget,
 )

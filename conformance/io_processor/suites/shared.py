@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.io_processor.bench import Bench
+    from conformance.loading import Maker
     from conformance.suite import Opening, Trial
 
 #: The two generations, for what differs between them.
@@ -45,14 +46,41 @@ def meant(cls: type) -> bool:
     return all(callable(vars(cls).get(name)) for name in _TELLING)
 
 
+def maker(generation: str, model: str, section: Mapping[str, Any]) -> Maker:
+    """Return what makes instances as the front end does.
+
+    Raises:
+        UsageError: the profile names no model that there is.
+
+    """
+    from conformance.io_processor.host import surroundings
+
+    around = surroundings(_model(section, model))  # takes a while, and every process needs them
+    arguments = (around.config, around.renderer)[: 2 if generation == DATA else 1]
+    return lambda: lambda cls: cls(*arguments)
+
+
+def forget() -> None:
+    """Have what surrounds plugins made anew: vLLM's code must stand what a plugin replaced."""
+    from conformance.io_processor.host import surroundings
+
+    surroundings.cache_clear()
+
+
+def _model(section: Mapping[str, Any], model: str) -> str:
+    return named_model(section["model"]) if "model" in section else model
+
+
 def open_trial(generation: str, opening: Opening) -> Trial:
     """Open the trial of a plugin on one kind of evidence."""
     from conformance.io_processor.bench import Bench
     from conformance.io_processor.checks import trial as simulation
     from conformance.io_processor.host import surroundings
+    from conformance.io_processor.meaning import Meaning
 
     section, settings = opening.section, opening.settings
-    chosen = named_model(section["model"]) if "model" in section else opening.model
+    Meaning.of(section, opening.origin)  # where it is wrong, nothing starts
+    chosen = _model(section, opening.model)
     if opening.evidence is Evidence.SIMULATOR:
         surroundings(chosen)  # takes a while, and every process needs them
         # Before the class is touched for the first time.
@@ -81,6 +109,8 @@ def replay(
         chosen, seed = named_model(counterexample["model"]), int(counterexample["seed"])
         saved = cases.read(counterexample) if counterexample["kind"] == "traffic" else None
         section = {name: _listed(counterexample[name]) for name in ("valid", "invalid")}
+        said = ("told", "tolerance")
+        section |= {name: counterexample[name] for name in said if name in counterexample}
         rule = str(counterexample["rule"])
     except UsageError as error:
         return ["unreadable"], str(error).rstrip(".")

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What any client may send, in real engines and servers, while a neighbour is served."""
+"""What any client may send, in real engines and servers, while neighbours are served."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import attrs
-import httpx
 from vllm.sampling_params import SamplingParams
 
-from conformance.engine import access
 from conformance.engine.server import Server
 from conformance.interruption import OutOfTime
 from conformance.live_trial import DEATH_SECONDS
-from conformance.logits.conversation import LIMIT, Ask, converse, curl, post
-from conformance.logits.fuzzing import carriers
+from conformance.logits import workload
+from conformance.logits.conversation import Ask, converse, curl, post, post_all
+from conformance.logits.fuzzing import bodies, carriers
+from conformance.logits.fuzzing.bodies import TEXT, TOKENS
 from conformance.logits.fuzzing.serving import End, Outcome, Stage
 from conformance.logits.fuzzing.values import readable
 from conformance.logits.ways import Reply, difference
@@ -29,97 +27,156 @@ if TYPE_CHECKING:
 
     from conformance.engine.offline import OfflineEngine
     from conformance.engine.server import ExternalServer
+    from conformance.history import Choice
     from conformance.ledger import Ledger
+    from conformance.logits.conversation import Answer
     from conformance.logits.fuzzing.exploration import Explored
+    from conformance.logits.requests import Stock
     from conformance.logits.roles import Roles
-
-#: Tokens of a neighbour in an engine, and of those that join it.
-NEIGHBOUR_TOKENS, TOKENS = 16, 6
+    from conformance.logits.workload import Job
 
 #: Tokens of a neighbour in a server: enough that it runs while all the others come and go.
 SERVED_TOKENS = 64
 
-_PROMPTS = ((5, 11, 7, 13, 9), (6, 12, 8, 14))
-
-_TEXT = "a neighbour that is served meanwhile"
-
-#: Characters of a body of about a megabyte.
-_MEGABYTE = 1_000_000
-
-
-@attrs.frozen
-class Body:
-    """A request over HTTP, as it is written."""
-
-    says: str  #: what is odd about it
-    text: str  #: JSON, or nearly
-
 
 def in_engine(
-    ledger: Ledger, rule: str, engine: OfflineEngine, outcomes: Sequence[Outcome]
+    ledger: Ledger, rule: str, engine: OfflineEngine, outcomes: Sequence[Outcome], bench: Stock
 ) -> None:
-    """Send requests to an engine, each beside a neighbour, and judge what becomes of both."""
-    plain = SamplingParams(temperature=0.0, max_tokens=NEIGHBOUR_TOKENS, ignore_eos=True)
-    ((tokens, decided),) = engine.generate_decided([_PROMPTS[0]], [plain.clone()])
+    """Send requests to an engine, each among neighbours, and judge what becomes of all.
+
+    The first opts in where any request does, and the last one does not.
+    """
+    jobs = _jobs(bench)
+    alone = [Reply(*engine.generate_decided([job.prompt], [job.params()])[0]) for job in jobs]
     for outcome in outcomes:
         if outcome.stage is Stage.ADMISSION and outcome.end is End.HARMFUL:
             continue  # it would end or hang this process: servers show it
         said = f"a request with {readable(outcome.keywords)}"
-        sent = SamplingParams(**{"max_tokens": TOKENS, "detokenize": False, **outcome.keywords})
-        refused = outcome.end in (End.REFUSED, End.MISREFUSED)
-        fail = ledger.advise if outcome.end is End.HARMFUL else ledger.fail
+        harmful = outcome.end is End.HARMFUL
+        # Rounding may decide about random tokens, and proves nothing where no harm is known.
+        neighbours = jobs if harmful else jobs[:2]
+        fail = ledger.advise if harmful else ledger.fail
+        answers: list[tuple[str, int, tuple[int, ...]]] = []
         try:
-            _, *others = engine.generate(_PROMPTS[::-1], [sent, plain.clone()])
+            # Whoever comes first has another row, or another slot.
+            for first in range(len(neighbours) + 1 if harmful else 1):
+                answers += _among(engine, neighbours, outcome, first)
+            after = _together(engine, neighbours)
         except OutOfTime:
             raise
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
-            if not refused:
-                what = f"{said} ended the engine: {type(error).__name__}: {error}"
-                fail(rule, what)
-                return
-            others = []
-        if not others:  # refused: the engine goes on
-            others = engine.generate([_PROMPTS[0]], [plain.clone()])
-        if problem := difference(Reply(tokens, decided), others[0], "alone"):
-            what = f"beside {said} a neighbour got other tokens: {problem}"
-            fail(rule, what)
+            fail(rule, f"{said} ended the engine: {type(error).__name__}: {error}")
             return
+        for when, number, tokens in [*answers, *(("after", *each) for each in enumerate(after))]:
+            if problem := difference(alone[number], tokens, "alone"):
+                who = f"a neighbour ({neighbours[number].label})"
+                fail(rule, f"{when} {said} {who} got other tokens: {problem}")
+                return
         ledger.saw(rule)
 
 
+def _jobs(bench: Stock) -> list[Job]:
+    """Return what neighbours ask for: two greedy requests, and one at random if it may be.
+
+    A plugin may change rows in a way that only random tokens show.
+    """
+    first, *_, last = workload.questions(bench, invariant=False)
+    third = workload.questions(bench, invariant=True)[1]
+    try:
+        bench.plugin.validate_params(third.params())
+    except Exception:  # noqa: BLE001 - it refuses what is drawn at random
+        return [first, last]
+    return [first, last, third]
+
+
+def _together(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...]]:
+    return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
+
+
+def _among(
+    engine: OfflineEngine, neighbours: Sequence[Job], outcome: Outcome, first: int
+) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Serve a request among others, as one of the first; return who of them got which tokens."""
+    life = {"max_tokens": workload.ANSWER_TOKENS, "detokenize": False}
+    sent = SamplingParams(**life | outcome.keywords)
+    asked = [(job.prompt, job.params()) for job in neighbours]
+    asked.insert(1, (neighbours[0].prompt[::-1], sent))
+    asked = [*asked[first:], *asked[:first]]
+    numbers = [0, None, *range(1, len(neighbours))]
+    numbers = [*numbers[first:], *numbers[:first]]
+    try:
+        answers = engine.generate([prompt for prompt, _ in asked], [params for _, params in asked])
+    except OutOfTime:
+        raise
+    except Exception:
+        if outcome.end not in (End.REFUSED, End.MISREFUSED):
+            raise
+        return []
+    pairs = zip(numbers, answers, strict=True)
+    return [("beside", number, answer) for number, answer in pairs if number is not None]
+
+
 def in_servers(
-    ledger: Ledger, roles: Roles, servers: Sequence[Server | ExternalServer], explored: Explored
+    ledger: Ledger,
+    roles: Roles,
+    servers: Sequence[Server | ExternalServer],
+    explored: Explored,
+    sets: Mapping[Choice, Mapping[str, Any]],
 ) -> None:
-    """Send requests to servers over REST and through the SDK, beside a neighbour.
+    """Send requests to servers over REST and through the SDK, beside neighbours.
 
     What does harm comes last, and never to a server that somebody else runs.
+
+    Args:
+        ledger: takes what is seen.
+        roles: which rules that is about.
+        servers: those that have the plugin.
+        explored: what requests do in the simulator.
+        sets: bodies of requests that work, by the parameter set.
+
     """
     carried = [o for o in explored.nearest if carriers.REST in _ways(o)]
     harm = explored.harm
     for server in servers:
-        if not _serve_odd(ledger, roles, server, carried):
+        if not _serve_odd(ledger, roles, server, carried, sets):
             return
     if harm is not None and carriers.REST in _ways(harm):
         for server in servers:
-            if isinstance(server, Server):
-                _serve_harm(ledger, roles.harmless, server, harm)
+            if isinstance(server, Server) and (seen := _harm_in(server, harm, sets)):
+                ledger.advise(roles.harmless, seen)
+
+
+def _neighbours(sets: Mapping[Choice, Mapping[str, Any]]) -> list[Ask]:
+    """Return a request that opts in, one that does not if there is any, and a random one."""
+    usual = {"max_tokens": SERVED_TOKENS, "ignore_eos": True}
+    chance = {"temperature": 1.0, "seed": workload.RANDOM_SEED}
+    first, *_, last = [*sets, *sets]
+    return [
+        Ask(f"{TEXT} {number}", choice, "completions", {**usual, **sets[choice], **more})
+        for number, (choice, more) in enumerate(((first, {}), (last, {}), (first, chance)))
+    ]
 
 
 def _serve_odd(
-    ledger: Ledger, roles: Roles, server: Server | ExternalServer, outcomes: Sequence[Outcome]
+    ledger: Ledger,
+    roles: Roles,
+    server: Server | ExternalServer,
+    outcomes: Sequence[Outcome],
+    sets: Mapping[Choice, Mapping[str, Any]],
 ) -> bool:
     """Send requests that do no harm in the simulator; return whether they do none here."""
     name, url, rule = server.model_name, server.url, roles.harmless
-    neighbour = Ask(_TEXT, ("off", 0), "completions", {"max_tokens": SERVED_TOKENS, **_GREEDY})
-    alone = post(url, name, neighbour)
+    *neighbours, _ = _neighbours(sets)  # as in engines
+    alone = [post(url, name, ask) for ask in neighbours]
     through_sdk = [_ask(outcome) for outcome in outcomes if carriers.SDK in _ways(outcome)]
+    served = [body["vllm_xargs"] for body in sets.values() if body.get("vllm_xargs")]
+    served += [_arguments(o) for o in outcomes if o.end is End.SERVED]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        meanwhile = pool.submit(post, url, name, neighbour)
-        statuses = list(pool.map(lambda o: _send(url, _body(name, _ask(o).body)), outcomes))
-        odd = [(body, _send(url, body.text)) for body in _ways_of_json(name, outcomes)]
+        meanwhile = [pool.submit(post, url, name, ask) for ask in neighbours]
+        statuses = list(pool.map(lambda o: bodies.send(url, _body(name, o)), outcomes))
+        odd = [(body, bodies.send(url, body.text)) for body in bodies.odd(name, served)]
         answers = asyncio.run(converse(url, name, through_sdk, at_once=True))
-        beside = meanwhile.result()
-    after = post(url, name, neighbour)
+        beside = [future.result() for future in meanwhile]
     for outcome, status in zip(outcomes, statuses, strict=True):
         if outcome.end is End.REFUSED and status not in (HTTPStatus.BAD_REQUEST, None):
             ledger.advise(
@@ -128,89 +185,75 @@ def _serve_odd(
                 + curl(url, name, _ask(outcome)),
             )
         ledger.saw(roles.client_error, outcome.end is End.REFUSED)
-    for what, answer in (("beside odd requests", beside), ("after odd requests", after)):
-        if answer.late or alone.late:
-            ledger.stop(f"this machine is too slow: no answer within {LIMIT:.0f} s")
-            return False
-        if answer.same_as != alone.same_as:
-            death = server.failure(within=DEATH_SECONDS) if isinstance(server, Server) else None
-            got = death or f"{answer.text!r} ({answer.error})"
-            ledger.fail(rule, f"{what} a neighbour got {got}, alone {alone.text!r}")
-            return False
+    after = post_all(url, name, neighbours)
+    for what, found in (("beside odd requests", beside), ("after odd requests", after)):
+        for answer, usual in zip(found, alone, strict=True):
+            if answer.late or usual.late:
+                ledger.stop("this machine is too slow: a neighbour was not served in time")
+                return False
+            if answer.same_as != usual.same_as:
+                death = server.failure(within=DEATH_SECONDS) if isinstance(server, Server) else None
+                ledger.fail(rule, f"{what} a neighbour got {death or _compared(answer, usual)}")
+                return False
     ledger.saw(rule, len(outcomes) + len(odd) + len(answers))
     return True
 
 
-def _serve_harm(ledger: Ledger, rule: str, server: Server, harm: Outcome) -> None:
-    """Send the request that does harm in the simulator, and see whether the server lives."""
-    ask = _ask(harm)
-    status = _send(server.url, _body(server.model_name, ask.body))
-    if status is not None and status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return  # the finding of the simulator stands; here nothing more was seen
-    # An engine that ends takes the server with it some seconds later.
-    death = server.failure(within=DEATH_SECONDS)
-    if death is None and server.healthy():
-        return
-    got = f"status {status}" if status is not None else "no answer"
-    ledger.advise(
-        rule,
-        f"a request with {readable(harm.keywords)} got {got}, and "
-        f"{death or 'the server is no longer healthy'}; "
-        + curl(server.url, server.model_name, ask),
-    )
+def _harm_in(server: Server, harm: Outcome, sets: Mapping[Choice, Mapping[str, Any]]) -> str | None:
+    """Send the request that does harm in the simulator; return what harm it does to a server.
+
+    Where it returns None the finding of the simulator stands, and nothing more was seen.
+    """
+    name, url = server.model_name, server.url
+    neighbours = _neighbours(sets)
+    alone = [post(url, name, ask) for ask in neighbours]
+    if any(answer.status != HTTPStatus.OK for answer in alone):
+        return None  # this machine is too slow
+    said = f"a request with {readable(harm.keywords)}"
+    by_hand = curl(url, name, _ask(harm))
+    text = _body(name, harm, SERVED_TOKENS)
+    others: list[tuple[Future[Answer], Answer]] = []
+    sent: list[Future[int | None]] = []
+    with ThreadPoolExecutor(max_workers=2 * len(neighbours)) as pool:
+        # In rows before it and behind it there is somebody to be harmed.
+        for ask, usual in zip(neighbours, alone, strict=True):
+            others.append((pool.submit(post, url, name, ask), usual))
+            sent.append(pool.submit(bodies.send, url, text))
+    status = sent[0].result()
+    beside = [(future.result(), usual) for future, usual in others]
+    got = f"got status {status}" if status is not None else "got no answer"
+    ill = status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if ill or any(answer.status != HTTPStatus.OK for answer, _ in beside):
+        # An engine that ends takes the server with it some seconds later.
+        death = server.failure(within=DEATH_SECONDS)
+        if death is not None or not server.healthy():
+            return f"{said} {got}, and {death or 'the server is no longer healthy'}; {by_hand}"
+    after = zip(post_all(url, name, neighbours), alone, strict=True)
+    for when, answers in (("beside", beside), ("after", after)):
+        for answer, usual in answers:
+            if answer.same_as != usual.same_as:
+                return f"{when} {said} a neighbour got {_compared(answer, usual)}; {by_hand}"
+    return None
 
 
-_GREEDY: Mapping[str, Any] = {"temperature": 0.0, "ignore_eos": True}
+def _compared(answer: Answer, alone: Answer) -> str:
+    got = "no answer" if answer.late else answer.error or repr(answer.text)
+    return f"{got}, alone {alone.text!r}"
 
 
 def _ways(outcome: Outcome) -> tuple[str, ...]:
     return carriers.ways(outcome.keywords, carried=outcome.carried)
 
 
+def _arguments(outcome: Outcome) -> Mapping[str, Any]:
+    return outcome.keywords.get("extra_args") or {}
+
+
 def _ask(outcome: Outcome) -> Ask:
-    arguments = outcome.keywords.get("extra_args") or {}
-    body = {"max_tokens": TOKENS, "vllm_xargs": arguments}
-    return Ask(_TEXT, ("sent", 0), "completions", body)
+    body = {"max_tokens": TOKENS, "vllm_xargs": _arguments(outcome)}
+    return Ask(TEXT, ("sent", 0), "completions", body)
 
 
-def _body(model: str, body: Mapping[str, Any]) -> str:
+def _body(model: str, outcome: Outcome, tokens: int = TOKENS) -> str:
     """Return a body as JSON, or nearly: NaN and Infinity are words of Python's."""
-    return json.dumps({"model": model, "prompt": _TEXT, **body})
-
-
-def _ways_of_json(model: str, outcomes: Sequence[Outcome]) -> list[Body]:
-    """Return bodies that are odd as JSON, made of arguments that are served."""
-    served = [o for o in outcomes if o.end is End.SERVED and o.keywords.get("extra_args")]
-    if not served:
-        return []
-    arguments = served[0].keywords["extra_args"]
-    key, value = next(iter(arguments.items()))
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    others: list[tuple[str, Any]] = [
-        ("a number beyond 64 bits", 10**30),
-        ("true", True),
-        ("a list of a megabyte", [1] * (_MEGABYTE // 3)),
-        ("a text of a megabyte", "x" * _MEGABYTE),
-        *([("a float for an integer", float(value))] if whole else []),
-    ]
-    bodies = [
-        Body(what, _body(model, {"max_tokens": TOKENS, "vllm_xargs": {**arguments, key: other}}))
-        for what, other in others
-        if not (isinstance(other, float) and math.isinf(other))
-    ]
-    twice = _body(model, {"max_tokens": TOKENS, "vllm_xargs": arguments})
-    name = json.dumps(key)
-    return [*bodies, Body("a key twice", twice.replace(f"{name}:", f'{name}: "x", {name}:', 1))]
-
-
-def _send(url: str, text: str) -> int | None:
-    """Send a body as it is written; return the status, or None where there is none."""
-    try:
-        with access.rest(url, LIMIT / 2) as client:
-            return client.post(
-                f"{url}/v1/completions",
-                content=text.encode("utf-8", "surrogatepass"),
-                headers={"Content-Type": "application/json"},
-            ).status_code
-    except httpx.HTTPError:
-        return None
+    return bodies.written(model, json.dumps(_arguments(outcome)), tokens)

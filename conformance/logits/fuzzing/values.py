@@ -37,6 +37,9 @@ DEEP = 400
 #: Positions of a working value that are replaced; those of a larger value are much alike.
 MAX_PATHS = 16
 
+#: What a key may take of which nobody knows a value that works.
+LIKELY: tuple[Any, ...] = (1, 0.5, "x", [1])
+
 #: What may be a token id in a text, or as a key.
 _NUMBER = re.compile(r"[0-9]+")
 
@@ -167,6 +170,10 @@ def requests(
     # A key that no request that works has is tried alone, too.
     alone = [("extra_args", key) for key in keys if not bases or key not in known]
     streams += [_at_edges({}, path, vocabulary) for path in alone]
+    # Of two of them one is as likely as not to be right, and the other one is odd.
+    streams += [
+        _paired([right for right in alone if right != wrong], wrong, vocabulary) for wrong in alone
+    ]
     while streams:
         for stream in list(streams):
             if (drawn := next(stream, None)) is None:
@@ -198,6 +205,17 @@ def _at_edges(
         if path[0] == "extra_args" and isinstance(value := at(base, path), str) and value:
             for count in (LONG_ENOUGH, HUGE // len(value)):
                 yield replaced(base, path, value * count + "!"), path
+
+
+def _paired(
+    rights: Sequence[Position], wrong: Position, vocabulary: int
+) -> Iterator[tuple[Keywords, Position]]:
+    """Yield requests with two keys: one has a likely value, and the other an odd one or none."""
+    likely = [(replaced({}, right, value), right) for value in LIKELY for right in rights]
+    yield from likely
+    for value in edges(vocabulary):
+        for base, _ in likely:
+            yield replaced(base, wrong, value), wrong
 
 
 def _beyond(value: object, vocabulary: int) -> Iterator[object]:

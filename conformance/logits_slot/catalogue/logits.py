@@ -41,11 +41,16 @@ RULES = section(
         id="LS-19",
         title="Tokens that a grammar masked stay masked",
         statement="A logit that is -inf before apply is -inf after it.",
-        level=Level.MUST,
+        level=Level.SHOULD,
         sources=(
-            sentence(interface("LogitsProcessor", "must not re-inflate grammar-masked tokens")),
+            interface("LogitsProcessor", "must not re-inflate grammar-masked tokens"),
+            vllm(
+                "v1/core/sched/scheduler.py:Scheduler.update_from_output",
+                "a request whose grammar rejects its token is terminated, and no other one",
+            ),
         ),
-        hint="Mask others instead of writing a value to a favoured token, or keep -inf with where.",
+        hint="Mask others instead of writing a value to a favoured token, or keep -inf with where. "
+        "Only a SHOULD, as LB-34 is: no other request notices.",
     ),
     Rule(
         id="LS-20",

@@ -84,5 +84,7 @@ SUITE = Suite(
     meant=_meant,
     open_trial=_open,
     replay=_replay,
+    maker=lambda *_: lambda: lambda cls: cls(),
+    shares=("MM-80", "MM-41"),
     imports_in_server=True,
 )

@@ -12,9 +12,11 @@ from vllm.entrypoints.serve.exception_handling.error_response import create_erro
 from vllm.exceptions import VLLMClientError
 
 from conformance.comparison import shortened
+from conformance.expectation import Expected, OracleFailed
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Stock, offered, unusual
+from conformance.oracle import asked
 from conformance.raised import said
 
 if TYPE_CHECKING:
@@ -105,6 +107,9 @@ class Bench:
     #: Why there is no processor, and why its modalities are unknown.
     broken: str | None = None
     undeclared: str | None = None
+    expected: Expected | None = None  #: the author's function, which counts placeholders
+    #: What it said of items, with which options.
+    told: dict[tuple[Item, int], int] = attrs.field(factory=dict)
     _words: tuple[int, ...] | None = None
     _worn: Any = None
     _processed: dict[Prompt, Answer] = attrs.field(factory=dict)
@@ -138,7 +143,12 @@ class Bench:
             raise CannotBuild(said(error)) from error
         # That the profile is well-formed is to be known before anything is judged.
         offered(section, (), origin)
-        return cls(host, Stock({}), name, origin, seed)
+        expected = section.get("expected")
+        if isinstance(expected, Expected):
+            expected.load()
+        else:
+            expected = None
+        return cls(host, Stock({}), name, origin, seed, expected=expected)
 
     def prepare(self, section: Mapping[str, Any]) -> None:
         """Ask the processor what it supports, and find out which items are taken.
@@ -387,9 +397,30 @@ class Bench:
         ranges = self.processed(prompt).value.ranges
         return [ranges[name][index].count for name, index in prompt.places()]
 
+    def meant(self, item: Item, options: int) -> int | None:
+        """Return how many placeholders an item is to have, or None where nobody says so.
+
+        Raises:
+            OracleFailed: the author's function raised, or gave no number, or another one when it
+                was asked again.
+
+        """
+        key = (item, options)
+        if key not in self.told and self.expected is not None:
+            chosen = dict(self.stock.options[options])
+            count = asked(self.expected, lambda: (item.make(),), options=chosen)
+            if not isinstance(count, int):
+                raise OracleFailed(
+                    f"{self.expected} of the profile returned {shortened(count)} for "
+                    f"{item.modality} {item.text}, and no number of placeholders"
+                )
+            self.told[key] = count
+        return self.told.get(key)
+
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
         return {
+            "expected": self.expected and str(self.expected),
             "origin": self.origin or "none",
             "model": self.checkpoint,
             "items": {

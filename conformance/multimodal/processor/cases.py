@@ -10,6 +10,9 @@ from conformance.multimodal.processor.bench import named
 #: The rule for which it counts what was processed before.
 IN_A_ROW = "MM-36"
 
+#: The rule for which it counts what the author's function said.
+MEANS = "MM-81"
+
 if TYPE_CHECKING:
     from conformance.findings import Finding
     from conformance.multimodal.processor.bench import Bench
@@ -38,6 +41,7 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
         "kind": "prompt",
         **shared,
         **({"before": _before(bench)} if rule == IN_A_ROW else {}),
+        **({"told": _told(bench, prompt)} if rule == MEANS else {}),
         "parts": [
             part if isinstance(part, int) else [part.modality, part.text] for part in prompt.parts
         ],
@@ -53,6 +57,12 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
         },
         "parameters": [],
     }
+
+
+def _told(bench: Bench, prompt: Prompt) -> list[list[Any]]:
+    """Return what the author said of each item of a prompt."""
+    counts = ((one, bench.told.get((one, prompt.options))) for one in prompt.items)
+    return [[one.modality, one.text, count] for one, count in counts if count is not None]
 
 
 def _before(bench: Bench) -> dict[str, Any]:

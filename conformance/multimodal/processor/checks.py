@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from conformance.checking import Check
+from conformance.expectation import OracleFailed
 from conformance.findings import Finding, failed
 from conformance.multimodal.processor import (
     budget,
@@ -53,6 +54,7 @@ JUDGES: Mapping[str, tuple[Judge, Shape]] = {
     "MM-34": (processing.cached, CACHED),
     "MM-36": (processing.in_a_row, ANY),
     "MM-37": (hashing.steady, ANY),
+    "MM-81": (placeholders.means, ANY),
 }
 
 
@@ -75,6 +77,16 @@ def _also_odd(rule: str) -> Callable[[Trial], Finding]:
         return found
 
     return check
+
+
+def _means(trial: Trial) -> Finding:
+    """Judge numbers of placeholders by what the author says."""
+    if trial.bench.expected is None:
+        return Finding(Verdict.NOT_APPLICABLE, message="the profile has no `expected`")
+    try:
+        return _also_odd("MM-81")(trial)
+    except OracleFailed as error:
+        return Finding(Verdict.NOT_VERIFIED, message=str(error))
 
 
 def _in_a_row(trial: Trial) -> Finding:
@@ -109,6 +121,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-35": budget.agrees,
     "MM-39": budget.encoded,
     "MM-19": limits.fits,
+    "MM-81": _means,
 }
 
 
@@ -150,6 +163,7 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-38": ("MM-30", "MM-31", "MM-40"),
     "MM-39": ("MM-02", "MM-20", *_COUNTS, "MM-08"),
     "MM-40": ("MM-30",),
+    "MM-81": ("MM-10", "MM-12", "MM-13", "MM-30", "MM-33"),
 }
 
 

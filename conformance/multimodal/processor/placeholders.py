@@ -128,6 +128,23 @@ def inserted(bench: Bench, prompt: Prompt) -> bool:
     return not all(bench.placeholder(item.modality, 1) for item in prompt.items)
 
 
+def means(bench: Bench, prompt: Prompt) -> Trouble | None:
+    """An item has as many placeholders as its author says."""
+    for index, (one, item) in enumerate(
+        zip(_ranges(bench, prompt) or (), prompt.items, strict=False)
+    ):
+        wanted = bench.meant(item, prompt.options)
+        if wanted not in (None, one.count):
+            return Trouble(
+                f"item {named(index)} ({item.modality} {item.text}) has {one.count} placeholders, "
+                f"and its author says {wanted}",
+                index,
+                str(wanted),
+                str(one.count),
+            )
+    return None
+
+
 def same_count(bench: Bench, prompt: Prompt) -> Trouble | None:
     """An item has as many placeholders among others as alone."""
     ranges = _ranges(bench, prompt)

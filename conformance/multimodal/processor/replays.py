@@ -45,6 +45,7 @@ class Saved:
     section: Mapping[str, Any]
     stock: Stock
     prompt: Prompt | None  #: None where a check is made again as a whole
+    told: Mapping[tuple[Item, int], int] = {}  #: what the author said of items
 
 
 def again(cls: type, counterexample: Mapping[str, Any]) -> Told:
@@ -85,7 +86,11 @@ def _read(found: Mapping[str, Any]) -> Saved:
         prompt = attrs.evolve(prompt, options=stock.options.index(found["options"]))
     section = {} if single else {key: found[key] for key in ("items", "options")}
     model = str(found["model"])
-    return Saved(rule, int(found["seed"]), model, folder_of(model), section, stock, prompt)
+    told = {
+        (item(modality, text, "of the case"), prompt.options if prompt else 0): int(count)
+        for modality, text, count in found.get("told", ())
+    }
+    return Saved(rule, int(found["seed"]), model, folder_of(model), section, stock, prompt, told)
 
 
 def _stock(prompt: Prompt, found: Mapping[str, Any]) -> Stock:
@@ -134,6 +139,7 @@ def _judged(bench: Bench, saved: Saved) -> Told:
     if bench.broken or bench.undeclared:
         return ["loading"], bench.broken or bench.undeclared or ""
     bench.stock = saved.stock
+    bench.told |= saved.told
     judge, _ = checks.JUDGES[saved.rule]
     if trouble := judge(bench, saved.prompt):
         return ["prompt"], trouble.message

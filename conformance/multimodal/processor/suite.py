@@ -23,6 +23,7 @@ from conformance.target import LoadFailure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from conformance.loading import Maker
     from conformance.suite import Opening, Trial
     from conformance.target import Target
 
@@ -94,6 +95,25 @@ def _of_architecture(target: Target) -> Target:
     return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
 
 
+def _maker(_: str, section: Mapping[str, Any]) -> Maker:
+    """Return what makes processors as the front end does, where a checkpoint is known."""
+
+    def make(cls: type) -> object:
+        from conformance.multimodal.processor.checkpoint import folder_of, name_of, remove
+        from conformance.multimodal.processor.host import Host
+
+        name = name_of(section, cls)
+        if name is None:
+            return None
+        folder = folder_of(name)
+        try:
+            return Host.open(cls, folder, tuple(section.get("items", {}))).processor()
+        finally:
+            remove(folder)
+
+    return lambda: make
+
+
 def _open(opening: Opening) -> Trial:
     """Open the trial of a model class on one kind of evidence.
 
@@ -148,4 +168,6 @@ SUITE = Suite(
     open_trial=_open,
     replay=_replay,
     resolved=_resolved,
+    maker=_maker,
+    shares=("MM-79", "MM-01"),
 )

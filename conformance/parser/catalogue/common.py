@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from conformance import sharing
 from conformance.rules import Evidence, Level, Rule, Source, changes, ends, sentence
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ def survives(rule: str) -> Rule:
             ends(Source(_LOOP, "parse_delta is called in the event loop, for every request")),
         ),
         hint="Look for loops that wait for a marker, and for regular expressions that backtrack.",
+    )
+
+
+def leaves_others_alone(rule: str) -> Rule:
+    """Return the rule about what loading leaves to others."""
+    return sharing.leaves_others_alone(
+        rule, *sharing.FRONT_END, MADE, where=sharing.IN_FRONT_END, heading="Loading"
     )
 
 

@@ -3,7 +3,14 @@
 
 from __future__ import annotations
 
-from conformance.parser.catalogue.common import MADE, SERVED, others, streaming, survives
+from conformance.parser.catalogue.common import (
+    MADE,
+    SERVED,
+    leaves_others_alone,
+    others,
+    streaming,
+    survives,
+)
 from conformance.rules import Level, Rule, Source, sentence
 
 
@@ -109,4 +116,5 @@ RULES = (
         hint="Cut behind the first end marker, not behind the last.",
     ),
     *others("RP"),
+    leaves_others_alone("RP-12"),
 )

@@ -3,7 +3,14 @@
 
 from __future__ import annotations
 
-from conformance.parser.catalogue.common import MADE, SERVED, others, streaming, survives
+from conformance.parser.catalogue.common import (
+    MADE,
+    SERVED,
+    leaves_others_alone,
+    others,
+    streaming,
+    survives,
+)
 from conformance.rules import Level, Rule, Source, sentence
 
 
@@ -114,4 +121,5 @@ RULES = (
         ),
         hint="End with `return request`, and look at request.tools and request.tool_choice first.",
     ),
+    leaves_others_alone("TP-13"),
 )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from conformance import sharing
 from conformance.multimodal.modality.catalogue.sources import (
     ALL,
     BEFORE,
@@ -127,5 +128,8 @@ RULES = section(
             library("interface.py:MultiModalPlugin.validate", "refuses items, and returns nothing"),
         ),
         hint="Refuse an item that is too large; what it is made into, preprocess decides.",
+    ),
+    sharing.leaves_others_alone(
+        "MM-80", *sharing.FRONT_END, article("runs on CPU"), where=sharing.IN_FRONT_END
     ),
 )

@@ -21,4 +21,5 @@ RULES = (
     *(rule for section in SECTIONS for rule in section.RULES),
     loading.FITS,
     loading.SURVIVES,
+    loading.SHARES,
 )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from conformance import sharing
 from conformance.multimodal.processor.catalogue.sources import ALL, SUPPORTED, processing, vllm
 from conformance.rules import Level, Rule, ends, section, sentence
 
@@ -122,4 +123,16 @@ FITS = Rule(
     sources=SURVIVES.sources,
     hint="Bound both sides, and their ratio, before anything is scaled, padded or compared. "
     "Options are the deployment's: without --trust-request-mm-kwargs vLLM refuses a client's.",
+)
+
+SHARES = sharing.leaves_others_alone(
+    "MM-79",
+    *sharing.FRONT_END,
+    vllm(
+        "multimodal/registry.py:_ProcessorFactories.build_processor",
+        "the front end makes the processor; the engine loads the module as well, with its model",
+        "0.31",
+    ),
+    where=sharing.IN_FRONT_END,
+    heading="Loading",
 )

@@ -13,7 +13,7 @@ from conformance.multimodal.processor.catalogue.sources import (
     processing,
     vllm,
 )
-from conformance.rules import Level, Rule, changes, section, sentence
+from conformance.rules import Level, Rule, Source, changes, section, sentence
 
 _RANGE = vllm(
     "multimodal/inputs.py:PlaceholderRange",
@@ -156,6 +156,17 @@ RULES = section(
             ),
         ),
         hint="Do not treat texts apart: since 0.29 all that arrives in apply is tokens.",
+    ),
+    Rule(
+        id="MM-81",
+        title="Items have as many placeholders as the author says",
+        statement=(
+            "Where a profile has `expected`, every item that is processed has as many "
+            "placeholders for embeddings as this function returns for it, alone and among others."
+        ),
+        level=Level.MUST,
+        sources=(sentence(Source("the plugin's profile", "expected: what an item takes")),),
+        hint="One of the two is wrong: the processor, or the function.",
     ),
     Rule(
         id="MM-18",

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule about what all code of a process shares, which every family of plugins has.
+
+A family says under which number it has it, and where in vLLM others come to harm: processors of
+logits are loaded by the engine, all other plugins by the front end.
+"""
+
+from __future__ import annotations
+
+from conformance.rules import Evidence, Level, Rule, Source, changes, ends
+
+#: What is added for plugins that the front end loads.
+IN_FRONT_END = (
+    " The process is that of the front end: the API server's, or offline the caller's program."
+)
+
+#: Where others come to harm by a plugin that the front end loads.
+FRONT_END = (
+    ends(
+        Source(
+            "vllm/entrypoints/launchers/api_server/entry.py:run_server",
+            "SIGTERM interrupts a server that is still starting, which loads its plugins; it ends "
+            "by returning, and Python then waits for every thread that is no daemon",
+        )
+    ),
+    changes(
+        Source(
+            "vllm/v1/sample/ops/topk_topp_sampler.py:random_sample",
+            "requests without a seed draw from the global generator of torch, that of the front "
+            "end where VLLM_ENABLE_V1_MULTIPROCESSING is 0; in any case it is the caller's",
+        )
+    ),
+    changes(
+        Source(
+            "vllm/model_executor/models/minicpmv4_7.py:_assign_canvas_span",
+            "torch.linspace without a dtype: positions in pictures depend on the default",
+        )
+    ),
+)
+
+
+def leaves_others_alone(rule_id: str, *sources: Source, where: str = "", heading: str = "") -> Rule:
+    """Return the rule.
+
+    Args:
+        rule_id: its number in the family.
+        sources: where it comes from, with the harm to others.
+        where: a sentence that says in which process plugins are loaded.
+        heading: what reports put the rule under, where no section does.
+
+    """
+    return Rule(
+        id=rule_id,
+        title="Loading leaves to others what all requests share",
+        statement=(
+            "Importing the module and making instances seeds no global generator of random "
+            "numbers, leaves torch's default dtype and device as they are and its deterministic "
+            "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
+            "process that keeps the engine from ending or outlives it." + where
+        ),
+        level=Level.MUST,
+        section=heading,
+        sources=sources,
+        evidence=(Evidence.SIMULATOR,),
+        hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
+        "pass dtype and device to what makes tensors; make threads daemons, and end children in "
+        "atexit; hand signals on to the handler that was there.",
+    )
