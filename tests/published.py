@@ -159,7 +159,11 @@ def table() -> str:
             notes.append(f"{what}, `{entry['target']}`, vLLM {entry['vllm']}:\n{about}")
     listed = "".join(f"- {textwrap.indent(note, '  ').strip()}\n" for note in notes)
     read = tomllib.loads((FOLDER / "plugins.toml").read_text(encoding="utf-8"))["read"]
-    parts = (HEAD + "".join(rows), f"## What is behind it\n\n{listed}", f"## What was read\n\n{read}")
+    parts = (
+        HEAD + "".join(rows),
+        f"## What is behind it\n\n{listed}",
+        f"## What was read\n\n{read}",
+    )
     return "\n".join(parts)
 
 
