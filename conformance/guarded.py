@@ -51,6 +51,8 @@ class Guarded:
     _control: Callable[[], str | None] = lambda: None
     #: What judges rules in place of the trial, by the id of each.
     _others: Mapping[str, Callable[[], RuleResult]] = attrs.field(factory=dict)
+    #: The variables of the environment that the profile has set.
+    _variables: Mapping[str, str] = attrs.field(factory=dict)
     opened: Trial = attrs.field(init=False)
     _asked: set[str] = attrs.field(factory=set)
     #: What no instance can be made without on this machine, and the way out.
@@ -156,7 +158,8 @@ class Guarded:
         if not isinstance(result, RuleResult):
             message = f"the check gave {result!r}"
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=message)
-        return attrs.evolve(result, counterexample=_shown(plain(result.counterexample)))
+        shown = _shown(plain(result.counterexample), self._variables)
+        return attrs.evolve(result, counterexample=shown)
 
     def _recover(self, error: Exception, rule: str | None) -> None:
         """Open the trial anew without what the plugin replaced; raise the error if that is nothing.
@@ -205,9 +208,11 @@ def _hindrance(error: BaseException) -> str | None:
     return foreign_build.lacks(error) or hindrances.unknown_release(error)
 
 
-def _shown(counterexample: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Add what a program needs to run vLLM as this process does."""
-    variables = foreign_build.variables()
+def _shown(
+    counterexample: dict[str, Any] | None, environment: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Add what a program needs to run vLLM and the plugin as this process does."""
+    variables = {**foreign_build.variables(), **environment}
     if not variables or not counterexample or not FIELDS & counterexample.keys():
         return counterexample
     return {**counterexample, "variables": variables}
@@ -238,8 +243,9 @@ def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> Unopened:
         hindrances.explain(error, plugin)
     except LoadFailure as failure:
         return Unopened(str(failure), evidence, named(plugin.generation).loading_rule)
-    if (why := hindrances.unknown_release(error)) is not None:
-        return Unopened(why, evidence)
+    for tell in (hindrances.platform, hindrances.unknown_release):
+        if (why := tell(error)) is not None:
+            return Unopened(why, evidence)
     message = f"the trial could not be opened: {_named(error)}"
     return Unopened(message, evidence, verdict=Verdict.ERROR)
 

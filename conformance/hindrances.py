@@ -73,6 +73,32 @@ def unknown_release(error: BaseException) -> str | None:
     return None if known and lacking is None else not_known(lacking or error)
 
 
+def platform(error: BaseException) -> str | None:
+    """Say that the platform plugin that vLLM has taken here raised, if one did.
+
+    Args:
+        error: what was raised while something of vLLM's was made.
+
+    """
+    from vllm.platforms import current_platform
+
+    taken = type(current_platform)
+    package = taken.__module__.partition(".")[0]
+    if package == "vllm":
+        return None
+    for cause in _chain(error):
+        for frame, line in traceback.walk_tb(cause.__traceback__):
+            if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+                where = f"{Path(frame.f_code.co_filename).name}:{line}"
+                return (
+                    f"vLLM starts no engine here: its platform is {taken.__qualname__} of "
+                    f"{package}, which raised {type(cause).__name__}: {cause} ({where}); install "
+                    "what it asks for, or set VLLM_PLUGINS to the names of those plugins to load, "
+                    "without the platform's"
+                )
+    return None
+
+
 def is_moved(error: BaseException) -> bool:
     """Tell whether an import failed since vLLM does not have a module, or a name in it."""
     return isinstance(error, ImportError) and (error.name or "").startswith("vllm.")

@@ -156,7 +156,7 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
                 signal.setitimer(signal.ITIMER_REAL, more, 1.0)
                 return
         if _in_progress:
-            raise PluginHung(_in_progress[-1], seconds)
+            raise PluginHung(_in_progress[-1], now - started if _compiling(frame) else seconds)
         raise OutOfTime(
             f"this machine got no further for {seconds:.0f} s, with nothing of the plugin running"
         )

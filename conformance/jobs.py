@@ -89,9 +89,10 @@ def trial(
     problems: list[Exception] = []
     variables = dict(os.environ)
     model = _model(plugin, settings, problems) or model  # before the plugin is imported
+    changed = {name: said for name, said in os.environ.items() if variables.get(name) != said}
     # vLLM may have read a variable when it was imported: then a server has to import it anew.
     own = evidence is Evidence.SERVER and not settings.server_url
-    unchanged = os.environ == variables and chosen_device(settings.device) == "cpu"
+    unchanged = not changed and chosen_device(settings.device) == "cpu"
     if own and suite.imports_in_server and unchanged:
         hold()
     observer = _observer(suite, plugin, settings, model=model, evidence=evidence, problems=problems)
@@ -119,7 +120,7 @@ def trial(
 
     surroundings = private.Surroundings.take()
     shared = _shared(suite, generation, observer)
-    guarded = Guarded(plugin, evidence, opening, surroundings, without_plugin, shared)
+    guarded = Guarded(plugin, evidence, opening, surroundings, without_plugin, shared, changed)
     try:
         try:
             guarded.open()

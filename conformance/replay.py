@@ -36,7 +36,11 @@ def replay_case(path: Path, *, python_path: Sequence[str]) -> tuple[Outcome, str
     case = _read(path)
     found = case["counterexample"]
     expected = _expected(found)
-    settings = Settings(targets=(case["target"],), python_path=tuple(python_path))
+    # Without it the plugin would have other variables, or another tokenizer, than it failed with.
+    profile = case.get("profile")
+    if profile and not (":" in profile or Path(profile).is_file()):
+        profile = None
+    settings = Settings(targets=(case["target"],), python_path=tuple(python_path), profile=profile)
     with (
         tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder,
         Certification(settings) as certification,

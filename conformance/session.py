@@ -32,6 +32,12 @@ def report_folder(settings: Settings, plugin: Plugin) -> Path:
     return settings.directory / settings.report / folder_name(plugin.target)
 
 
+def _profile(settings: Settings) -> str | None:
+    """Return the profile that a run was given, as it can be named from any folder."""
+    path = settings.directory / (settings.profile or "")
+    return str(path.resolve()) if path.is_file() else settings.profile
+
+
 def write_reports(
     settings: Settings,
     plugins: Sequence[Plugin],
@@ -65,7 +71,7 @@ def write_reports(
         )
         if settings.baseline is not None:
             document["baseline"] = baseline.marks(settings, document)
-        folder.write(document, plugin, report_folder(settings, plugin))
+        folder.write(document, plugin, report_folder(settings, plugin), _profile(settings))
         documents.append(document)
     return documents
 

@@ -374,8 +374,8 @@ def find_source(target: Target) -> str | None:
         return path
     try:
         spec = importlib.util.find_spec(target.module)
-    except (ImportError, ValueError):
-        return None
+    except Exception:  # noqa: BLE001 - it imports the packages of a module, which raise what they want
+        return find_file(target.module, sys.path)
     return spec.origin if spec else None
 
 

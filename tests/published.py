@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certifies published plugins as they come from PyPI, and draws the table of them.
+"""Certifies public plugins as they come from PyPI or a repository, and draws the table of them.
 
     python tests/published.py [WORD ...]
 
-Those of ``reports/published/plugins.toml`` whose target or requirement has one of the words, or
-all, are certified, each in an environment that ``matrix`` makes. ``--draw`` only draws the
-table again.
+Those of ``reports/published/plugins.toml`` whose target, release or origin has one of the words, or
+all, are certified: each is put into a folder of its own, which stands on ``PYTHONPATH`` beside an
+environment that ``matrix`` makes for the release of vLLM. ``--draw`` only draws the table again.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -34,9 +35,10 @@ KEPT = ("certificate.json", "badge.json", "badge.svg", "summary.md", "cases")
 HEAD = """\
 # Published plugins
 
-Plugins from PyPI, certified as they come, with the vLLM that the table names, on a CPU.
+Plugins from PyPI and from public repositories, certified as they come,
+with the vLLM that the table names, on a CPU.
 Made with `python tests/published.py`, from [`plugins.toml`](plugins.toml):
-what was installed, which target, with which profile.
+what was installed, or which commit, which target, with which profile.
 Profiles are written from the plugins' documentation; a better one may show more.
 
 A plugin that is non-conformant does not have to fail its users:
@@ -56,42 +58,83 @@ def plugins() -> list[dict[str, Any]]:
     return [{**usual, **entry} for entry in document["plugin"]]
 
 
+def folder(entry: dict[str, Any]) -> Path:
+    """Return where the certificate of an entry is kept: by the release of vLLM, and the target."""
+    return FOLDER / f"vllm-{entry['vllm']}" / folder_name(entry["target"])
+
+
+def name(entry: dict[str, Any]) -> str:
+    """Return what was certified: a requirement, or a repository at a commit."""
+    if "repository" in entry:
+        return f"{entry['repository']}@{entry['commit'][:10]}"
+    return str(entry["requirement"])
+
+
 def certify(entry: dict[str, Any]) -> None:
     """Make the environment, certify in it, and keep the certificate."""
-    release = Release(entry["vllm"])
-    wanted = environments.recipe(release, CPU, [entry["requirement"]])
+    wanted = environments.recipe(Release(entry["vllm"]), CPU, [])
+    indexes = environments.variables(uv_settings(configured()))
     python = environments.make(
         wanted,
         cache_directory() / "environments" / wanted.key,
         Processes(),
-        variables=environments.variables(uv_settings(configured())),
+        variables=indexes,
         fresh=False,
-        say=lambda sentence: _say(f"{entry['requirement']}: {sentence}"),
+        say=lambda sentence: _say(f"vLLM {entry['vllm']}: {sentence}"),
     )
     command = [python, "-m", "conformance.cli", "certify", entry["target"], "--quiet"]
     command += [f"--evidence={entry['evidence']}", f"--plugin-profile={entry['profile']}"]
-    command += ["--conformance-report", FOLDER]
-    variables = environments.variables(entry.get("environment", {}))
+    command += ["--conformance-report", folder(entry).parent]
+    found = obtained(entry, indexes) / entry.get("path", ".")
+    variables = environments.variables(entry.get("environment", {}) | {"PYTHONPATH": str(found)})
     subprocess.run(command, cwd=FOLDER / "profiles", env=variables, check=False)
-    for path in (FOLDER / folder_name(entry["target"])).iterdir():
+    for path in folder(entry).iterdir():
         if path.name not in KEPT:
             path.unlink()
-    _forget_machine(FOLDER / folder_name(entry["target"]) / "cases")
+    _forget_machine(folder(entry) / "cases", found)
 
 
-def _forget_machine(cases: Path) -> None:
-    """Take out of counterexamples where environments and models lie on this machine."""
+def obtained(entry: dict[str, Any], variables: dict[str, str]) -> Path:
+    """Return a folder with the plugin and what it needs, and nothing else; made if not there.
+
+    Nothing of what a plugin declares is installed by itself: it often names a vLLM.
+    """
+    needs = entry.get("needs", [])
+    told = " ".join([name(entry), *needs])
+    place = cache_directory() / "published" / folder_name(told)
+    if place.is_dir():
+        return place
+    made = place.with_suffix(".part")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    if "repository" in entry:
+        git = ["git", "-C", str(made)]
+        address = f"https://github.com/{entry['repository']}"
+        subprocess.run([*git, "init", "--quiet"], check=True)
+        subprocess.run([*git, "fetch", "--depth=1", address, entry["commit"]], check=True)
+        subprocess.run([*git, "checkout", "--quiet", "FETCH_HEAD"], check=True)
+    else:
+        needs = [entry["requirement"], *needs]
+    if needs:
+        install = [environments.find_uv(), "pip", "install", "--quiet", "--no-deps"]
+        subprocess.run([*install, "--target", made, *needs], check=True, env=variables)
+    return made.rename(place)
+
+
+def _forget_machine(cases: Path, found: Path) -> None:
+    """Take out of counterexamples where plugins, environments and models lie on this machine."""
     for path in cases.glob("*"):
         text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace(str(cache_directory()), "CACHE"), encoding="utf-8")
+        for place, word in ((found, "PLUGIN"), (cache_directory(), "CACHE"), (FOLDER, "PUBLISHED")):
+            text = text.replace(str(place), word)
+        path.write_text(text, encoding="utf-8")
 
 
 def table() -> str:
     """Return the table of all certificates, with what was made of them."""
     rows, notes = [], []
     for entry in plugins():
-        folder = folder_name(entry["target"])
-        path = FOLDER / folder / "certificate.json"
+        path = folder(entry) / "certificate.json"
         if not path.is_file():
             continue  # not certified yet
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -100,9 +143,10 @@ def table() -> str:
             for rule in document["rules"]
             if rule["verdict"] == "fail"
         ]
-        name, about = entry["requirement"].replace("==", " "), entry["says"].strip()
+        what, about = name(entry).replace("==", " "), entry["says"].strip()
+        summary = (path.parent / "summary.md").relative_to(FOLDER)
         cells = (
-            f"[{name}]({folder}/summary.md)<br>`{entry['target']}`",
+            f"[{what}]({summary})<br>`{entry['target']}`",
             document["plugin"]["generation"],
             document["environment"]["vllm"] or entry["vllm"],
             ", ".join(document["run"]["evidence"]),
@@ -112,15 +156,21 @@ def table() -> str:
         )
         rows.append(f"| {' | '.join(cells)} |\n")
         if about:
-            notes.append(f"{name}, `{entry['target']}`:\n{about}")
+            notes.append(f"{what}, `{entry['target']}`, vLLM {entry['vllm']}:\n{about}")
     listed = "".join(f"- {textwrap.indent(note, '  ').strip()}\n" for note in notes)
-    return f"{HEAD}{''.join(rows)}\n## What is behind it\n\n{listed}"
+    read = tomllib.loads((FOLDER / "plugins.toml").read_text(encoding="utf-8"))["read"]
+    parts = (
+        HEAD + "".join(rows),
+        f"## What is behind it\n\n{listed}",
+        f"## What was read\n\n{read}",
+    )
+    return "\n".join(parts)
 
 
 def main(words: list[str]) -> None:
     """Certify what the words choose, and draw the table."""
     for entry in plugins():
-        named = f"{entry['requirement']} {entry['target']}"
+        named = f"{name(entry)} {entry['target']} vllm-{entry['vllm']}"
         if "--draw" not in words and (not words or any(word in named for word in words)):
             certify(entry)
     (FOLDER / "README.md").write_text(table(), encoding="utf-8")

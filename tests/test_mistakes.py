@@ -847,3 +847,51 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+PLATFORM = """
+from vllm.platforms.cpu import CpuPlatform
+
+def register():
+    return "theirs.Accelerator"
+
+class Accelerator(CpuPlatform):
+    @classmethod
+    def check_and_update_config(cls, vllm_config):
+        import accelerator_that_nobody_has
+"""
+
+
+def test_a_platform_that_lacks_something_here_is_not_the_plugins_fault(tmp_path: Path) -> None:
+    """A hardware plugin's package is not installed: incomplete, in one sentence."""
+    distribution(tmp_path, "mine", general=False)
+    (tmp_path / "theirs.py").write_text(PLATFORM)
+    groups = {"entry_points.txt": "[vllm.platform_plugins]\ntheirs = theirs:register\n"}
+    write_distribution(tmp_path, name="theirs", version="1", files=groups)
+    status, said = run(*CLI, "certify", MINE, folder=tmp_path, paths=(tmp_path,))
+    document = certificates(tmp_path)[MINE]
+    messages = {rule["id"]: rule["message"] for rule in document["rules"]}
+
+    assert status == 2, said
+    assert "its platform is Accelerator of theirs" in messages["LB-01"]
+    assert "No module named 'accelerator_that_nobody_has' (theirs.py:10)" in messages["LB-01"]
+    assert set(verdicts(document).values()) <= {"not-verified", "not-applicable"}
+    assert "report this" not in said
+
+
+def test_what_a_module_is_for_is_read_where_its_package_cannot_be_imported(tmp_path: Path) -> None:
+    """The package imports the parser, which imports what this vLLM does not have."""
+    package = tmp_path / "calls"
+    package.mkdir()
+    (package / "__init__.py").write_text("from calls.parser import Mine\n")
+    (package / "parser.py").write_text(
+        "from vllm.tool_parsers.moved_long_ago import Theirs, ToolParserManager\n\n\n"
+        '@ToolParserManager.register_module("mine")\nclass Mine(Theirs): ...\n'
+    )
+    status, said = run(*CLI, "certify", "calls.parser:Mine", folder=tmp_path, paths=(tmp_path,))
+    document = certificates(tmp_path)["calls.parser:Mine"]
+
+    assert status == 1, said
+    assert document["plugin"]["generation"] == "parser/tool"
+    assert verdicts(document)["TP-01"] == "fail"
+    assert "(parser.py:1)" in said

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import published
@@ -22,15 +23,27 @@ def test_the_table_is_drawn_from_the_certificates() -> None:
     assert (published.FOLDER / "README.md").read_text(encoding="utf-8") == published.table()
 
 
-@pytest.mark.parametrize("entry", published.plugins(), ids=lambda entry: entry["target"])
+@pytest.mark.parametrize(
+    "entry", published.plugins(), ids=lambda entry: f"{entry['target']}-{entry['vllm']}"
+)
 def test_each_entry_has_a_certificate(entry: dict[str, str]) -> None:
     """It says of which version it is, and what was asked of which vLLM."""
-    found = {document["plugin"]["target"]: document for _, document in CERTIFICATES}
-    document = found[entry["target"]]
+    document = certificate.read(published.folder(entry) / certificate.FILE_NAME)
 
-    assert document["plugin"]["version"] == entry["requirement"].partition("==")[2]
+    assert document["plugin"]["target"] == entry["target"]
+    if "repository" in entry:
+        assert re.fullmatch("[0-9a-f]{40}", entry["commit"])
+    else:
+        assert document["plugin"]["version"] == entry["requirement"].partition("==")[2]
     assert document["environment"]["vllm"] in (entry["vllm"], None)
     assert document["verdict"] in ("conformant", "non-conformant")
+
+
+def test_no_certificate_is_left_of_a_plugin_that_is_not_listed() -> None:
+    """What is kept is what the list makes, and no two entries have one folder."""
+    folders = [published.folder(entry) for entry in published.plugins()]
+
+    assert sorted(folders) == sorted(path.parent for path, _ in CERTIFICATES)
 
 
 @pytest.mark.parametrize("found", CERTIFICATES, ids=lambda found: found[0].parent.name)

@@ -78,7 +78,7 @@ def _quiet(case: Mapping[str, Any]) -> str:
     lines = [helpers.QUIET]
     if variables := case["counterexample"].get("variables"):
         lines.append(
-            "# As it was found: with a build of vLLM for another device than the machine's."
+            "# As it was found: with what the profile sets, and a build for another device chosen."
         )
         lines += [
             f"os.environ.setdefault({flat(literal(name))}, {flat(literal(value))})"

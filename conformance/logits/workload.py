@@ -140,10 +140,16 @@ def _keywords(bench: Stock, choice: Choice) -> dict[str, Any]:
 
 
 def prompt_of(bench: Stock, length: int, index: int) -> tuple[int, ...]:
-    """Return the prompt of a number; those of different numbers differ."""
+    """Return the prompt of a number; those of different numbers differ.
+
+    Prompts that the profile names stand at both ends: a plugin may look at either.
+    """
     prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
     # History readers meet the tokens they look for in prompts, too.
     tokens = bench.tokens
     prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
     prompt[0] = 3 + index % (bench.vocabulary - 3)
+    if waited := bench.words.prompts:
+        said = waited[index % len(waited)]
+        prompt = [*said, *prompt[: max(1, length - 2 * len(said))], *said]
     return tuple(prompt)

@@ -119,8 +119,8 @@ def warms_up(trial: Trial) -> Finding:
                         examples,
                         case={"choice": choice, "warm": name},
                     )
-                for step, ((before, expected), (_, got)) in enumerate(zip(cold, rows, strict=True)):
-                    acted += not torch.equal(before, expected)
+                acted += any(not torch.equal(before, expected) for before, expected in cold)
+                for step, ((_, expected), (_, got)) in enumerate(zip(cold, rows, strict=True)):
                     if not alike(got, expected):
                         token, have, want = differing(got[0], expected[0])[0]
                         return failed(

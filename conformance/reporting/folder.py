@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from conformance.target import Plugin
 
 
-def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
+def write(
+    document: Mapping[str, Any], plugin: Plugin, folder: Path, profile: str | None = None
+) -> Path:
     """Write the certificate of a plugin and everything drawn from it; return its path.
 
     Cases of earlier runs are removed: what lies in the folder belongs to one certificate.
+    They name the profile that the run was given, as it can be named from any folder.
     """
     document = performance.noted(document, folder)
     path = certificate.write(without_calls(document), folder)
@@ -36,6 +39,7 @@ def write(document: Mapping[str, Any], plugin: Plugin, folder: Path) -> Path:
                 "target": plugin.target,
                 "generation": plugin.generation,
                 "message": rule["message"],
+                **({"profile": profile} if profile else {}),
                 "plugin": {
                     "module": plugin.module,
                     "qualname": plugin.qualname,

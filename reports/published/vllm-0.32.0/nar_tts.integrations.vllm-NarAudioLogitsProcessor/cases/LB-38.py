@@ -1,0 +1,228 @@
+"""LB-38 No request that a client can send ends the engine.
+
+Plugin    nar_tts.integrations.vllm:NarAudioLogitsProcessor
+Did       a request with extra_args={"nar_audio_grammar": {"base": 500, "eot": 3, "num_codebooks":
+          2, "codebook_size": 16, "min_frames": 1, "max_frames": 3}} (by LLM and AsyncLLM) is not
+          refused, and then apply(logits) raised ValueError: logits vocabulary is smaller than the
+          configured token layout (at vllm.py:80); the engine ends for every request
+Expected  A request with any value under the keys that the plugin reads is refused by
+          validate_params, or it is served: alone and among others nothing raises, nothing hangs,
+          memory stays bounded, and other requests do not notice.
+Check     Check in validate_params the type, the sign, the upper bound and the members of every
+          value; what depends on the model, such as the size of the vocabulary, check again where it
+          is used, and leave such a row as it came.
+
+Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there, and 0
+when it is gone. Written by vllm-conformance.
+"""
+
+import functools
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.sample.logits_processor import BatchUpdate
+
+sys.path.insert(0, "PLUGIN")
+
+from nar_tts.integrations.vllm import NarAudioLogitsProcessor as Plugin
+
+
+@functools.cache
+def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+    """Return the configuration of an engine with a tiny model, as plugins are made with."""
+    model = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab_size,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 512,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(model))
+        arguments = EngineArgs(
+            model=folder,
+            skip_tokenizer_init=True,
+            enforce_eager=True,
+            max_model_len=128,
+            max_num_seqs=max_num_seqs,
+            dtype="float32",
+        )
+        return arguments.create_engine_config()
+
+
+def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
+    """Return float32 logits [97, vocabulary] such as a model gives, high for some tokens.
+
+    Every eighth row has ties at the top, and every eighth is masked to 16 tokens and these, as
+    structured output does.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn((97, vocabulary), generator=generator, dtype=torch.float32)
+    table[:, tokens] += 4.0
+    table[3::8, tokens] = table[3::8].amax(dim=-1, keepdim=True)
+    kept = torch.randint(0, vocabulary, (16,), generator=generator)
+    mask = torch.ones(vocabulary, dtype=torch.bool)
+    mask[kept] = False
+    mask[list(tokens)] = False
+    table[5::8, mask] = -torch.inf
+    return table
+
+
+class Logits:
+    """Rows of such logits, by their numbers."""
+
+    def __init__(self, vocabulary: int, tokens: Sequence[int], seed: int) -> None:
+        self.vocabulary, self.tokens = vocabulary, list(tokens)
+        self.table = logits_table(vocabulary, self.tokens, seed)
+
+    def __call__(self, *numbers: int, padding: int = 0) -> torch.Tensor:
+        """Return rows; with padding as a view of longer ones.
+
+        vLLM pads the vocabulary, and cuts the padding off again.
+        """
+        rows = self.table[list(numbers)]
+        if not padding:
+            return rows
+        longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
+        longer[:, : self.vocabulary] = rows
+        return longer[:, : self.vocabulary]
+
+
+
+def serve(
+    plugin: type, request: dict[str, object], others: dict[str, object] | None = None
+) -> None:
+    """Send a request to an engine with a tiny model, between two others that it serves."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # what the engine raises is seen here
+    from vllm import LLM
+
+    model = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 500,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 512,
+    }
+    folder = tempfile.mkdtemp()
+    Path(folder, "config.json").write_text(json.dumps(model))
+
+    def engine() -> LLM:
+        return LLM(
+            model=folder,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            enforce_eager=True,
+            max_model_len=128,
+            max_num_seqs=8,
+            kv_cache_memory_bytes=32 << 20,
+            logits_processors=[plugin],
+        )
+
+    greedy = {"temperature": 0, "max_tokens": 16, "ignore_eos": True, "detokenize": False}
+    plain, other = SamplingParams(**greedy), SamplingParams(**greedy | (others or {}))
+    sent = SamplingParams(**{"max_tokens": 8, "detokenize": False, **request})
+    prompts = [{"prompt_token_ids": [at, at + 1, at + 2]} for at in (3, 6, 9, 12)]
+    params = [plain, sent, plain, other]
+    neighbours = [0, 2, 3]
+    llm = engine()
+    try:
+        beside = llm.generate(prompts, params, use_tqdm=False)
+        after = {
+            place: llm.generate(prompts[place], params[place], use_tqdm=False)[0]
+            for place in neighbours
+        }
+    except Exception as error:
+        print(f"FAILS: the engine raised {type(error).__name__}: {error}")
+        print("expected: it serves the request, and every other one")
+        sys.exit(1)
+    fresh = engine()  # which has never seen the request
+    for place in neighbours:
+        (alone,) = fresh.generate(prompts[place], params[place], use_tqdm=False)
+        wanted = alone.outputs[0].token_ids
+        for when, answer in (("beside it", beside[place]), ("after it", after[place])):
+            if (tokens := answer.outputs[0].token_ids) != wanted:
+                print(f"FAILS: {when} a neighbour got the tokens {tokens}")
+                print(f"expected: those that it gets alone, {wanted}")
+                sys.exit(1)
+    print("OK: the engine served the request, and its neighbours got what they get alone")
+    sys.exit(0)
+
+
+
+REQUEST = dict(
+    extra_args={
+        "nar_audio_grammar": {
+            "base": 500,
+            "eot": 3,
+            "num_codebooks": 2,
+            "codebook_size": 16,
+            "min_frames": 1,
+            "max_frames": 3,
+        },
+    },
+)
+
+try:
+    Plugin.validate_params(SamplingParams(**REQUEST))
+except Exception as error:
+    print(f"OK: the request is refused: {type(error).__name__}: {error}")
+    sys.exit(0)
+
+# With --engine a real engine serves the request; without, these are the calls that it makes.
+if "--engine" in sys.argv:
+    serve(Plugin, REQUEST)
+
+VOCABULARY = 500
+rows = Logits(VOCABULARY, [10, 3, 16, 7, 11], seed=20261121)
+
+CONFIG = engine_config(8, VOCABULARY)
+
+# The batch, as vLLM's InputBatch told the plugin about it.
+batch = Plugin(CONFIG, torch.device("cpu"), False)
+
+# Step 0: A joins (sent[0], 4 tokens); rows: A in 0.
+params_a = SamplingParams(
+    extra_args={
+        "nar_audio_grammar": {
+            "base": 500,
+            "eot": 3,
+            "num_codebooks": 2,
+            "codebook_size": 16,
+            "min_frames": 1,
+            "max_frames": 3,
+        },
+    },
+)
+prompt_a = [10, 3, 10, 3]
+outputs_a = []
+with torch.inference_mode():
+    batch.update_state(
+        BatchUpdate(batch_size=1, removed=[], added=[(0, params_a, prompt_a, outputs_a)], moved=[])
+    )
+    try:
+        batch.apply(rows(58))
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        print(f"FAILS: apply(logits) raised {type(error).__name__}: {error}")
+        print("expected: it raises nothing")
+        sys.exit(1)
+
+print("OK: apply(logits) raised nothing")
