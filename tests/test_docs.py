@@ -17,6 +17,7 @@ from support import ROOT
 from user import CACHE
 
 from conformance.cli import main
+from conformance.generations import all_generations
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -70,3 +71,12 @@ def _parse(words: list[str], command: str) -> None:
         assert option.partition("=")[0] in named | {"--help"}, command
     takes = [p for p in known.params if isinstance(p, click.Argument)]
     assert takes or not [w for w in arguments if not w.startswith("-")] or options, command
+
+
+def test_the_readme_counts_the_rules() -> None:
+    """Behind each generation stands how many rules it has."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"\[(\d+) rules\]\(docs/rules/(.*?)\.md\)", readme)
+    known = {each.name.replace("/", "-"): len(each.rules) for each in all_generations()}
+
+    assert {name: int(count) for count, name in said} == known
