@@ -155,8 +155,14 @@ def bare(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installation
         ("--help", "Certify vLLM plugins"),
         ("rules", "LB-08"),
         ("explain CH-05", "async def score"),
-        (f"report {ROOT}/reports/published/mineru_vl_utils-MinerULogitsProcessor", "CONFORMANT"),
-        (f"verify {ROOT}/reports/published/mineru_vl_utils-MinerULogitsProcessor", "✓ verdict"),
+        (
+            f"report {ROOT}/reports/published/vllm-0.32.0/mineru_vl_utils-MinerULogitsProcessor",
+            "CONFORMANT",
+        ),
+        (
+            f"verify {ROOT}/reports/published/vllm-0.32.0/mineru_vl_utils-MinerULogitsProcessor",
+            "✓ verdict",
+        ),
     ],
     ids=["help", "rules", "explain", "report", "verify"],
 )

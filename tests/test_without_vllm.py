@@ -34,7 +34,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 #: A certificate that is kept here.
-REPORT = str(ROOT / "reports/published/mineru_vl_utils-MinerULogitsProcessor")
+REPORT = str(ROOT / "reports/published/vllm-0.32.0/mineru_vl_utils-MinerULogitsProcessor")
 
 
 @pytest.mark.parametrize(
