@@ -37,14 +37,21 @@ class Check:
     rule: str
     judge: Callable[[Any], Finding]  #: takes the trial
     after: tuple[str, ...] = ()  #: rules that must hold first, nearest to the cause first
+    #: Takes the trial and returns that the rule does not apply, if so, whatever others say.
+    beside: Callable[[Any], Finding | None] | None = None
 
 
-def checks(rule: str, *, after: tuple[str, ...] = ()) -> Callable[[_Judge], _Judge]:
+def checks(
+    rule: str,
+    *,
+    after: tuple[str, ...] = (),
+    beside: Callable[[Any], Finding | None] | None = None,
+) -> Callable[[_Judge], _Judge]:
     """Mark a function as the check of a rule; one function may be the check of several."""
 
     def mark(judge: _Judge) -> _Judge:
         noted = getattr(judge, _NOTED, ())
-        setattr(judge, _NOTED, (*noted, Check(rule, judge, after)))
+        setattr(judge, _NOTED, (*noted, Check(rule, judge, after, beside)))
         return judge
 
     return mark
@@ -97,8 +104,12 @@ class Judging(Asked, abc.ABC):
     def find(self, rule: str) -> Finding:
         """Judge one rule, once."""
         if rule not in self._findings:
-            self._findings[rule] = self.judge(rule)
+            self._findings[rule] = self._beside(rule) or self.judge(rule)
         return self._findings[rule]
+
+    def _beside(self, rule: str) -> Finding | None:
+        check = self.checks.get(rule)
+        return check.beside(self) if check is not None and check.beside is not None else None
 
     def broken(self, rules: tuple[str, ...]) -> Finding | None:
         """Return that a rule must wait for the first of these that fails, or None."""

@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     from conformance.io_processor.trial import Trial
 
 
-@checks("IO-40", after=("IO-07", "IO-24"))
+def _unsaid(trial: Trial) -> Finding | None:
+    """Return that nobody says what requests are answered, if so."""
+    if Meaning.of(trial.section) is not None:
+        return None
+    return Finding(Verdict.NOT_APPLICABLE, message=SILENT)
+
+
+@checks("IO-40", after=("IO-07", "IO-24"), beside=_unsaid)
 def means(trial: Trial) -> Finding:
     """Each request is answered what its author says, alone and with all others at a time."""
     bench, meaning = trial.bench, Meaning.of(trial.section)
-    if meaning is None:
-        return Finding(Verdict.NOT_APPLICABLE, message=SILENT)
+    assert meaning is not None
     told = [data for data, _ in meaning.told]
     given = range(bench.stock.given)
     wanted: dict[int, Any] = {}

@@ -79,7 +79,7 @@ def _interleaved(bench: Bench, answer: Answer, other_bench: Bench, other: Answer
     return one.end()
 
 
-@checks("TP-10", after=("TP-03", "TP-04"))
+@checks("TP-10", after=("TP-03", "TP-04", "TP-05"))
 @checks("RP-10", after=("RP-03", "RP-04"))
 def truncated(trial: Trial) -> Finding:
     """End answers after any of their tokens: nothing raises, and complete calls stay."""

@@ -81,10 +81,15 @@ def _also(trial: Trial, rule: str, prompts: Iterable[Prompt]) -> Finding:
     return found
 
 
+def _unsaid(trial: Trial) -> Finding | None:
+    """Return that nobody says how many placeholders an item has, if so."""
+    if trial.bench.expected is not None:
+        return None
+    return Finding(Verdict.NOT_APPLICABLE, message="the profile has no `expected`")
+
+
 def _means(trial: Trial) -> Finding:
     """Judge numbers of placeholders by what the author says."""
-    if trial.bench.expected is None:
-        return Finding(Verdict.NOT_APPLICABLE, message="the profile has no `expected`")
     try:
         # In plain forms alone: a function of a few lines knows no others.
         return _also(trial, "MM-81", [*map(alone, trial.extreme()), *trial.at_steps()])
@@ -173,7 +178,8 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
 
 
 CHECKS: Mapping[str, Check] = {
-    rule: Check(rule, judge, _AFTER.get(rule, ())) for rule, judge in _JUDGES_OF_RULES.items()
+    rule: Check(rule, judge, _AFTER.get(rule, ()), _unsaid if rule == "MM-81" else None)
+    for rule, judge in _JUDGES_OF_RULES.items()
 }
 
 

@@ -196,6 +196,12 @@ def made(modality: str, text: str) -> Any:
     return FORMS[modality][form](data) if form else data
 
 
+def plain(modality: str, text: str) -> bool:
+    """Tell whether a description stands for an item in the form that most clients give it."""
+    found = TEXTS[modality].fullmatch(text) if modality in TEXTS else None
+    return found is None or not (found["form"] or (modality == "video" and found["rate"]))
+
+
 def _drawn(modality: str, found: re.Match[str]) -> Any:
     draw = np.random.RandomState(int(found["draw"] or 0))
     if modality == "audio":
