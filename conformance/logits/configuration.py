@@ -7,10 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from vllm.engine.arg_utils import EngineArgs
-from vllm.platforms import current_platform
 
 from conformance.engine.model_classes import inspect_models_here
-from conformance.engine.models import additional_config, tiny_llama
+from conformance.engine.models import additional_config
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -18,17 +17,6 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 8
 MAX_MODEL_LEN = 128
 BLOCK_SIZE = 16
-
-
-def preload() -> None:
-    """Import what building a configuration imports, for the processes that are forked from this.
-
-    That is almost all of the time that the first one takes.  None is kept: variables that a profile
-    sets, and what a plugin replaces in vLLM, are for the one that its own process builds.
-    """
-    if current_platform.is_cpu():  # nothing of a GPU may have begun where a process is forked
-        vllm_config(str(tiny_llama()))
-        vllm_config.cache_clear()
 
 
 @cache

@@ -31,7 +31,6 @@ generations = (
         likely=_likely,
         sign=r"\bLogitsProcessor\b",
         early=("conformance.logits_batch.suite",),
-        preload=("conformance.logits.configuration:preload",),
         order=0,
     ),
 )

@@ -42,10 +42,7 @@ generations = (
         sign=re.escape(_MODULE),
         early=("conformance.logits_slot.suite",),
         # Half of what Model Runner V2 imports, and nothing that its stand-ins must come before.
-        preload=(
-            "vllm.model_executor.layers.fused_moe",
-            "conformance.logits.configuration:preload",
-        ),
+        preload=("vllm.model_executor.layers.fused_moe",),
         order=1,
     ),
 )

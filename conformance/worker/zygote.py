@@ -60,7 +60,6 @@ def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     jobs: set[int] = set()
     orphans: dict[int, float] = {}
-    loaded = set(modules)
     while True:
         readable, _, _ = select.select(watched, [], [], LOOK_SECONDS if orphans else None)
         if wake_read in readable:
@@ -76,9 +75,8 @@ def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
             if not request:
                 break
             wanted = pickle.loads(request)  # noqa: S301 - our own parent wrote it
-            if new := [module for module in wanted["preload"] if module not in loaded]:
+            if new := [module for module in wanted["preload"] if module not in sys.modules]:
                 preload(new)  # what cannot be imported fails in the job, which says so
-                loaded.update(new)
             pid = os.fork()
             if pid == 0:
                 control.close()
