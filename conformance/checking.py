@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import attrs
 
-from conformance.findings import Finding, obstructed, passed, simulated, waiting
+from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simulated, waiting
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Judging(Asked, abc.ABC):
     """The trial of one plugin: a rule is judged when it is first asked for."""
 
     checks: Mapping[str, Check]
+    budget: str = "standard"
     _findings: dict[str, Finding] = attrs.field(init=False, factory=dict)
 
     def check(self, rule: str) -> RuleResult:
@@ -104,7 +105,8 @@ class Judging(Asked, abc.ABC):
     def find(self, rule: str) -> Finding:
         """Judge one rule, once."""
         if rule not in self._findings:
-            self._findings[rule] = self._beside(rule) or self.judge(rule)
+            found = self._beside(rule) or self.judge(rule)
+            self._findings[rule] = found.enough(LEAST_ACTED[self.budget])
         return self._findings[rule]
 
     def _beside(self, rule: str) -> Finding | None:

@@ -13,6 +13,10 @@ from conformance.verdict import RuleResult, Verdict, awaited, must_wait
 if TYPE_CHECKING:
     from conformance.verdict import Reason
 
+#: Examples in which the plugin did something, at the least, for each budget: where more were tried
+#: and it did in fewer, a rule is not verified.
+LEAST_ACTED = {"quick": 3, "standard": 6, "deep": 20}
+
 
 @attrs.frozen
 class Finding:
@@ -26,6 +30,29 @@ class Finding:
     case: dict[str, Any] | None = None
     #: Where it cannot be judged before other rules hold: those.
     waits_for: tuple[str, ...] = ()
+    #: Whether examples were tried in which the plugin might have done something.
+    tried: bool = False
+
+    def scant(self, least: int) -> bool:
+        """Tell whether it rests on too few examples in which the plugin did something.
+
+        Where it did in all that there are, as in each of a profile's, those are enough.
+        """
+        return (
+            self.tried and self.verdict is Verdict.PASS and self.acted < min(least, self.examples)
+        )
+
+    def enough(self, least: int, advice: str = "") -> Finding:
+        """Return this finding, or ``not-verified`` where it rests on too few examples."""
+        if not self.scant(least):
+            return self
+        why = few(self.acted, self.examples, least)
+        return unjudged(f"{why}; {advice}" if advice else why, self.examples, self.acted)
+
+
+def few(acted: int, examples: int, least: int) -> str:
+    """Say that the plugin did something too rarely for a pass to mean anything."""
+    return f"the plugin did something in {acted} of {examples} examples, and {least} are needed"
 
 
 def passed(examples: int, acted: int) -> Finding:
@@ -34,7 +61,7 @@ def passed(examples: int, acted: int) -> Finding:
         return Finding(
             Verdict.NOT_VERIFIED, examples, 0, f"the plugin did nothing in {examples} examples"
         )
-    return Finding(Verdict.PASS, examples, acted)
+    return Finding(Verdict.PASS, examples, acted, tried=True)
 
 
 def failed(

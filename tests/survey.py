@@ -61,7 +61,7 @@ def quiet_seeds() -> range:
 
 
 def keep(survey: Survey, kind: str, name: str, record: dict[str, Any]) -> None:
-    """Write the record of one plugin; ``kind`` is ``kills`` or ``quiet``."""
+    """Write the record of one plugin; ``kind`` is ``kills``, ``bare`` or ``quiet``."""
     folder = survey.fresh / kind
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -70,12 +70,13 @@ def keep(survey: Survey, kind: str, name: str, record: dict[str, Any]) -> None:
 def collect(survey: Survey) -> dict[str, Any]:
     """Return the records of a generation; those of an earlier run stay where none is fresh.
 
-    Correct plugins have a record for each part of the seeds.
+    Correct plugins have a record for each part of the seeds, and what clients can kill one of the
+    seeds without a profile.
     """
-    data: dict[str, Any] = {"kills": {}, "quiet": {}}
+    data: dict[str, Any] = {"kills": {}, "bare": {}, "quiet": {}}
     if survey.data.exists():
-        data = json.loads(survey.data.read_text(encoding="utf-8"))
-    for kind in ("kills", "quiet"):
+        data |= json.loads(survey.data.read_text(encoding="utf-8"))
+    for kind in data:
         for path in sorted((survey.fresh / kind).glob("*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
             if kind == "quiet":
@@ -95,6 +96,13 @@ def page(survey: Survey, data: dict[str, Any]) -> str:
     firsts = [first for record in kills.values() for first in record["first"]]
     runs = sum(total(parts, "seeds") for parts in quiet.values())
     alarms = sum(total(parts, "alarms") for parts in quiet.values())
+    bare = data.get("bare", {})
+    unled = sum(record["killed"] for record in bare.values())
+    told = f"""
+{len(bare)} of the defective plugins are of those that a client's value can end or stall,
+and were judged again without a profile:
+{unled} of {sum(record["seeds"] for record in bare.values())} runs found the fault by the same rule.
+"""
     head = f"""\
 # {survey.title}: what the suite catches
 
@@ -103,7 +111,7 @@ Drawn from `reports/{survey.data.name}`; made with `{COMMAND}`.
 {len(kills)} defective plugins, judged at `standard` budget with several seeds each:
 {killed} of {seeds} runs found the fault by the rule that is about it,
 the median one after {median(firsts or [0]):g} examples.
-
+{told if bare else ""}
 {len(quiet)} correct plugins, judged by every rule at `deep` budget with several seeds each:
 {alarms} false alarms in {runs} runs.
 

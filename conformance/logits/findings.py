@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from conformance.history import Choice
     from conformance.logits.requests import Stock
 
+#: What an author does about a plugin that acts too rarely.
+OFTENER = "name parameters in `on`, or tokens in `outputs`, with which it acts more often"
+
 
 def no_claim() -> Finding:
     """Return that a rule about argmax-invariant processors does not apply."""

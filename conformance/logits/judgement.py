@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from conformance import history
-from conformance.findings import Finding, failed, passed, unjudged
+from conformance.findings import LEAST_ACTED, Finding, failed, few, passed, unjudged
 from conformance.logits import sweeps
+from conformance.logits.findings import OFTENER
 from conformance.logits.played import Kind
 from conformance.verdict import Verdict
 
@@ -161,13 +162,8 @@ def _obstacle(trial: Trial, shape: Shape | None, examples: Sequence[Example]) ->
 
 def _too_few(trial: Trial, acted: int, examples: int) -> str:
     """Say that the plugin did something too rarely for a pass to mean anything, or nothing."""
-    least = sweeps.LEAST_ACTED[trial.budget]
-    if not 0 < acted < least:
-        return ""
-    return (
-        f"the plugin did something in {acted} of {examples} examples, and {least} are needed; "
-        "name parameters in `on`, or tokens in `outputs`, with which it acts more often"
-    )
+    least = LEAST_ACTED[trial.budget]
+    return f"{few(acted, examples, least)}; {OFTENER}" if 0 < acted < least else ""
 
 
 def _simpler(trial: Trial, shapes: Iterable[Shape]) -> list[str]:

@@ -71,7 +71,11 @@ class LogitsTrial(LiveTrial):
         self.ledger.saw(rule, len(self.acted))
         if idle or not self.acted:
             what = ", ".join(map(label, idle)) or "no known parameter"
-            self.ledger.remarks[rule] = f"{what} had no effect here ({evidence})"
+            remark = f"{what} had no effect here ({evidence})"
+            self.ledger.remarks[rule] = remark
+            if not self.acted and self.bench.words.phrases:
+                # Where its tokens are no part of prompts, only a model says them.
+                self.ledger.out_of_reach[rule] = f"{remark}: no model of random weights says much"
         elif beyond := [each for each in self.uncarried if each in choices]:
             self.ledger.remarks[rule] = cannot_be_sent(beyond)
 

@@ -102,13 +102,8 @@ class Stock:
 
     def _greedy(self, keywords: Mapping[str, Any]) -> SamplingParams | None:
         """Return a request at temperature 0; None where vLLM or the plugin refuses it."""
-        try:
-            params = sampling_params({**keywords, "temperature": 0.0}, "")
-            with limited():
-                calls.call("validate_params", self.plugin.validate_params, params)
-        except (UsageError, calls.PluginRaised, PluginHung):
-            return None
-        return params
+        keywords = {**keywords, "temperature": 0.0}
+        return sampling_params(keywords, "") if admitted(self.plugin, keywords) else None
 
     def _keep(self, choice: Choice, *, greedy: bool, params: SamplingParams) -> None:
         # As the engine's front end does before a plugin sees them.
@@ -170,13 +165,9 @@ class Stock:
 
         None where the plugin refuses it.
         """
-        params = sampling_params(PENALISED, "")
-        try:
-            with limited():
-                calls.call("validate_params", self.plugin.validate_params, params)
-        except (calls.PluginRaised, PluginHung):
+        if not admitted(self.plugin, PENALISED):
             return None
-        return self.sending(params, PENALISED)
+        return self.sending(sampling_params(PENALISED, ""), PENALISED)
 
     def going_on(self) -> Self:
         """Return this stock for histories that go on after rows without a token."""
@@ -310,6 +301,17 @@ def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
         raise UsageError(f"profile: {where} is refused by SamplingParams: {error}") from None
     calls.made(params, values)
     return params
+
+
+def admitted(plugin: type[Any], keywords: Mapping[str, Any]) -> bool:
+    """Tell whether neither vLLM nor the plugin refuses a request."""
+    try:
+        params = sampling_params(keywords, "")
+        with limited():
+            calls.call("validate_params", plugin.validate_params, params)
+    except (UsageError, calls.PluginRaised, PluginHung):
+        return False
+    return True
 
 
 def converted(keywords: Mapping[str, Any]) -> dict[str, Any]:

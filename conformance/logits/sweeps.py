@@ -18,9 +18,9 @@ import attrs
 from hypothesis.errors import HypothesisException
 
 from conformance import history
+from conformance.findings import LEAST_ACTED
 from conformance.logits.played import BESIDES, Kind, Played
 from conformance.search import STRATUM, Found, draw
-from conformance.settings import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from conformance.history import History, Shape
     from conformance.logits.played import Trouble
     from conformance.logits.requests import Stock
-
-#: Examples of a stratum in which the plugin did something, at the least: with fewer the rules
-#: that they are about are not verified.
-LEAST_ACTED = {Budget.QUICK: 3, Budget.STANDARD: 6, Budget.DEEP: 20}
+    from conformance.settings import Budget
 
 #: How many times as many examples are played, at most, where fewer than that acted.
 ROUNDS = 3

@@ -13,10 +13,11 @@ import attrs
 from conformance import history
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
-from conformance.findings import Finding, obstructed, simulated, unjudged
+from conformance.findings import LEAST_ACTED, Finding, obstructed, simulated, unjudged
 from conformance.interruption import CALL_LIMIT, PluginHung
 from conformance.logits import sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.findings import OFTENER
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.parameters import LIKELY, Parameters, starter
 from conformance.logits.played import UNSAMPLED, Kind
@@ -163,13 +164,47 @@ class Trial(Asked):
     def check(self, rule: str) -> RuleResult:
         """Judge one rule."""
         started = time.perf_counter()
-        finding, case = self._find(rule)
+        trial, finding, case = self._searched(rule)
         if finding.waits_for and self.contract.unsampled.issuperset(finding.waits_for):
             # It is advice that a token is left; what must hold is judged all the same.
             return self._going_on().check(rule)
         if finding.verdict is Verdict.FAIL and not self.survey:
-            case = self.contract.show(self, rule, finding, case)
+            case = self.contract.show(trial, rule, finding, case)
         return simulated(rule, finding, time.perf_counter() - started, case)
+
+    def _searched(self, rule: str) -> tuple[Trial, Finding, dict[str, Any] | None]:
+        """Judge one rule, again with other logits and phrases while the plugin acted too rarely.
+
+        Returns also the trial that found it.
+        """
+        finding, case = self._find(rule)
+        least = LEAST_ACTED[self.budget]
+        for number in range(1, least + 1):
+            if not finding.scant(least):
+                break
+            again = self._turned(number)
+            found, case = again._find(rule)  # noqa: SLF001 - of the same class
+            if found.verdict is not Verdict.PASS:
+                return again, found, case
+            finding = attrs.evolve(
+                finding,
+                examples=finding.examples + found.examples,
+                acted=finding.acted + found.acted,
+            )
+        return self, finding.enough(least, OFTENER), case
+
+    def _turned(self, number: int) -> Trial:
+        """Return the trial on other logits, with another of what is waited for coming first."""
+        parameters = attrs.evolve(self.parameters, waits=self.parameters.waits.turned(number))
+        bench = self.bench
+        seed = bench.seed + number
+        again = stocked(self.contract, self.plugin, bench.model, parameters, seed)
+        again.tolerant = bench.tolerant
+        trial = attrs.evolve(self, parameters=parameters, bench=again)
+        # What histories showed need not be seen again; what is counted must be new.
+        for name in ("_played", "_without", "_looked", "_random"):
+            setattr(trial, name, getattr(self, name))
+        return trial
 
     def _going_on(self) -> Trial:
         """Return the trial whose histories go on after rows without a token."""

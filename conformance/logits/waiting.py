@@ -60,6 +60,17 @@ class Found:
             self.reads or other.reads,
         )
 
+    def turned(self, number: int) -> Found:
+        """Return the same with another phrase, and another prompt, first."""
+
+        def turn(every: tuple[Any, ...]) -> tuple[Any, ...]:
+            first = number % len(every) if every else 0
+            return every[first:] + every[:first]
+
+        return attrs.evolve(
+            self, tokens=turn(self.tokens), phrases=turn(self.phrases), prompts=turn(self.prompts)
+        )
+
     def document(self) -> dict[str, Any]:
         """Return the tokens as JSON values."""
         kept = {"tokens": self.tokens, "phrases": self.phrases, "prompts": self.prompts}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.logits.requests import sampling_params
+from conformance.logits.requests import admitted, sampling_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,8 +81,24 @@ def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
         }
         if not (invariant and choice[0] == "on") and bench.greedy(choice):
             defaults["temperature"] = 0.0
-        jobs.append(Job(prompt, choice, defaults | _keywords(bench, choice)))
+        keywords = defaults | _keywords(bench, choice)
+        if choice[0] == "on" and index // len(choices) % 2:
+            keywords = _saying(bench, keywords, index)
+        jobs.append(Job(prompt, choice, keywords))
     return jobs
+
+
+def _saying(bench: Stock, keywords: dict[str, Any], index: int) -> dict[str, Any]:
+    """Return keywords that leave the tokens of what is waited for alone, where there are such.
+
+    No model of random weights says them by itself.
+    """
+    phrase = bench.words.phrase(index)
+    told = {"allowed_token_ids": sorted({*phrase}), **keywords}
+    told["temperature"] = keywords.get("temperature") or 1.0
+    if not phrase or not admitted(bench.plugin, told):
+        return keywords
+    return told
 
 
 def greedy_then_random(bench: Stock, first: int) -> tuple[list[Job], list[Job]]:
@@ -142,14 +158,16 @@ def _keywords(bench: Stock, choice: Choice) -> dict[str, Any]:
 def prompt_of(bench: Stock, length: int, index: int) -> tuple[int, ...]:
     """Return the prompt of a number; those of different numbers differ.
 
-    Prompts that the profile names stand at both ends: a plugin may look at either.
+    Prompts that the profile names stand at both ends: a plugin may look at either. Where it names
+    none, every second prompt has what the plugin may be waiting for.
     """
     prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
     # History readers meet the tokens they look for in prompts, too.
     tokens = bench.tokens
     prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
     prompt[0] = 3 + index % (bench.vocabulary - 3)
-    if waited := bench.words.prompts:
+    phrases = () if (index + index // len(bench.parameters or (0,))) % 2 else bench.words.phrases
+    if waited := bench.words.prompts or phrases:
         said = waited[index % len(waited)]
         prompt = [*said, *prompt[: max(1, length - 2 * len(said))], *said]
     return tuple(prompt)

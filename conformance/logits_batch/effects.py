@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from conformance.history import Choice
     from conformance.logits.trial import Trial
     from conformance.logits_batch.bench import Bench
+    from conformance.words import Words
+
+#: Phrases that outputs are told apart by, and tokens behind one.
+PHRASES, COUNTED = 3, 4
 
 
 def live_list(trial: Trial) -> Finding:
@@ -36,7 +40,7 @@ def live_list(trial: Trial) -> Finding:
     bench = trial.bench
     examples = depends = 0
     for choice in switched_on(bench):
-        for first, second in _output_pairs(bench.tokens):
+        for first, second in _output_pairs(bench.words):
             examples += 1
             grown, rebuilt = [], []
             with limited():
@@ -72,7 +76,7 @@ def live_list(trial: Trial) -> Finding:
         return Finding(
             Verdict.NOT_APPLICABLE, examples, 0, "no effect of the plugin depends on outputs"
         )
-    return Finding(Verdict.PASS, examples, depends)
+    return passed(examples, depends)
 
 
 def does_without_prompt(trial: Trial) -> Finding:
@@ -156,10 +160,13 @@ def _keeps_list(bench: Bench, choice: Choice) -> bool:
     return keeps
 
 
-def _output_pairs(tokens: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _output_pairs(words: Words) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Pairs of outputs of equal length that differ in what history readers look at."""
-    a, b, c = tokens[0], tokens[1], tokens[2]
+    a, b, c = words.tokens[:3]
+    # What is waited for is said, or not, and then tokens come that are counted.
+    waited = [(*phrase, *(a,) * COUNTED) for phrase in words.phrases[:PHRASES]]
     return [
+        *((said, (a,) * len(said)) for said in waited),
         ((a,) * 4, (b,) * 4),
         ((a, b, a, b, a), (c, c, b, a, c)),
         ((a, b, c, a, b), (b, a, c, c, b)),

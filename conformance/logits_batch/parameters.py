@@ -94,4 +94,8 @@ def observe(bench: Bench, choice: Choice) -> Observed:
             row = step % len(bench.table)
             instance.apply(bench.table[row : row + 1].clone())
             outputs.append(token)
+        # Whoever copies the list sees tokens in that of a request that is resumed.
+        resumed = bench.new()
+        resumed.begin(bench.params(choice), prompt, TokenList(script, "outputs", read))
+        resumed.apply(bench.table[:1].clone())
     return Observed(instance.plugin, compared, (prompt, outputs), bool(read))

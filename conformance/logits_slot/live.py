@@ -42,6 +42,9 @@ ROLES = Roles(
     same="LS-30",
 )
 
+#: What a request loses by being preempted or computed in parts: no other rule waits for it.
+ADVICE = RESUMED, CHUNKED = "LS-08", "LS-09"
+
 #: Rules that are about every row or call, and hold when nothing went wrong.
 _GENERAL = ("LS-03", "LS-14", "LS-20", "LS-22", "LS-24")
 
@@ -92,7 +95,8 @@ class Watch:
         )
         found: Found = self.untouched.run(errand)
         for rule, message in found.troubles.items():
-            trial.ledger.fail(rule, message)
+            note = trial.ledger.advise if rule in ADVICE else trial.ledger.fail
+            note(rule, message)
         if found.unmeant:
             trial.ledger.advise(ROLES.means, found.unmeant)
         if found.unsaid:

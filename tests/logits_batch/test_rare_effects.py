@@ -10,10 +10,11 @@ import attrs
 import pytest
 from support import UNUSUAL, certify, gallery
 
+from conformance.findings import LEAST_ACTED
 from conformance.history import Shape
 from conformance.logits.judgement import judge
 from conformance.logits.played import Played
-from conformance.logits.sweeps import LEAST_ACTED, Example
+from conformance.logits.sweeps import Example
 from conformance.search import STRATUM
 from conformance.settings import Budget
 from conformance.verdict import Verdict
