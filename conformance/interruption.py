@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import traceback
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 #: unless it is torch that compiles something of the plugin's.
 CALL_LIMIT = 20.0
 
-#: So long may that take altogether; it is kept for later runs.
-COMPILING_LIMIT = 280.0
+#: So many seconds of a processor may that take altogether, its compilers' among them, and so many
+#: times as many of the clock where others have the processors; it is kept for later runs.
+COMPILING_LIMIT, BUSY = 280.0, 3
 
 #: What is on the stack while something is compiled, and not when it runs.
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/triton/compiler/compiler.py")
@@ -135,12 +137,13 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
 
     """
     seconds = min([seconds, *_hurry])
-    started = time.monotonic()
+    started, begun = time.monotonic(), _worked()
     sample: list[tuple[float, float]] = []
 
     def interrupt(_: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if _compiling(frame) and now - started < max(seconds, COMPILING_LIMIT):
+        spent = max(_worked() - begun, (now - started) / BUSY)
+        if _compiling(frame) and spent < max(seconds, COMPILING_LIMIT):
             signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
             _tell()
             return
@@ -204,6 +207,12 @@ def _beside(file: Path, plugin: Path) -> bool:
     # An environment may lie in the project's folder, and a module directly in an environment.
     whole = "site-packages" in (folder.name, *file.relative_to(folder).parts)
     return not whole and not file.is_relative_to(_OURS)
+
+
+def _worked() -> float:
+    """Return seconds of a processor of this process, and of its children that have ended."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _compiling(frame: FrameType | None) -> bool:

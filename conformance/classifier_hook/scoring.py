@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,7 +16,7 @@ from conformance.classifier_hook.bench import plain
 from conformance.classifier_hook.calls import one
 from conformance.classifier_hook.runtime import runtime
 from conformance.comparison import shortened
-from conformance.findings import Finding, failed, passed
+from conformance.findings import LEAST_ACTED, Finding, failed, passed
 from conformance.search import TEXTS, smallest
 from conformance.verdict import Verdict
 
@@ -155,9 +156,16 @@ def _begins(bench: Bench, text: str) -> bool:
 def replaces(trial: Trial) -> Finding:
     """A replacement is a text that is not empty."""
     bench = trial.bench
-    seen = 0
-    for index, text in enumerate(bench.texts):
-        value = plain(bench.alone(index).value)
+    tried = seen = 0
+    # What is blocked among other texts, too, until there are enough.
+    around = product(bench.blocked, bench.texts, bench.texts)
+    more = (" ".join(parts) for one, *two in around for parts in ((one, *two), (*two, one)))
+    for text in (*bench.texts, *more):
+        if tried >= len(bench.texts) and seen >= LEAST_ACTED[trial.budget]:
+            break
+        known = tried < len(bench.texts)
+        value = plain((bench.alone(tried) if known else bench.call(text)).value)
+        tried += 1
         if isinstance(value, dict) and value.get("block"):
             replacement = value.get("replacement")
             seen += replacement is not None
@@ -166,7 +174,7 @@ def replaces(trial: Trial) -> Finding:
                 return failed(why, case={"text": text})
     if not seen:
         return Finding(Verdict.NOT_APPLICABLE, message="no text that was tried got a replacement")
-    return passed(len(bench.texts), seen)
+    return passed(tried, seen)
 
 
 @checks("CH-14", after=("CH-03",))

@@ -33,6 +33,7 @@ from conformance.io_processor.traffic import PluginExited
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.search import IO_BODIES, draw
 from conformance.search import Found as Shown
+from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from conformance.io_processor.answers import Answer
@@ -64,6 +65,7 @@ class Found:
 
     count: int
     refused: int
+    answered: int
     failed: tuple[Any, Answer] | None = None  #: the smallest that ended with the server's error
     guessed: str | None = None  #: trouble that proves nothing, since an output was made up
     late: tuple[Any, Answer] | None = None  #: the smallest that was refused after the engine's work
@@ -98,7 +100,11 @@ def answered(trial: Trial) -> Finding:
             found.count,
             case={"data": data},
         )
-    return made_up(found.guessed) if found.guessed else passed(found.count, found.refused)
+    return (
+        made_up(found.guessed)
+        if found.guessed
+        else passed(found.count, found.refused + found.answered)
+    )
 
 
 @checks("IO-10", after=("IO-38",))
@@ -125,7 +131,10 @@ def early(trial: Trial) -> Finding:
             found.count,
             case={"data": data},
         )
-    return passed(found.count, found.count)
+    count = found.refused + len(trial.bench.stock.invalid)
+    if not count:
+        return Finding(Verdict.NOT_APPLICABLE, found.count, message="nothing was refused")
+    return passed(count, count)
 
 
 def sent(trial: Trial) -> Found | Trouble:
@@ -187,6 +196,7 @@ class _Sending:
     _first: int
     guessing: bool  #: whether outputs are made up
     refused: int = 0
+    answered: int = 0
     guessed: str | None = None
     _failed: list[tuple[Any, Answer]] = attrs.field(factory=list)
     _late: list[tuple[Any, Answer]] = attrs.field(factory=list)
@@ -195,7 +205,8 @@ class _Sending:
     def found(self, *, broken_off: bool = False) -> Found:
         """Return what became of what was sent so far."""
         failed, late = _smallest(self._failed), _smallest(self._late)
-        return Found(self._guard.number, self.refused, failed, self.guessed, late, broken_off)
+        count = self._guard.number
+        return Found(count, self.refused, self.answered, failed, self.guessed, late, broken_off)
 
     def draw(self, requests: Any, most: int) -> None:  # noqa: ANN401 - a strategy
         """Send requests that Hypothesis draws, and look for the smallest that goes wrong.
@@ -265,6 +276,7 @@ class _Sending:
 
     def _note(self, sent: Sent, data: Any, answer: Answer) -> Kind | None:  # noqa: ANN401 - JSON values
         self.refused += answer.kind is Kind.REFUSED
+        self.answered += answer.kind is Kind.ANSWERED
         if answer.kind is Kind.REFUSED and answer.call in AFTER_OUTPUTS and not answer.guessed:
             self._late.append((data, answer))
         if answer.kind is not Kind.FAILED:

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from conformance.logits.trial import Trial
     from conformance.logits.waiting import Found
 
-#: Steps for which a request runs alone.
-STEPS = 6
+#: Steps for which a request runs alone: some effects come late. More would be past vLLM's default
+#: of ``max_tokens``.
+STEPS = 16
 
 #: Rows of one request, step by step, ``[vocabulary]`` each; or what was raised. Arrays, since
 #: torch hands tensors to other processes by reference, and these processes end.

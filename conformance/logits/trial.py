@@ -183,9 +183,9 @@ class Trial(Asked):
             if not finding.scant(least):
                 break
             again = self._turned(number)
-            found, case = again._find(rule)  # noqa: SLF001 - of the same class
-            if found.verdict is not Verdict.PASS:
-                return again, found, case
+            found, shown = again._find(rule)  # noqa: SLF001 - of the same class
+            if found.verdict is Verdict.FAIL:
+                return again, found, shown
             finding = attrs.evolve(
                 finding,
                 examples=finding.examples + found.examples,

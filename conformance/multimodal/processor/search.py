@@ -58,8 +58,12 @@ def search(
         why = "the processor takes one item in a prompt, and no more"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
 
+    acted = 0
+
     def look(prompt: Prompt) -> Broken | None:
+        nonlocal acted
         trouble = judge(bench, prompt)
+        acted += bench.processed(prompt).good
         return Broken(prompt, trouble) if trouble else None
 
     count, best = smallest(
@@ -71,7 +75,7 @@ def search(
         first=(*unlike(bench.stock, bench.limits), *bench.mixed),
     )
     if best is None:
-        return passed(count, count)
+        return passed(count, acted)
     best = _smallest(bench, judge, best, shape)
     return failed(best.trouble.message, count, case={"broken": best})
 
