@@ -43,6 +43,23 @@ ODD = (
     "<|im_start|>assistant",
 )
 
+#: What texts are put together from.
+_PIECES = (
+    "the", "a fox", "says", "no", "42", "3.5", "-1e9", ",", ".", "...", "\n", "{", '"x":', "}",
+    "<b>", "</b>", "```", "jane@example.org", "https://example.org/?q=1", "\u00e9", "\u6f22\u5b57",
+    "\U0001f600",
+)  # fmt: skip
+
+
+def drawn() -> st.SearchStrategy[str]:
+    """Draw texts: of any characters, and longer ones of words, numbers, marks and markup."""
+    characters = st.characters(exclude_categories=["Cs"])
+    piece = st.sampled_from(_PIECES)
+    pieces = st.lists(piece | st.text(characters, max_size=3), max_size=40)
+    longer = st.lists(piece, min_size=10, max_size=80)
+    joined = st.tuples(st.sampled_from((" ", "")), pieces | longer)
+    return st.text(characters, max_size=200) | joined.map(lambda drawn: drawn[0].join(drawn[1]))
+
 
 @checks("CH-10")
 def a_dict(trial: Trial) -> Finding:
@@ -206,7 +223,7 @@ def any_text(trial: Trial) -> Finding:
         return None if call.good else (text, call)
 
     count, worst = smallest(
-        st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+        drawn(),
         judge,
         TEXTS,
         budget=trial.budget,

@@ -139,16 +139,16 @@ def strategy(shape: Shape, valid: int, invalid: int) -> SearchStrategy[History]:
     count = (1, 1) if shape.single else (2, MOST)
     asked = st.lists(data, min_size=count[0], max_size=count[1])
     happenings = [Do.DELIVER, Do.FAIL, Do.LEAVE] if shape.trouble else [Do.DELIVER]
-    moves = st.lists(
-        st.builds(
-            Move,
-            st.sampled_from([Do.ARRIVE, *happenings] if shape.overlapping else happenings),
-            st.integers(0, 0 if shape.single else MOST - 1),
-            # The order of one request's own outputs is a family's own affair.
-            st.integers(0, 3 if shape.single else 0),
-        ),
-        max_size=MOST_MOVES,
+    move = st.builds(
+        Move,
+        st.sampled_from([Do.ARRIVE, *happenings] if shape.overlapping else happenings),
+        st.integers(0, 0 if shape.single else MOST - 1),
+        # The order of one request's own outputs is a family's own affair.
+        st.integers(0, 3 if shape.single else 0),
     )
+    # Most lists are short of themselves, and what is left to the end happens in one order.
+    moves = st.lists(move, max_size=MOST_MOVES)
+    moves |= st.lists(move, min_size=MOST_MOVES // 2, max_size=MOST_MOVES)
     return st.builds(lambda a, m: _history(shape, a, m), asked, moves)
 
 
@@ -157,7 +157,7 @@ def _history(shape: Shape, asked: Sequence[tuple[int, bool]], moves: Sequence[Mo
         Asked(data, "same" if shape.same_ids else f"id-{index}", valid)
         for index, (data, valid) in enumerate(asked)
     )
-    known = [move for move in moves if move.request < len(requests)]
+    known = [attrs.evolve(move, request=move.request % len(requests)) for move in moves]
     if shape.overlapping and not shape.single:
         arrived = {move.request for move in known if move.do is Do.ARRIVE}
         # Everybody arrives, those that nothing was said about at the beginning.
