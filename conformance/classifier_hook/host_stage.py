@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
-from conformance.classifier_hook.host_engine import ScriptedLLM
+from conformance.classifier_hook.host_engine import Out, ScriptedLLM, Step
 from conformance.interruption import limited
 from reference_plugins.classifier_hook import Policy, hooks_of
 from reference_plugins.classifier_hook.mount import METHOD, mount
 from reference_plugins.classifier_hook.virtual_time import Deadlock, VirtualTimeLoop
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from conformance.classifier_hook.host_engine import Out, Step
 
 
 class Broken(Exception):

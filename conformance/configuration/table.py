@@ -6,14 +6,12 @@ Imports neither vLLM nor torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 
 from conformance.settings import choose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _LOGITS = frozenset({"logits/batch", "logits/slot"})
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 
@@ -14,29 +15,21 @@ from conformance import history
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, obstructed, simulated, unjudged
+from conformance.history import History, Shape
 from conformance.interruption import CALL_LIMIT, PluginHung
+from conformance.loading import Observer
 from conformance.logits import sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.fuzzing.exploration import explore
+from conformance.logits.fuzzing.exploration import Explored, explore
 from conformance.logits.parameters import LIKELY, Parameters, starter
-from conformance.logits.played import UNSAMPLED, Kind
-from conformance.logits.requests import PENALISED
-from conformance.verdict import RuleResult, Verdict, must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from conformance.history import History, Shape
-    from conformance.loading import Observer
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.played import Played, Trouble
-    from conformance.logits.requests import Stock
-    from conformance.logits.rows import RowsAlone
-    from conformance.logits.sweeps import Example, Strata
-    from conformance.settings import Budget
-    from conformance.suite import Opening
-    from conformance.untouched import Untouched
-    from conformance.verdict import Reason
+from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
+from conformance.logits.requests import PENALISED, Stock
+from conformance.logits.rows import RowsAlone
+from conformance.logits.sweeps import Example, Strata
+from conformance.settings import Budget
+from conformance.suite import Opening
+from conformance.untouched import Untouched
+from conformance.verdict import Reason, RuleResult, Verdict, must_wait
 
 
 @attrs.frozen(kw_only=True)

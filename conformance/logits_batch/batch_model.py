@@ -22,12 +22,10 @@ accepts both:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
 S = TypeVar("S")

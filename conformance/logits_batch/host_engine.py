@@ -13,7 +13,9 @@ from __future__ import annotations
 import importlib
 import random
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
 import torch
@@ -26,14 +28,9 @@ from conformance.engine.environment import chosen_device
 from conformance.engine.models import VOCABULARY
 from conformance.engine.offline import OfflineEngine
 from conformance.logits.requests import LAST_SPECIAL
+from conformance.logits_batch.host_check import Record
 from conformance.logits_batch.recording import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.logits_batch.host_check import Record
-    from conformance.settings import Device
+from conformance.settings import Device
 
 #: Lengths of prompts: within a step's tokens, close to them, and beyond.
 LENGTHS = (6, 40, 28, 58)

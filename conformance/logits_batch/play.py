@@ -8,30 +8,23 @@ token on.  What a request gets in the batch must be what its twin gives.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import attrs
 import torch
-from vllm.sampling_params import SamplingType
+from vllm.sampling_params import SamplingParams, SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.history import SENT
+from conformance.history import SENT, Choice, History, Request, Shape, Step
 from conformance.interruption import PluginHung, limited, place_in
 from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note
 from conformance.logits.endings import Endings
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.rows import differing, same
-from conformance.logits_batch.bench import Call
+from conformance.logits_batch.bench import Bench, Call, Watched
 from conformance.logits_batch.host import Host, Joining
 from conformance.logits_batch.twins import PLACEHOLDER, Twin, alone, taken_for_last
 from conformance.words import following
-
-if TYPE_CHECKING:
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice, History, Request, Shape, Step
-    from conformance.logits_batch.bench import Bench, Watched
 
 
 class _Seen(LogitsProcessor):

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+from conformance.findings import Finding
 from conformance.logits import effects as common
 from conformance.logits import judgement, processes
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
-from conformance.logits.trial import Contract
+from conformance.logits.trial import Contract, Trial
 from conformance.logits_batch import (
     batches,
     checks,
@@ -22,19 +25,11 @@ from conformance.logits_batch import (
     strata,
 )
 from conformance.logits_batch.bench import Bench, Call
+from conformance.logits_batch.excerpts import Shown
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
+from conformance.logits_batch.scenes import Record
 from conformance.untouched import ERRANDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-
-    from conformance.findings import Finding
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.excerpts import Shown
-    from conformance.logits_batch.scenes import Record
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-01": checks.loads,

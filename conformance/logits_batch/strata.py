@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.history import SENT, History, Shape
+from conformance.history import SENT, Choice, History, Shape
 from conformance.interruption import limited
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.classics import classics
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
-
-if TYPE_CHECKING:
-    from conformance.history import Choice
-    from conformance.logits_batch.bench import Bench
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 REPLACED = Shape(

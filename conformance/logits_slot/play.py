@@ -8,13 +8,13 @@ from its first token on.  What a request gets among others must be what its twin
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import attrs
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
-from conformance.history import MOST_DRAFTS, SENT
+from conformance.history import MOST_DRAFTS, SENT, Choice, History, Request, Shape, Step
 from conformance.interruption import PluginHung, limited, place_in
 from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
@@ -24,11 +24,6 @@ from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
 from conformance.logits_slot.host import PLACEHOLDER, Host, Joining, Rows
 from conformance.words import following
-
-if TYPE_CHECKING:
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice, History, Request, Shape, Step
 
 #: Parts that the logits of a step are processed in, where there are several.
 PARTS = 3

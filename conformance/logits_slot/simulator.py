@@ -3,23 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from conformance.findings import Finding
 from conformance.logits import effects as common
 from conformance.logits import judgement, processes
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
-from conformance.logits.trial import Contract
+from conformance.logits.trial import Contract, Trial
 from conformance.logits_slot import checks, costs, demonstrations, devices, effects, memory, strata
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import play
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from conformance.findings import Finding
-    from conformance.logits.trial import Trial
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-01": checks.loads,

@@ -3,30 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import History, Shape
+from conformance.history import Choice, History, Shape
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
-from conformance.logits_slot.bench import Alone, together
+from conformance.logits_slot.bench import Alone, Bench, Watched, together
 from conformance.logits_slot.classics import classics
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import ordered, play
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from conformance.history import Choice
-    from conformance.logits_slot.bench import Bench, Watched
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 RECYCLED = Shape(

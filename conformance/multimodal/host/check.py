@@ -6,7 +6,8 @@ from __future__ import annotations
 import importlib
 import platform
 import traceback
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import vllm
 
@@ -15,9 +16,6 @@ from conformance.multimodal.host.rules import RULES
 from conformance.raised import said
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 
 def judge(connection: Connection, *, patch: str | None, live: bool) -> None:

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
 from conformance.multimodal.host.stage import Asked, Media, Stage, alone, configuration
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Scene = Callable[["Sight"], None]
+Scene = Callable[["Sight"], None]
 
 #: Items whose rows stand side by side, and with text between them.
 _A, _B, _C, _D = Media("a", 6), Media("b", 5, 1), Media("c", 8), Media("d", 3, 2)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -13,19 +14,20 @@ from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-from conformance.multimodal.processor.bench import answer, named, of_item, same_data, told_apart
-from conformance.multimodal.processor.host import size_of
+from conformance.multimodal.processor.bench import (
+    Answer,
+    Bench,
+    answer,
+    named,
+    of_item,
+    same_data,
+    told_apart,
+)
+from conformance.multimodal.processor.host import Processed, size_of
 from conformance.multimodal.processor.placeholders import inserted
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.multimodal.processor.bench import Answer, Bench
-    from conformance.multimodal.processor.host import Processed
-    from conformance.multimodal.processor.stock import Item
-
+from conformance.multimodal.processor.stock import Item
 
 #: Items that are processed between two prompts, to fill a cache; bytes that it has to spare.
 OTHERS = 3
