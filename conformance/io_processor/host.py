@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from conformance.io_processor.watched import Watched
 
 MAX_MODEL_LEN = 512
-SUPPORTED_TASKS = ("embed", "token_embed", "classify", "token_classify", "plugin")
 
 #: The two generations, for what differs between them.
 REQUEST, DATA = "io/request", "io/data"

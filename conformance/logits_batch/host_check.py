@@ -350,18 +350,6 @@ class Judge:
         )
 
 
-def judge_stream(records: Sequence[Record]) -> list[Finding]:
-    """Judge a recorded stream; return (rule, engine step, sentence) for all that is illegal.
-
-    Args:
-        records: what happened, in the form that this module describes.
-
-    """
-    judged = Judge()
-    judged.judge(records)
-    return judged.findings
-
-
 def results(records: Sequence[Record]) -> list[RuleResult]:
     """Judge a recorded stream; return one result for each host rule."""
     judged = Judge()
