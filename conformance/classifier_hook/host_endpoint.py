@@ -18,8 +18,9 @@ from conformance.classifier_hook.host_engine import (
     ignores_cancellation,
     takes,
 )
-from conformance.classifier_hook.host_stage import Missing, Sight
+from conformance.classifier_hook.host_stage import Missing
 from conformance.classifier_hook.host_verdicts import FAILURES
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL
 from reference_plugins.classifier_hook.endpoint import MODULE, EndpointHook, has_post_generation
 

@@ -18,7 +18,8 @@ from conformance.classifier_hook.host_engine import (
     takes,
     texts,
 )
-from conformance.classifier_hook.host_stage import Sight, scores, stage
+from conformance.classifier_hook.host_stage import scores, stage
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook import Policy, request_scope
 from reference_plugins.classifier_hook.contract import REPLACED
 

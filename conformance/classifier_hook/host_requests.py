@@ -23,14 +23,8 @@ from conformance.classifier_hook.host_engine import (
     takes,
     texts,
 )
-from conformance.classifier_hook.host_stage import (
-    Sight,
-    Unsupported,
-    ended,
-    register,
-    scores,
-    stage,
-)
+from conformance.classifier_hook.host_stage import Unsupported, ended, register, scores, stage
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook import hooks_of, request_scope
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL
 

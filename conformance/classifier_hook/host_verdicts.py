@@ -18,7 +18,8 @@ from conformance.classifier_hook.host_engine import (
     takes,
     texts,
 )
-from conformance.classifier_hook.host_stage import Sight, ended, register, scores, stage
+from conformance.classifier_hook.host_stage import ended, register, scores, stage
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL, MARGIN
 from reference_plugins.classifier_hook.mount import METHOD
 

@@ -10,7 +10,6 @@ Worker processes only: vLLM is imported.
 
 from __future__ import annotations
 
-import importlib
 import random
 import traceback
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from conformance.engine.environment import chosen_device
 from conformance.engine.models import VOCABULARY
 from conformance.engine.offline import OfflineEngine
+from conformance.hosts import change
 from conformance.logits.requests import LAST_SPECIAL
 from conformance.logits_batch.host_check import Record
 from conformance.logits_batch.recording import Rows
@@ -276,9 +276,7 @@ def record(
     }
     failure = None
     try:
-        if patch is not None:
-            module, _, function = patch.partition(":")
-            getattr(importlib.import_module(module), function)()
+        change(patch)
         _run(tape, model, place, seed)
         context["runner"] = type(tape.runner).__name__
     except Exception as error:  # noqa: BLE001 - what was recorded is judged nevertheless
