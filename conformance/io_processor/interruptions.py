@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.answers import Kind
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.traffic import Asked, Do, History, Move
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
+from conformance.io_processor.trial import Trial
 
 #: After how many outputs something happens, at most.
 MOST = 3
