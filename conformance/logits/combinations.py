@@ -431,8 +431,10 @@ def _outcome(trial: Trial) -> Outcome:
     return attrs.evolve(found, waiting=waits) if found.harm or found.left else found
 
 
-def judge(trial: Trial, harmful: str, *, harms: bool) -> Finding:
-    """Judge whether combined requests harm others, or are left without a token.
+def judge(trial: Trial, *, harmful: str, harms: bool) -> Finding:
+    """Judge whatever else clients ask for: whether others get what they get without it.
+
+    Or whether a token is left for these requests themselves.
 
     Args:
         trial: the plugin.

@@ -48,16 +48,6 @@ def idles(trial: Trial) -> Finding:
     return Finding(Verdict.PASS, 2, 2)
 
 
-def grows(trial: Trial) -> Finding:
-    """LB-36: a step is longer by no more than its batch is larger, whatever the vocabulary."""
-    return costs.grows(trial, start)
-
-
-def fits(trial: Trial) -> Finding:
-    """LB-37: a step holds a few times the memory of its logits, and no more."""
-    return costs.fits(trial, start)
-
-
 def start(bench: Bench, batch: Batch) -> Callable[[], None]:
     """Serve a batch, one request in each row; return the calls of its next step.
 
