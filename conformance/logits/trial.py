@@ -44,7 +44,6 @@ class Contract:
     #: Rules that a function decides, instead of the histories.
     checks: Mapping[str, Callable[[Trial], Finding]]
     loads: str  #: the rule that a class breaks which is not complete
-    opt_out: str  #: the rule about requests that did not opt in
     survives: str
     shape: str  #: the rule about what ``apply`` returns
     raises: str  #: the rule about what a call raises
@@ -87,7 +86,7 @@ class Contract:
         """The rules that histories decide; the plain ones are about opting out as well."""
         strata = self.strata
         kinds = strata.rule_of_kind.values()
-        return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, self.opt_out})
+        return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, strata.opt_out})
 
 
 def stocked(
@@ -309,7 +308,7 @@ class Trial(Asked):
         differ say nothing about the rules that histories decide.
         """
         rules = tuple(rules)
-        if self.contract.opt_out in rules and not self.opts_in:
+        if self.contract.strata.opt_out in rules and not self.opts_in:
             return self.unknown_switch()
         about_rows = {*self.contract.strata.rule_of.values()}
         if about_rows.intersection(rules) and self.random:

@@ -74,7 +74,6 @@ CONTRACT = Contract(
     at_random=processes.at_random,
     checks=CHECKS,
     loads="LB-01",
-    opt_out="LB-04",
     survives="LB-24",
     shape="LB-14",
     raises="LB-16",

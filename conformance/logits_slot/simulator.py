@@ -67,7 +67,6 @@ CONTRACT = Contract(
     at_random=processes.at_random,
     checks=CHECKS,
     loads="LS-01",
-    opt_out="LS-04",
     survives="LS-24",
     shape="LS-20",
     raises="LS-22",

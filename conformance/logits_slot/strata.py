@@ -143,19 +143,8 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
             if choice not in bench.causes:
                 bench.causes[choice] = _cause(bench, choice)
             cause = bench.causes[choice]
-        owners.append((cause,) if cause else broken(shape, trouble.kind))
+        owners.append((cause,) if cause else STRATA.broken(shape, trouble.kind))
     return Example(shape, drawn, played, tuple(owners))
-
-
-def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
-    """Return the rules that trouble of a kind breaks in a stratum."""
-    if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape == PLAIN):
-        return (RULE_OF_KIND[kind],)
-    if kind is Kind.OPT_OUT and shape == PLAIN:
-        return ("LS-04",)
-    if kind is Kind.RAISED:
-        return (STRATA.owner(shape), RULE_OF_KIND[kind])
-    return (STRATA.owner(shape),)
 
 
 def _cause(bench: Bench, choice: Choice) -> str | None:
@@ -249,6 +238,7 @@ STRATA = Strata(
     built_on=BUILT_ON,
     times={RECYCLED: 2, DRAFTS: 2},
     plain=PLAIN,
+    opt_out="LS-04",
     everything=EVERYTHING,
     run=run,
     classics=classics,
