@@ -7,26 +7,22 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
+from conformance.history import Choice
 from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, no_claim, switched_on
 from conformance.logits.rows import dethroned, same
+from conformance.logits.trial import Trial
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.parameters import rows_alone
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.history import Choice
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
 
 
 def constructs(trial: Trial) -> Finding:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from vllm.v1.sample.logits_processor import BatchUpdate
 
@@ -12,16 +12,11 @@ from conformance.interruption import limited
 from conformance.logits import costs
 from conformance.logits.calls import call
 from conformance.logits.configuration import vllm_config
+from conformance.logits.costs import Batch
+from conformance.logits.trial import Trial
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import Watched
+from conformance.logits_batch.bench import Bench, Watched
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.logits.costs import Batch
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
 
 #: Requests of an idle batch, when it is large.
 MANY = 128

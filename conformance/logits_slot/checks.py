@@ -7,8 +7,8 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,24 +18,17 @@ from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProces
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.history import MOST_DRAFTS
+from conformance.history import MOST_DRAFTS, Choice
 from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, differing, same
-from conformance.logits_slot.bench import Alone, together
+from conformance.logits.trial import Trial
+from conformance.logits_slot.bench import Alone, Bench, Watched, together
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from conformance.history import Choice
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench, Watched
-
 
 #: Steps for which a request runs alone.
 STEPS = 8

@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
 from conformance.logits import costs
-from conformance.logits_slot.bench import Alone, context, together
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.logits.costs import Batch
-    from conformance.logits_slot.bench import Bench
+from conformance.logits.costs import Batch
+from conformance.logits_slot.bench import Alone, Bench, context, together
 
 
 def start(bench: Bench, batch: Batch) -> Callable[[], None]:
