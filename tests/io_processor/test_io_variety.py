@@ -80,7 +80,7 @@ def test_bodies_vary() -> None:
     shorter = [
         body for body, own in zip(bodies, honest, strict=True) if own and len(body) in (0, 2)
     ]
-    odd = (2**63, 1e308, "\x00", "x" * 20_000, [0] * 5_000, [[]])
+    odd: tuple[Any, ...] = (2**63, 1e308, "\x00", "x" * 20_000, [0] * 5_000, [[]])
 
     assert {type(body) for body in bodies} == {dict, list, str, int, float, bool, type(None)}
     assert len({repr(body) for body in bodies}) >= 0.7 * len(bodies)

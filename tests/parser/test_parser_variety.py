@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers for parsers that are drawn, and where they are cut, have the variety they are meant to."""
+"""Answers for parsers that are drawn, and their cuts, have the variety they are meant to have."""
 
 from __future__ import annotations
 
