@@ -98,7 +98,7 @@ _ODD: tuple[Any, ...] = (
 
 
 def hostile(valid: tuple[Any, ...]) -> SearchStrategy[Any]:
-    """Return JSON that a hostile or mistaken client may send; honest data are among it."""
+    """Return JSON that a hostile or mistaken client may send: something is missing or odd."""
     leaves = st.one_of(
         st.none(),
         st.booleans(),
@@ -123,8 +123,15 @@ def hostile(valid: tuple[Any, ...]) -> SearchStrategy[Any]:
     removable = [(data, place) for data, place in mended if place]
     choices = [spoilt, anything]
     if removable:
-        choices.insert(0, st.sampled_from(removable).map(lambda drawn: without(*drawn)))
+        fewer = st.sampled_from(removable).map(lambda drawn: without(*drawn))
+        both = st.builds(_changed_somewhere, fewer, st.integers(0, 20), anything)
+        choices = [fewer, spoilt, both, anything]
     return st.one_of(*choices)
+
+
+def _changed_somewhere(data: Any, number: int, value: Any) -> Any:  # noqa: ANN401 - JSON values
+    every = [place for place, _ in places(data)]
+    return changed(data, every[number % len(every)], value)
 
 
 def bodies(

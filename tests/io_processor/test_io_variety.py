@@ -77,9 +77,7 @@ def test_bodies_vary() -> None:
     honest = [
         isinstance(body, dict) and bool(body) and body.keys() <= {*HONEST[0]} for body in bodies
     ]
-    shorter = [
-        body for body, own in zip(bodies, honest, strict=True) if own and len(body) in (0, 2)
-    ]
+    shorter = [body for body, own in zip(bodies, honest, strict=True) if own and len(body) == 2]
     odd: tuple[Any, ...] = (2**63, 1e308, "\x00", "x" * 20_000, [0] * 5_000, [[]])
 
     assert {type(body) for body in bodies} == {dict, list, str, int, float, bool, type(None)}
