@@ -35,13 +35,11 @@ class Finding:
 
         Where it did in all that there are, as in each of a profile's, those are enough.
         """
-        return (
-            self.tried and self.verdict is Verdict.PASS and self.acted < min(least, self.examples)
-        )
+        return self.tried and self.acted < min(least, self.examples)
 
     def enough(self, least: int, advice: str = "") -> Finding:
         """Return this finding, or ``not-verified`` where it rests on too few examples."""
-        if not self.scant(least):
+        if not self.acted or not self.scant(least):
             return self
         why = few(self.acted, self.examples, least)
         return unjudged(f"{why}; {advice}" if advice else why, self.examples, self.acted)
@@ -55,9 +53,8 @@ def few(acted: int, examples: int, least: int) -> str:
 def passed(examples: int, acted: int) -> Finding:
     """Return a pass, or ``not-verified`` where the plugin did nothing in any example."""
     if not acted:
-        return Finding(
-            Verdict.NOT_VERIFIED, examples, 0, f"the plugin did nothing in {examples} examples"
-        )
+        why = f"the plugin did nothing in {examples} examples"
+        return Finding(Verdict.NOT_VERIFIED, examples, 0, why, tried=True)
     return Finding(Verdict.PASS, examples, acted, tried=True)
 
 

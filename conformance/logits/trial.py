@@ -14,7 +14,7 @@ import attrs
 from conformance import history
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
-from conformance.findings import LEAST_ACTED, Finding, obstructed, simulated, unjudged
+from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simulated, unjudged
 from conformance.history import History, Shape
 from conformance.interruption import CALL_LIMIT, PluginHung
 from conformance.loading import Observer
@@ -172,17 +172,13 @@ class Trial(Asked):
         finding, case = self._find(rule)
         least = LEAST_ACTED[self.budget]
         for number in range(1, least + 1):
-            if not finding.scant(least):
+            if not finding.scant(least) or not self.parameters.on:
                 break
             again = self._turned(number)
             found, shown = again._find(rule)  # noqa: SLF001 - of the same class
             if found.verdict is Verdict.FAIL:
                 return again, found, shown
-            finding = attrs.evolve(
-                finding,
-                examples=finding.examples + found.examples,
-                acted=finding.acted + found.acted,
-            )
+            finding = passed(finding.examples + found.examples, finding.acted + found.acted)
         return self, finding.enough(least, OFTENER), case
 
     def _turned(self, number: int) -> Trial:

@@ -49,7 +49,7 @@ def test_a_profile_may_name_many_integers(zygote: Zygote, tmp_path: Path, genera
 
     assert {r: found.message for r, found in results.items() if found.verdict not in GOOD} == {}
     steady = results["LB-23" if generation == "logits_batch" else "LS-15"]
-    assert steady.acted == len(on)
+    assert steady.acted >= len(on)
 
 
 def test_a_helper_beside_plugins_is_not_certified(zygote: Zygote) -> None:
