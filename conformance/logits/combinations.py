@@ -273,9 +273,13 @@ class Stage:
         plain = (bench.tokens[-1], *bench.tokens[:1] * 4)
         longest = bench.words.longest
         for combination in scene.combinations:
-            # Those that wait for something find it in prompts, or in outputs a little later.
-            said = bench.words.saying(len(joining)) if longest else ()
-            prompt = combination.prompt or (*plain, *bench.words.phrase(len(joining)))
+            # Those that wait for something find it in prompts, or in outputs a little later; every
+            # second request goes on as it began, for those that look for repetitions.
+            number = len(joining)
+            waited = bench.words.saying(number) if number % 2 else bench.tokens[:1]
+            said = waited if longest else ()
+            ends = bench.words.phrase(number) if number % 2 else ()
+            prompt = combination.prompt or (*plain, *ends)
             for keywords in self.children(combination):
                 choice: Choice = ("with", len(sets))
                 name = ascii_uppercase[2 + len(sets)]
