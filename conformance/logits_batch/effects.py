@@ -8,6 +8,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 import torch
+from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
@@ -96,7 +97,26 @@ def does_without_prompt(trial: Trial) -> Finding:
                 if prompt is not None:
                     raise  # not about the prompt
                 return failed(f"for a request without prompt token ids ({label(choice)}): {error}")
+        if _alike_beside(bench, choice, [bench.tokens[0]]) and not _alike_beside(
+            bench, choice, None
+        ):
+            return failed(
+                f"beside a request without prompt token ids another one ({label(choice)}) does not "
+                f"get what it gets alone, and beside one with them it does"
+            )
     return Finding(Verdict.PASS, len(bench.parameters), len(bench.parameters))
+
+
+def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> bool:
+    """Tell whether a request gets behind one of the same parameters what it gets alone."""
+    own, rows = [bench.tokens[-1]], bench.table[:2]
+    alone, behind = bench.new(), bench.new()
+    with limited():
+        alone.begin(bench.params(choice), own, [])
+        expected = alone.apply(rows[1:].clone())
+        added = [(0, bench.params(choice), prompt, []), (1, bench.params(choice), own, [])]
+        behind.update_state(BatchUpdate(2, [], added, []))
+        return alike(behind.apply(rows.clone())[1:], expected)
 
 
 def keeps_masks(trial: Trial) -> Finding:

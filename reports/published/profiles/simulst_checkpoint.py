@@ -38,6 +38,7 @@ def write(folder: Path) -> Path:
         "num_experts_per_tok": 1,
         "num_shared_experts": 1,
         "expert_hidden_dim": 32,
+        "route_norm": True,
         "audio_config": {
             "num_mel_bins": MELS,
             "encoder_layers": 2,
