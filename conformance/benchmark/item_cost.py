@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
 
-from conformance.benchmark.figures import TURNS, Failed, Round, compare
+from conformance.benchmark.figures import TURNS, Failed, Overhead, Round, compare
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.jobs import class_of, profile_of
@@ -22,15 +24,8 @@ from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import Item
-from conformance.settings import Budget, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from multiprocessing.connection import Connection
-
-    from conformance.benchmark.figures import Overhead
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Budget, Settings, UsageError
+from conformance.target import Plugin
 
 #: Sizes of each modality that are measured.
 SIZES = {Budget.QUICK: 1, Budget.STANDARD: 3, Budget.DEEP: 6}

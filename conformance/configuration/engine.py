@@ -7,16 +7,19 @@ import contextlib
 import importlib.util
 import os
 import time
+from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
 
 from conformance.configuration import idle
-from conformance.configuration.asked import IDLE, TESTED, Answers
-from conformance.configuration.table import PLAIN
+from conformance.configuration.asked import IDLE, TESTED, Answers, Ask, Workload
+from conformance.configuration.table import PLAIN, Configuration
 from conformance.engine import model_runner
 from conformance.engine.environment import chosen_device
+from conformance.engine.model_runner import Runner
 from conformance.engine.offline import (
     MAX_MODEL_LEN,
     OfflineEngine,
@@ -28,16 +31,8 @@ from conformance.installed import suite_of
 from conformance.jobs import class_of, deployed
 from conformance.logits.requests import sampling_params
 from conformance.logits.ways import Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.configuration.asked import Ask, Workload
-    from conformance.configuration.table import Configuration
-    from conformance.engine.model_runner import Runner
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Settings
+from conformance.target import Plugin
 
 #: Room for every request of a workload, so that only configurations make them wait.
 _ROOM = {"max_num_batched_tokens": 2048, "max_num_seqs": 64, "num_gpu_blocks_override": None}
@@ -71,19 +66,19 @@ def serve(
         llm = _start(model, configuration, processors, runner, chosen_device(settings.device))
         answers = _answers(llm, model, configuration, workload.asks)
     except Exception as error:  # noqa: BLE001 - whatever vLLM or the plugin raises is the answer
-        answers = Answers(started=llm is not None, problem=_said(error))
+        answers = Answers(started=llm is not None, problem=said(error))
     if llm is not None:
         with contextlib.suppress(Exception):
             llm.llm_engine.engine_core.shutdown()
     connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """Return what an exception says, and not those that came of it, on one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    said = f"{type(error).__name__}: {error}".partition(" [type=")[0]
-    return " ".join(said.split())
+    text = f"{type(error).__name__}: {error}".partition(" [type=")[0]
+    return " ".join(text.split())
 
 
 def _processors(plugin: Plugin, loaded: str) -> list[type]:

@@ -3,33 +3,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import attrs
 
 from conformance.configuration.asked import IDLE, NOBODY, TESTED, Answers, Ask, Workload
 from conformance.configuration.judgement import Controls, Row, judge, unequal
-from conformance.configuration.table import PLAIN, TABLE, chosen, named
+from conformance.configuration.table import PLAIN, TABLE, Configuration, chosen, named
 from conformance.generations import named as generation_named
-from conformance.settings import UsageError
+from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
 from conformance.verdict import Verdict
-from conformance.worker import JobDied, JobHung
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from conformance.configuration.table import Configuration
-    from conformance.settings import Settings
-    from conformance.worker import Job
+from conformance.worker import Job, JobDied, JobHung
 
 #: Seconds in which an engine on a tiny model starts and answers a workload; beyond, it hangs.
 LIMIT = 240.0
 
+#: The same of a server, whose processes may each import vLLM.
+SERVER_LIMIT = 420.0
+
 _REQUESTS = "conformance.configuration.requests:run"
 _ENGINE = "conformance.configuration.engine:serve"
+_SERVER = "conformance.configuration.served:serve"
 
 
 class Fork(Protocol):
@@ -150,9 +148,11 @@ def _probes() -> Iterator[Ask]:
 
 
 def _ask(fork: Fork, arguments: dict[str, Any], log: Path) -> Answers:
-    job = fork(_ENGINE, arguments, log)
+    served = arguments["configuration"].server is not None
+    job = fork(_SERVER if served else _ENGINE, arguments, log)
     try:
-        answers: Answers = job.ask("serve", limit=LIMIT)
+        limit = SERVER_LIMIT if served else LIMIT
+        answers: Answers = job.ask(str(log.parent), limit=limit)
     except JobDied as error:
         return Answers(started=True, problem=f"its process ended: {error}")
     except JobHung as error:

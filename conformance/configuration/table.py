@@ -6,14 +6,12 @@ Imports neither vLLM nor torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 
 from conformance.settings import choose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _LOGITS = frozenset({"logits/batch", "logits/slot"})
 
@@ -25,13 +23,15 @@ class Configuration:
     name: str
     about: str  #: what of a plugin can go wrong in it, in one sentence
     arguments: Mapping[str, Any] = attrs.field(factory=dict)  #: of ``vllm.LLM``
+    #: Of ``vllm serve``; None where no server runs, but an engine of ``vllm.LLM``.
+    server: tuple[str, ...] | None = None
+    front_ends: int = 1  #: processes of a server that take requests; it shows nothing with fewer
     generations: frozenset[str] = _LOGITS  #: to whose plugins it can matter
     ranks: int = 1  #: worker processes; an engine of one runs in the process of its executor
     own_process: bool = False  #: whether the engine core is in another process than the front end
     #: Random requests with seeds are left out: on a CPU, vLLM cannot go on with the generator of
     #: a request whose row it sampled and threw away (``CPU Generator does not use offset``).
     greedy_only: bool = False
-    shares_prefixes: bool = False  #: whether each request is sent again when it has been answered
     preempts: bool = False  #: whether it shows nothing unless an opted-in request is preempted
     prioritised: bool = False  #: whether requests that come later are more urgent
     fills_context: bool = False  #: whether answers go on to the last position of the model
@@ -87,7 +87,6 @@ TABLE: tuple[Configuration, ...] = (
         about="of a prompt that was read before only the last tokens are computed",
         arguments={**_SMALL_STEPS, "enable_prefix_caching": True},
         greedy_only=True,
-        shares_prefixes=True,
         refusable=False,
     ),
     Configuration(
@@ -146,6 +145,24 @@ TABLE: tuple[Configuration, ...] = (
         about="the engine gives its memory back and is woken again",
         arguments={"enable_sleep_mode": True},
         pauses=True,
+    ),
+    Configuration(
+        name="server",
+        about="clients' requests come over HTTP, and the engine is a process that vLLM starts",
+        server=(),
+        refusable=False,
+    ),
+    Configuration(
+        name="api-servers-2",
+        about="two front ends, each with a class of its own, send requests to one engine",
+        server=("--api-server-count=2",),
+        front_ends=2,
+        refusable=False,
+    ),
+    Configuration(
+        name="data-parallel-2",
+        about="two engines share the requests, and neither sees those of the other",
+        server=("--data-parallel-size=2",),
     ),
     Configuration(
         name="ray",
