@@ -114,8 +114,8 @@ def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> boo
     with limited():
         alone.begin(bench.params(choice), own, [])
         expected = alone.apply(rows[1:].clone())
-        added = [(0, bench.params(choice), prompt, []), (1, bench.params(choice), own, [])]
-        behind.update_state(BatchUpdate(2, [], added, []))
+        params = bench.params(choice)
+        behind.update_state(BatchUpdate(2, [], [(0, params, prompt, []), (1, params, own, [])], []))
         return alike(behind.apply(rows.clone())[1:], expected)
 
 
