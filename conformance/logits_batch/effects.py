@@ -108,15 +108,20 @@ def does_without_prompt(trial: Trial) -> Finding:
 
 
 def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> bool:
-    """Tell whether a request gets behind one of the same parameters what it gets alone."""
-    own, rows = [bench.tokens[-1]], bench.table[:2]
+    """Tell whether requests get behind one of the same parameters what they get alone."""
+    own, rows = [bench.tokens[-1]], bench.table[:3]
     alone, behind = bench.new(), bench.new()
-    with limited():
-        alone.begin(bench.params(choice), own, [])
-        expected = alone.apply(rows[1:].clone())
-        params = bench.params(choice)
-        behind.update_state(BatchUpdate(2, [], [(0, params, prompt, []), (1, params, own, [])], []))
-        return alike(behind.apply(rows.clone())[1:], expected)
+    params = bench.params(choice)
+    prompts = enumerate((prompt, own, own))
+    try:
+        with limited():
+            alone.begin(bench.params(choice), own, [])
+            expected = alone.apply(rows[2:].clone())
+            update = BatchUpdate(3, [], [(row, params, each, []) for row, each in prompts], [])
+            behind.update_state(update)
+            return alike(behind.apply(rows.clone())[2:], expected)
+    except PluginRaised:
+        return False
 
 
 def keeps_masks(trial: Trial) -> Finding:
