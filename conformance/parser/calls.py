@@ -168,8 +168,8 @@ def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
         wanted = getattr(found.structured_outputs, "json", None)
         if wanted and wanted == bench.grammar(choice):
             yield Asked(choice, True, grammar[0], (grammar[1],), hosts=True)  # noqa: FBT003 - as above
-        elif wanted:
-            continue  # a grammar of its own
+        elif wanted or (found.structured_outputs is not None and says.content):
+            continue  # a grammar of its own, or one of calls, in which there is no place for text
         elif choice == "required" or first == says:
             yield Asked(choice, True, text, (says,))  # noqa: FBT003 - as above
     yield Asked("auto", False, text, (says, first))  # noqa: FBT003 - as above

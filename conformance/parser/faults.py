@@ -142,5 +142,8 @@ def _wrong(bench: Bench, answer: Answer, calls: tuple[Call, ...] = ()) -> Judged
             return Judged(acted=True, wrong=f"{quoted(answer.text)} {how}: {message}", scene=scene)
         if not Message(calls=message.calls[: len(kept)]).same(Message(calls=kept)):
             told = f"{quoted(answer.text)}, which ends there, {how}: {message}"
-            return Judged(acted=True, wrong=f"{told}; complete were {Message(calls=kept)}")
+            complete = Message(calls=kept)
+            scene = partial(bench.scene, "keeps", answer, says=complete.document)
+            wrong = f"{told}; complete were {complete}"
+            return Judged(acted=True, wrong=wrong, scene=scene if how == "whole" else None)
     return None

@@ -104,6 +104,14 @@ def check_whole(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> 
     return None if found == expected else f"whole {found}\nexpected {expected}"
 
 
+def check_keeps(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> str | None:
+    """The whole answer gives the calls that were complete where it ends, whatever comes of more."""
+    expected, found = message(*says)[2], whole(plugin, deltas, **how)
+    if found[2][: len(expected)] == expected:
+        return None
+    return f"whole {found}\nexpected the complete calls {expected}"
+
+
 def check_deltas(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> str | None:
     """The deltas add up to what the answer says."""
     expected, found = message(*says), joined(streamed(plugin, deltas, **how))
