@@ -33,8 +33,8 @@ PROGRAMS = ROOT / "reports" / "builtin-parsers"
 PAGE = ROOT / "docs" / "builtin-parsers.md"
 FRESH = ROOT / "reports" / "local" / "builtin-parsers"
 
-#: Characters of a delta that the table shows.
-SHOWN = 90
+#: Characters of a delta that the table shows, and of a sentence.
+SHOWN, TOLD = 90, 180
 
 #: Deltas that it shows, rather than their number.
 MOST = 4
@@ -209,17 +209,17 @@ def _shown(failure: dict[str, Any]) -> str:
     deltas = [_code(text) for text in failure.get("deltas", ())]
     if 0 < len(deltas) <= MOST:
         return " ".join(deltas)
-    return f"{len(deltas)} deltas" if deltas else _code(failure["message"])
+    return f"{len(deltas)} deltas" if deltas else _code(failure["message"], TOLD)
 
 
 def _format(name: str, parser: dict[str, Any]) -> str:
     return f"`{parser['format']}`: {_source(name, parser)}"
 
 
-def _code(text: str) -> str:
+def _code(text: str, most: int = SHOWN) -> str:
     """Return a delta as code in a table, without its middle if it is long."""
-    if len(text) > SHOWN:
-        text = f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
+    if len(text) > most:
+        text = f"{text[: most // 2]} ... {text[-most // 2 :]}"
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
     shown = escaped.replace("\n", "\\n")
     return f"<code>{shown}</code>"
