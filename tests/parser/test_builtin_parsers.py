@@ -58,8 +58,6 @@ def test_each_finding_has_its_cut_and_its_program() -> None:
 
     assert sorted(failure["program"] for failure in shown) == PROGRAMS
     assert len(PROGRAMS) >= 10
-    # Of processors: the time on the wall is that of whatever else two cores do.
-    assert DATA["processor"] / 2 <= 600
 
 
 @pytest.mark.usefixtures("shared_zygote")
