@@ -71,19 +71,19 @@ def serve(
         llm = _start(model, configuration, processors, runner, chosen_device(settings.device))
         answers = _answers(llm, model, configuration, workload.asks)
     except Exception as error:  # noqa: BLE001 - whatever vLLM or the plugin raises is the answer
-        answers = Answers(started=llm is not None, problem=_said(error))
+        answers = Answers(started=llm is not None, problem=said(error))
     if llm is not None:
         with contextlib.suppress(Exception):
             llm.llm_engine.engine_core.shutdown()
     connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """Return what an exception says, and not those that came of it, on one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    said = f"{type(error).__name__}: {error}".partition(" [type=")[0]
-    return " ".join(said.split())
+    text = f"{type(error).__name__}: {error}".partition(" [type=")[0]
+    return " ".join(text.split())
 
 
 def _processors(plugin: Plugin, loaded: str) -> list[type]:

@@ -3,15 +3,35 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+_NAMES = {"logits/batch": "Batch", "logits/slot": "Slot"}
+
 
 def plugin(generation: str) -> type:
     """Return a plugin of this generation that leaves every row as it is."""
-    return _slot() if generation == "logits/slot" else _batch()
+    return _made(_NAMES[generation])
+
+
+def name(generation: str) -> str:
+    """Return the name by which ``--logits-processors`` finds it."""
+    return f"{__name__}:{_NAMES[generation]}"
+
+
+def __getattr__(wanted: str) -> type:
+    # vLLM looks the class up in this module, which imports vLLM only then.
+    if wanted not in _NAMES.values():
+        raise AttributeError(wanted)
+    return _made(wanted)
+
+
+@cache
+def _made(wanted: str) -> type:
+    return _slot() if wanted == "Slot" else _batch()
 
 
 def _batch() -> type:

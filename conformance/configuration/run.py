@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 #: Seconds in which an engine on a tiny model starts and answers a workload; beyond, it hangs.
 LIMIT = 240.0
 
+#: The same of a server, whose processes may each import vLLM.
+SERVER_LIMIT = 420.0
+
 _REQUESTS = "conformance.configuration.requests:run"
 _ENGINE = "conformance.configuration.engine:serve"
+_SERVER = "conformance.configuration.served:serve"
 
 
 class Fork(Protocol):
@@ -150,9 +154,11 @@ def _probes() -> Iterator[Ask]:
 
 
 def _ask(fork: Fork, arguments: dict[str, Any], log: Path) -> Answers:
-    job = fork(_ENGINE, arguments, log)
+    served = arguments["configuration"].server is not None
+    job = fork(_SERVER if served else _ENGINE, arguments, log)
     try:
-        answers: Answers = job.ask("serve", limit=LIMIT)
+        limit = SERVER_LIMIT if served else LIMIT
+        answers: Answers = job.ask(str(log.parent), limit=limit)
     except JobDied as error:
         return Answers(started=True, problem=f"its process ended: {error}")
     except JobHung as error:

@@ -25,6 +25,9 @@ class Configuration:
     name: str
     about: str  #: what of a plugin can go wrong in it, in one sentence
     arguments: Mapping[str, Any] = attrs.field(factory=dict)  #: of ``vllm.LLM``
+    #: Of ``vllm serve``; None where no server runs, but an engine of ``vllm.LLM``.
+    server: tuple[str, ...] | None = None
+    front_ends: int = 1  #: processes of a server that take requests; it shows nothing with fewer
     generations: frozenset[str] = _LOGITS  #: to whose plugins it can matter
     ranks: int = 1  #: worker processes; an engine of one runs in the process of its executor
     own_process: bool = False  #: whether the engine core is in another process than the front end
@@ -146,6 +149,24 @@ TABLE: tuple[Configuration, ...] = (
         about="the engine gives its memory back and is woken again",
         arguments={"enable_sleep_mode": True},
         pauses=True,
+    ),
+    Configuration(
+        name="server",
+        about="clients' requests come over HTTP, and the engine is a process that vLLM starts",
+        server=(),
+        refusable=False,
+    ),
+    Configuration(
+        name="api-servers-2",
+        about="two front ends, each with a class of its own, send requests to one engine",
+        server=("--api-server-count=2",),
+        front_ends=2,
+        refusable=False,
+    ),
+    Configuration(
+        name="data-parallel-2",
+        about="two engines share the requests, and neither sees those of the other",
+        server=("--data-parallel-size=2",),
     ),
     Configuration(
         name="ray",

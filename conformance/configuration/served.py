@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job: a server of one configuration, and what its clients get of a workload."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import psutil
+
+from conformance.configuration import idle
+from conformance.configuration.asked import IDLE, TESTED, Answers
+from conformance.configuration.engine import said
+from conformance.engine import access
+from conformance.engine.environment import chosen_device
+from conformance.engine.offline import MAX_MODEL_LEN
+from conformance.engine.server import Server, ServerFailed
+from conformance.generations import named as generation_named
+from conformance.installed import suite_of
+from conformance.jobs import deployed
+from conformance.logits.conversation import LIMIT, body_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from multiprocessing.connection import Connection
+
+    import openai
+
+    from conformance.configuration.asked import Ask, Workload
+    from conformance.configuration.table import Configuration
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+#: Seconds in which a server on a tiny model becomes healthy.
+START_LIMIT = 300.0
+
+#: Seconds between two requests: a front end takes all connections that wait when it looks.
+APART = 0.02
+
+#: Times that the workload is sent until each front end has had some of it; two at least, since a
+#: plugin that keeps something answers otherwise the second time.
+MOST_PASSES = 5
+
+#: Tokens after which an impatient client disconnects.
+LEAVES_AFTER = 3
+
+
+def serve(
+    connection: Connection,
+    *,
+    plugin: Plugin,
+    settings: Settings,
+    model: str,
+    configuration: Configuration,
+    workload: Workload,
+    loaded: str,
+) -> None:
+    """Answer with what the server answers; ``loaded`` says what it is started with."""
+    folder = Path(connection.recv())
+    started = time.monotonic()
+    bodies = {number: _body(ask) for number, ask in enumerate(workload.asks)}
+    asks = {number: ask for number, ask in enumerate(workload.asks) if bodies[number] is not None}
+    if not any(ask.on and not ask.aborted for ask in asks.values()) and plugin.module:
+        connection.send(Answers(absent="HTTP carries none of the requests that opt in"))
+        return
+    model = deployed(plugin, settings) or model
+    server = Server.start(
+        model,
+        log=folder / f"configuration-{configuration.name}-server.log",
+        logits_processors=_names(plugin, loaded),
+        python_path=[*filter(None, [plugin.root]), settings.directory, *settings.python_path],
+        device=chosen_device(settings.device),
+        arguments=[f"--max-model-len={MAX_MODEL_LEN}", *(configuration.server or ())],
+        imported=True,
+        runner=suite_of(generation_named(plugin.generation)).runner or "v1",
+    )
+    with server:
+        answers = _answers(server, configuration, asks, bodies)
+    connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
+
+
+def _answers(
+    server: Server,
+    configuration: Configuration,
+    asks: Mapping[int, Ask],
+    bodies: Mapping[int, dict[str, Any] | None],
+) -> Answers:
+    try:
+        server.wait_healthy(START_LIMIT)
+    except ServerFailed as error:
+        return Answers(problem=str(error))
+    try:
+        passes, front_ends = asyncio.run(_passes(server, configuration, asks, bodies))
+    except Exception as error:  # noqa: BLE001 - whatever a client gets instead of tokens
+        return Answers(started=True, problem=server.failure(within=10.0) or said(error))
+    if front_ends < configuration.front_ends:
+        return Answers(started=True, absent=f"{front_ends} front end took every request")
+    return Answers(passes=passes, started=True)
+
+
+def _names(plugin: Plugin, loaded: str) -> tuple[str, ...]:
+    """Return what ``--logits-processors`` names."""
+    if loaded == TESTED:
+        return (plugin.fqcn,)
+    return (idle.name(plugin.generation),) if loaded == IDLE else ()
+
+
+def _body(ask: Ask) -> dict[str, Any] | None:
+    body = body_of(ask.keywords)
+    return None if body is None else {**body, "return_token_ids": True}
+
+
+async def _passes(
+    server: Server,
+    configuration: Configuration,
+    asks: Mapping[int, Ask],
+    bodies: Mapping[int, dict[str, Any] | None],
+) -> tuple[tuple[dict[int, tuple[int, ...]], ...], int]:
+    """Send everything, and again; return the tokens, and how many front ends had requests."""
+    passes: list[dict[int, tuple[int, ...]]] = []
+    front_ends: set[int] = set()
+    early, late = ([n for n, ask in asks.items() if ask.late is side] for side in (False, True))
+    for times in range(1, MOST_PASSES + 1):
+        async with access.sdk(server.url, LIMIT) as sdk:
+            running = []
+            for number in (*early, *late):
+                put = _put(sdk, server.model_name, asks[number], bodies[number])
+                running.append(asyncio.create_task(put))
+                await asyncio.sleep(APART)
+                front_ends |= _connected(server)
+            answers = await asyncio.gather(*running)
+        told = zip((*early, *late), answers, strict=True)
+        passes.append({number: tokens for number, tokens in told if not asks[number].aborted})
+        if times > 1 and len(front_ends) >= configuration.front_ends:
+            break
+    return tuple(passes), len(front_ends)
+
+
+def _connected(server: Server) -> set[int]:
+    """Return the processes of a server that have a client now."""
+    found = set()
+    with contextlib.suppress(psutil.Error):
+        first = psutil.Process(server.pid)
+        for process in (first, *first.children(recursive=True)):
+            for connection in process.net_connections("tcp"):
+                established = connection.status == psutil.CONN_ESTABLISHED
+                if established and connection.laddr.port == server.port:
+                    found.add(process.pid)
+    return found
+
+
+async def _put(
+    sdk: openai.AsyncOpenAI, model: str, ask: Ask, body: dict[str, Any] | None
+) -> tuple[int, ...]:
+    """Put one request, on a connection of its own, and return its tokens."""
+    stream = await sdk.completions.create(
+        model=model,
+        prompt=list(ask.prompt),
+        stream=True,
+        extra_body=body,
+        extra_headers={"Connection": "close"},  # so that several front ends have their share
+    )
+    tokens: list[int] = []
+    async with contextlib.aclosing(stream):
+        async for chunk in stream:
+            for choice in chunk.choices:
+                tokens += getattr(choice, "token_ids", None) or ()
+            if ask.aborted and len(tokens) >= LEAVES_AFTER:
+                break
+    return tuple(tokens)
