@@ -36,7 +36,7 @@ WHOLE = """
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser({made}).parse(text, request, {calls}, ids)
-print("whole:", *whole)
+print("whole:", whole)
 """
 
 STREAMED = """
@@ -73,8 +73,8 @@ def short(case: Mapping[str, Any]) -> str | None:
     parts = PARTS.get(scene["is"])
     if parts is None:
         return None
-    # Where whole and streamed differ, it is no matter which types arguments have.
-    for typed in (False, True) if scene["is"] == "streamed" else (True,):
+    # Where calls differ or are lost, it is no matter which types arguments have.
+    for typed in (False, True) if scene["is"] in ("streamed", "keeps") else (True,):
         source = _source(case, scene, parts, typed=typed)
         printed, left = _run(source)
         if _shown(scene, left):

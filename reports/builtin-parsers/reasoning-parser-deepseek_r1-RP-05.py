@@ -13,7 +13,7 @@ Parser = ParserManager.get_parser(reasoning_parser_name="deepseek_r1", enable_au
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer).parse(text, request, False, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer), []
 for number, text in enumerate(DELTAS, 1):
@@ -23,6 +23,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: First I think. Then I say it. []
+# whole: ('First I think.', 'Then I say it.', [])
 # '<think>F' -> {'reasoning': '<think>F'}
 # 'irst I think.</think>Then I say it.' -> {'content': 'Then I say it.', 'reasoning': 'irst I think.'}

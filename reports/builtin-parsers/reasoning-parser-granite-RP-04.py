@@ -12,7 +12,7 @@ Parser = ParserManager.get_parser(reasoning_parser_name="granite", enable_auto_t
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer).parse(text, request, False, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer), []
 for number, text in enumerate(DELTAS, 1):
@@ -22,7 +22,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole:  First I think.
-# 
-#   Then I say it. []
+# whole: (' First I think.\n\n', ' Then I say it.', [])
 # 'Here is my thought process: First I think.\n\nHere is my response: Then I say it.' -> {'content': ' Then I say it.', 'reasoning': ''}

@@ -14,7 +14,7 @@ Parser = ParserManager.get_parser(tool_parser_name="apertus", enable_auto_tools=
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -24,6 +24,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None Let me look. [FunctionCall(id='chatcmpl-tool-bbdf036dc0782e4d', name='get_weather', arguments='{"city": "Paris"}')]
+# whole: (None, 'Let me look.', [FunctionCall(id='chatcmpl-tool-9d6b574dc44c9626', name='get_weather', arguments='{"city": "Paris"}')])
 # 'Let me look. <|tools_prefix|>' -> None
-# '[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-a2adb15126657725', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"city": "Paris"}'}}]}
+# '[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-96b37b637704a82f', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"city": "Paris"}'}}]}

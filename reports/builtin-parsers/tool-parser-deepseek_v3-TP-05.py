@@ -22,7 +22,7 @@ Parser = ParserManager.get_parser(tool_parser_name="deepseek_v3", enable_auto_to
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -32,5 +32,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-aec2a34d06b94eb4', name='get_weather', arguments='{"city": "Paris"}')]
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-9ca276da93ce7df9', name='get_weather', arguments='{"city": "Paris"}')])
 # '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>' -> None

@@ -22,7 +22,7 @@ Parser = ParserManager.get_parser(tool_parser_name="deepseek_v31", enable_auto_t
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -32,5 +32,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-9250af0b17389fab', name='get_weather', arguments='{"city": "Paris"}')]
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8df1041ce81c9a53', name='get_weather', arguments='{"city": "Paris"}')])
 # '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Paris"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>' -> None

@@ -14,7 +14,7 @@ Parser = ParserManager.get_parser(tool_parser_name="functiongemma", enable_auto_
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -24,5 +24,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-a4ab3525bca4763b', name='get_weather', arguments='{}')]
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-bd959e7b7bf41716', name='get_weather', arguments='{}')])
 # '<start_function_call>call:get_weather{}<end_function_call>' -> None

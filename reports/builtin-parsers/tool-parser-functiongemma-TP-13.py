@@ -30,7 +30,7 @@ Parser = ParserManager.get_parser(tool_parser_name="functiongemma", enable_auto_
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-81a390124997cdbb', name='get_weather', arguments='{"city": "xy"}')]
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a4e5d93be95b16ab', name='get_weather', arguments='{"city": "xy"}')])

@@ -16,7 +16,7 @@ Parser = ParserManager.get_parser(tool_parser_name="gigachat3", enable_auto_tool
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -26,5 +26,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-a3f0b4331608fce8', name='get_weather', arguments='{"city": "Paris"}')]
-# '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "get_weather", "arguments": {"city": "Paris"}}' -> {'tool_calls': [{'id': 'chatcmpl-tool-a3b95ce69bf19499', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a97a03838e88b191', name='get_weather', arguments='{"city": "Paris"}')])
+# '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "get_weather", "arguments": {"city": "Paris"}}' -> {'tool_calls': [{'id': 'chatcmpl-tool-b3b77dd41f17ade4', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{}'}}]}

@@ -13,7 +13,7 @@ Parser = ParserManager.get_parser(tool_parser_name="granite-20b-fc", enable_auto
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -23,5 +23,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None Let me look.  [FunctionCall(id='chatcmpl-tool-9f99e0b1b596c509', name='get_weather', arguments='{"city": "Paris"}')]
+# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-addfd4ceb12e5b07', name='get_weather', arguments='{"city": "Paris"}')])
 # 'Let me look. <function_call> {"name": "get_weather", "arguments": {"city": "Paris"}}' -> {'content': 'Let me look. <function_call> {"name": "get_weather", "arguments": {"city": "Paris"}}'}

@@ -14,7 +14,7 @@ Parser = ParserManager.get_parser(tool_parser_name="hunyuan_a13b", enable_auto_t
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -24,5 +24,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='call_b7dcf44fc7096230', name='get_weather', arguments='{"city": "Paris"}')]
-# '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n]</tool_calls>' -> {'tool_calls': [{'id': 'call_0_9b8fca606dcdc243', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}]}
+# whole: (None, None, [FunctionCall(id='call_af43745f2e0b83b1', name='get_weather', arguments='{"city": "Paris"}')])
+# '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n]</tool_calls>' -> {'tool_calls': [{'id': 'call_0_95584b9d1d0b443e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}]}

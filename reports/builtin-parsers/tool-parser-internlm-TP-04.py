@@ -14,7 +14,7 @@ Parser = ParserManager.get_parser(tool_parser_name="internlm", enable_auto_tools
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -24,6 +24,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-b5eb4d237eafbd1a', name='get_weather', arguments='{}')]
-# '<|action_start|><|plugin|>{"name": "get_weather", "' -> {'tool_calls': [{'id': 'chatcmpl-tool-899437000462cba0', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-86842d38f0433ab9', name='get_weather', arguments='{}')])
+# '<|action_start|><|plugin|>{"name": "get_weather", "' -> {'tool_calls': [{'id': 'chatcmpl-tool-ad5df5487f6316f2', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # 'parameters": {}}<|action_end|>' -> None

@@ -16,7 +16,7 @@ Parser = ParserManager.get_parser(tool_parser_name="jamba", enable_auto_tools=Tr
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -26,5 +26,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-b8bff40305f6fa95', name='get_weather', arguments='{"city": "", "unit": ""}')]
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8fa7f6b92347a6a4', name='get_weather', arguments='{"city": "", "unit": ""}')])
 # '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "", "unit": ""}}\n]</tool_calls>' -> None

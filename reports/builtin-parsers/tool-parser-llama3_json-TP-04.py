@@ -14,7 +14,7 @@ Parser = ParserManager.get_parser(tool_parser_name="llama3_json", enable_auto_to
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -24,5 +24,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-bc55b42422bc16d9', name='get_weather', arguments='{}')]
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-89433d54fc2170eb', name='get_weather', arguments='{}')])
 # '<|python_tag|>{"name": "get_weather", "parameters": {}}' -> None

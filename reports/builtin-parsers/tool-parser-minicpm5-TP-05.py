@@ -19,7 +19,7 @@ Parser = ParserManager.get_parser(tool_parser_name="minicpm5", enable_auto_tools
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -29,5 +29,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='call_b5c4de5f5e693627', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='call_af6d368498321fab', name='get_time', arguments='{"city": "Rome"}')]
-# '<function name="get_weather"><param name="city">Paris</param></function>\n<function name="get_time"><param name="city">Rome</param></function>' -> {'tool_calls': [{'id': 'chatcmpl-tool-a071b1a03a1ea79c', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}
+# whole: (None, None, [FunctionCall(id='call_a91c8fe65712e3b6', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='call_b923ffaeb725db90', name='get_time', arguments='{"city": "Rome"}')])
+# '<function name="get_weather"><param name="city">Paris</param></function>\n<function name="get_time"><param name="city">Rome</param></function>' -> {'tool_calls': [{'id': 'chatcmpl-tool-90984d4ba340cf88', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}

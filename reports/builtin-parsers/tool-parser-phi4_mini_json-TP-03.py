@@ -33,7 +33,7 @@ Parser = ParserManager.get_parser(tool_parser_name="phi4_mini_json", enable_auto
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 # It printed:
-# whole: None None []
+# whole: (None, None, [])

@@ -23,7 +23,7 @@ Parser = ParserManager.get_parser(tool_parser_name="step3", enable_auto_tools=Tr
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -33,6 +33,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-8d96ba06797d3378', name='get_weather', arguments='{}')]
-# '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather">' -> {'tool_calls': [{'id': 'chatcmpl-tool-bd0d92f9c2d2f3f0', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-91b2c6f3c7458c8a', name='get_weather', arguments='{}')])
+# '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather">' -> {'tool_calls': [{'id': 'chatcmpl-tool-a29c4b2a8e0bff03', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '</steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>' -> None

@@ -36,7 +36,7 @@ Parser = ParserManager.get_parser(tool_parser_name="step3", enable_auto_tools=Tr
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 # It printed:
-# whole: None None [FunctionCall(id='chatcmpl-tool-b175e1f8df1e32d0', name='get_weather', arguments='{"city": "xy", "limit": "0"}')]
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b3c98e51e3f5b5fd', name='get_weather', arguments='{"city": "xy", "limit": "0"}')])

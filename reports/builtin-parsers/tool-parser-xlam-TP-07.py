@@ -14,7 +14,7 @@ Parser = ParserManager.get_parser(tool_parser_name="xlam", enable_auto_tools=Tru
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
 whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", *whole)
+print("whole:", whole)
 
 parser, said = Parser(tokenizer, request.tools), []
 for number, text in enumerate(DELTAS, 1):
@@ -24,6 +24,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: None  [FunctionCall(id='call_0_b5871499c33d971c', name='get_weather', arguments='{"city": "{"}')]
-# '[TOOL_CALLS][{"name": "get_weather", "' -> {'tool_calls': [{'id': 'call_0_8cbd67bc8e42ea27', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# whole: (None, '', [FunctionCall(id='call_0_aebec2bae1545fab', name='get_weather', arguments='{"city": "{"}')])
+# '[TOOL_CALLS][{"name": "get_weather", "' -> {'tool_calls': [{'id': 'call_0_96cde6fe6d2859c1', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # 'arguments": {"city": "{"}}]' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{{"city": "{"}'}}]}
