@@ -17,23 +17,19 @@ from __future__ import annotations
 
 import datetime as dt
 import tomllib
+from collections.abc import Mapping
 from enum import StrEnum
 from fnmatch import fnmatch
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 
 from conformance.generations import find_rule
 from conformance.rules import Level, nearest
-from conformance.settings import UsageError
+from conformance.settings import Settings, UsageError
 from conformance.verdict import Conclusion, ExitStatus, Verdict, exit_status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from conformance.settings import Settings
 
 FORM = '[[known]] with rule = "LB-11" and reason = "..."'
 

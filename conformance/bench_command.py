@@ -10,9 +10,10 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
@@ -25,13 +26,9 @@ from conformance.benchmark.figures import PER_TOKEN
 from conformance.benchmark.servers import CannotMeasure
 from conformance.benchmark.session import GENERATIONS, MEASURES, Benchmark
 from conformance.settings import Budget, Device, Settings, UsageError, choose
+from conformance.target import Plugin
 from conformance.verdict import ExitStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from conformance.target import Plugin
-    from conformance.worker import Zygote
+from conformance.worker import Zygote
 
 
 @click.command(

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import abc
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, ClassVar, Self, TypeVar
 
 import attrs
 
 from conformance.findings import Finding, obstructed, passed, simulated, waiting
-from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import ModuleType
-
-    from conformance.verdict import RuleResult
+from conformance.verdict import RuleResult, Verdict
 
 _Answer = TypeVar("_Answer")
 _Judge = TypeVar("_Judge", bound="Callable[[Any], Finding]")

@@ -10,8 +10,9 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
@@ -34,14 +35,9 @@ from conformance.settings import (
     parse_evidence,
     parse_headers,
 )
-from conformance.verdict import ExitStatus, Verdict
+from conformance.target import Plugin
+from conformance.verdict import ExitStatus, RuleResult, Verdict
 from conformance.warm_command import warm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.target import Plugin
-    from conformance.verdict import RuleResult
 
 EPILOG = """\
 Exit status: 0 conformant, 1 non-conformant, 2 incomplete (something applicable could not be

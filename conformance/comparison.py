@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Floats may differ by this much: torch adds up in another order on another number of threads.
 RELATIVE, ABSOLUTE = 1e-4, 1e-5

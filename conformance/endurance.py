@@ -15,19 +15,15 @@ import re
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.interruption import hurried, innermost
-from conformance.untouched import Ended
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.untouched import Untouched
+from conformance.untouched import Ended, Untouched
 
 #: Seconds that anything may take that is at most a megabyte, and how many times as long as an
 #: eighth of it, where that takes long already: what grows as its input takes eight times as long.

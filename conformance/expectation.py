@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 
 from conformance.rules import nearest
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 #: The keys of a profile's sections that name a function.
 KEY, SERIALISE = "expected", "serialise"

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.rules import Evidence
-from conformance.verdict import RuleResult, Verdict, awaited, must_wait
-
-if TYPE_CHECKING:
-    from conformance.verdict import Reason
+from conformance.verdict import Reason, RuleResult, Verdict, awaited, must_wait
 
 
 @attrs.frozen

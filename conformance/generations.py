@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
 
-from conformance.interface import Generation
-from conformance.rules import nearest
+from conformance.interface import Field, Generation
+from conformance.rules import Rule, nearest
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.interface import Field
-    from conformance.rules import Rule
 
 #: The entry points of this group name modules that have ``generations``.
 GROUP = "vllm_conformance.suites"

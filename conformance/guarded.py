@@ -5,29 +5,22 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance import foreign_build, hindrances, interruption, missing
 from conformance.counterexample import FIELDS
 from conformance.generations import named
+from conformance.rules import Evidence
 from conformance.settings import UsageError
-from conformance.suite import Unopened
-from conformance.target import LoadFailure
+from conformance.suite import Trial, Unopened
+from conformance.target import LoadFailure, Plugin
 from conformance.verdict import RuleResult, Verdict
 from conformance.worker import limits, private
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from conformance.rules import Evidence
-    from conformance.suite import Trial
-    from conformance.target import Plugin
-
 
 #: Verdicts on a plugin whose host lacks what it was asked for.
 _SHOWS_NOTHING = (Verdict.FAIL, Verdict.ERROR, Verdict.NOT_VERIFIED)

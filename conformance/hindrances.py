@@ -6,17 +6,11 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from conformance.settings import UsageError
-from conformance.target import GENERAL_PLUGINS, LoadFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.target import Plugin
-
+from conformance.target import GENERAL_PLUGINS, LoadFailure, Plugin
 
 #: The newest release of vLLM that the harness was tried with.
 NEWEST_KNOWN = (0, 33)

@@ -9,21 +9,16 @@ so the same histories drive every generation of the logits-processor interface.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, cycle
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
 
-from conformance.words import draw_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from hypothesis.strategies import DrawFn, SearchStrategy
-
-    from conformance.words import Words
+from conformance.words import Words, draw_tokens
 
 #: Tokens that speculative decoding guesses for a request in one step, at most.
 MOST_DRAFTS = 2

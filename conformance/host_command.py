@@ -22,10 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance import RULE_SET, __version__, options
-from conformance.classifier_hook import host as hooks
+from conformance.classifier_hook import host_rules as hooks
+from conformance.hosts import Host, Judged, asked
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
-from conformance.multimodal.host import job as items
+from conformance.multimodal.host import rules as items
 from conformance.settings import DEFAULT_SEED, Device, UsageError, require_writable
 from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
 
@@ -40,9 +41,6 @@ _Observed = TypeVar("_Observed")
 
 FILE_NAME = "host.json"
 STREAM_NAME = "stream.jsonl"
-
-#: Seconds for starting an engine and serving some thirty requests of a tiny model.
-LIMIT = 300.0
 
 STYLES = {
     Conclusion.CONFORMANT: "bold green",
@@ -63,6 +61,9 @@ LOGITS, HOOKS, ITEMS = "logits-processor", "classifier-hook", "multimodal"
 
 #: Interfaces by the generation whose host is judged.
 _INTERFACES = {"logits/batch": LOGITS, "hook/rfc": HOOKS, "mm/processor": ITEMS}
+
+#: Hosts that scenes are played with.
+_PLAYED = {HOOKS: hooks.HOST, ITEMS: items.HOST}
 
 #: What is known about the surroundings, the stream, and what ended the engine early, if anything.
 Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
@@ -110,12 +111,11 @@ def host(
         if stream is not None:
             raise UsageError("--stream is for logits processors: no other host has one.")
         with console.status("importing vLLM and playing scenes"):
-            found = _in_worker(hooks.judge if interface == HOOKS else items.judge)
+            found = _in_worker(_PLAYED[interface].judge)
         if isinstance(found, str):
             click.echo(f"vllm-conformance: {found}", err=True)
             return int(ExitStatus.HARNESS_FAILED)
-        build_scenes = build_hooks if interface == HOOKS else build_items
-        document = build_scenes(found, seconds=time.monotonic() - started)
+        document = build_played(_PLAYED[interface], found, seconds=time.monotonic() - started)
         return _finish(console, document, None, report, as_json=as_json)
     if stream is not None:
         recorded: Recorded = ({}, read_stream(stream), None)
@@ -168,26 +168,12 @@ def _in_worker(observing: Callable[[Zygote, Path], _Observed]) -> _Observed | st
             return f"the engine could not be observed: {error}"
 
 
-def build_hooks(judged: hooks.Judged, *, seconds: float) -> dict[str, Any]:
-    """Return what was judged of a runtime of hooks as the document of ``host.json``."""
-    return _build_scenes("hook/rfc", hooks.RULES, judged, seconds)
-
-
-def build_items(judged: items.Judged, *, seconds: float) -> dict[str, Any]:
-    """Return what was judged of a scheduler of items as the document of ``host.json``."""
-    return _build_scenes("mm/processor", items.RULES, judged, seconds)
-
-
-def _build_scenes(
-    generation: str,
-    rules: Sequence[Rule],
-    judged: tuple[dict[str, Any], list[RuleResult]],
-    seconds: float,
-) -> dict[str, Any]:
+def build_played(judged_host: Host, judged: Judged, *, seconds: float) -> dict[str, Any]:
+    """Return what was judged of a host by scenes as the document of ``host.json``."""
     context, found = judged
     return _document(
-        generation,
-        rules,
+        judged_host.generation,
+        judged_host.rules,
         found,
         environment=context,
         run={"seed": None, "seconds": round(seconds, 1), "records": 0},
@@ -205,36 +191,22 @@ def observe(
 ) -> Recorded:
     """Record what an engine in a forked process sends its processors.
 
-    Args:
-        zygote: the process to fork from.
-        folder: where the engine's log goes.
-        device: where the engine runs.
-        seed: of the workload.
-        patch: ``module:function`` on ``python_path`` that changes the host before it starts.
-        python_path: folders for the worker's ``sys.path``.
+    The arguments are those of :func:`conformance.hosts.asked`, the device of the engine and the
+    seed of the workload.
 
     Returns:
         What is known about the surroundings, the stream, and what ended the engine, if anything.
 
-    Raises:
-        JobDied: the process ended.
-        JobHung: there was no answer within five minutes.
-        ZygoteFailed: vLLM cannot be imported.
-
     """
     from conformance.engine.models import tiny_llama
 
-    job = zygote.fork(
+    answer: Recorded = asked(
+        zygote,
+        folder,
         "conformance.logits_batch.host_engine:record",
         {"model": str(tiny_llama()), "device": device, "seed": seed, "patch": patch},
-        log=folder / "host.log",
-        directory=folder,
-        python_path=python_path,
+        python_path,
     )
-    try:
-        answer: Recorded = job.ask("record", limit=LIMIT)
-    finally:
-        job.close()
     return answer
 
 

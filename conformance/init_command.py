@@ -9,8 +9,9 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import jinja2
@@ -20,13 +21,8 @@ from rich.console import Console
 from conformance.generations import sections
 from conformance.profile import CLASSES
 from conformance.settings import Budget, Settings
+from conformance.target import Plugin
 from conformance.verdict import ExitStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from conformance.target import Plugin
-
 
 #: Below what a profile says of a key whose values come from watching the plugin.
 FOUND = "Found by trying it: correct what is wrong."

@@ -7,15 +7,12 @@ Plugins of the others are judged all the same.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from conformance import hindrances
 from conformance.generations import all_generations
+from conformance.interface import Generation
+from conformance.suite import Suite
 from conformance.target import Unavailable
-
-if TYPE_CHECKING:
-    from conformance.interface import Generation
-    from conformance.suite import Suite
 
 
 def suite_of(generation: Generation) -> Suite:

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import attrs
 
-from conformance.rules import by_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from conformance.rules import Rule
+from conformance.rules import Rule, by_id
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -6,15 +6,12 @@ from __future__ import annotations
 import signal
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from conformance.clocks import delayed_threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import FrameType
 
 #: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs,
 #: unless it is torch that compiles something of the plugin's.

@@ -12,10 +12,12 @@ import platform
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from vllm.logger import init_logger
@@ -25,28 +27,21 @@ from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine import control, held
 from conformance.engine.environment import chosen_device, eager
+from conformance.engine.model_runner import Runner
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import hold
 from conformance.expectation import located
 from conformance.generations import all_generations, named
 from conformance.guarded import Guarded, plain
+from conformance.interface import Generation
 from conformance.loading import Observer
+from conformance.profile import Profile
 from conformance.rules import Evidence, nearest
-from conformance.settings import UsageError
-from conformance.suite import Opening
+from conformance.settings import Settings, UsageError
+from conformance.suite import Opening, Suite, Trial
 from conformance.target import LoadFailure, Plugin, Target, Unavailable
+from conformance.verdict import RuleResult
 from conformance.worker import limits, private
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.engine.model_runner import Runner
-    from conformance.interface import Generation
-    from conformance.profile import Profile
-    from conformance.settings import Settings
-    from conformance.suite import Suite, Trial
-    from conformance.verdict import RuleResult
 
 
 def describe(

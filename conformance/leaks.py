@@ -10,18 +10,16 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from types import FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
 
 from conformance.clocks import undelayed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What a request hands over to the plugin.
 Given = tuple[Any, ...]

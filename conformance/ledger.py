@@ -6,17 +6,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import attrs
 
-from conformance.verdict import RuleResult, Verdict, awaited, must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.rules import Evidence
-    from conformance.verdict import Reason
+from conformance.rules import Evidence
+from conformance.verdict import Reason, RuleResult, Verdict, awaited, must_wait
 
 
 @attrs.define

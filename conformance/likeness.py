@@ -6,15 +6,11 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from conformance import target as targets
 from conformance.generations import all_generations
-from conformance.interface import ClassSource
-
-if TYPE_CHECKING:
-    from conformance.interface import Generation
-    from conformance.target import Target
+from conformance.interface import ClassSource, Generation
+from conformance.target import Target
 
 
 def likely(target: Target, source: str | None) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import attrs
 import vllm
@@ -20,12 +21,8 @@ from conformance.engine.environment import chosen_device
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
 from conformance.ledger import Ledger
 from conformance.rules import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.suite import Opening
-    from conformance.verdict import RuleResult
+from conformance.suite import Opening
+from conformance.verdict import RuleResult
 
 START_LIMIT = 240.0
 

@@ -18,9 +18,12 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import attrs
 import numpy as np
@@ -34,14 +37,9 @@ from conformance.process_effects import Effect, Kind
 from conformance.target import LoadFailure, Target, load_class
 from conformance.verdict import RuleResult, Verdict
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from multiprocessing.connection import Connection
-    from types import FrameType
-
-    #: Gets ready, and returns what makes an instance of a class as the engine does.
-    Maker = Callable[[], Callable[[Any], object]]
-    Mend = Callable[[str | None], object]  # takes the plugin's file
+#: Gets ready, and returns what makes an instance of a class as the engine does.
+Maker = Callable[[], Callable[[Any], object]]
+Mend = Callable[[str | None], object]  # takes the plugin's file
 
 #: Instances that are made.
 INSTANCES = 2

@@ -14,14 +14,10 @@ import linecache
 import os
 import re
 import sys
+from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
-from types import FunctionType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
+from types import FunctionType, TracebackType
 
 #: The host: what it does not have, the plugin must not ask for.
 _HOST = "vllm"

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: Lists and objects within one another, not yet so deep that reading the JSON fails.
 DEPTH = 600

@@ -6,17 +6,13 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from conformance.comparison import difference, plain, shortened
-from conformance.expectation import OracleFailed
+from conformance.expectation import Expected, OracleFailed
 from conformance.interruption import place_in
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from conformance.expectation import Expected
 
 
 def asked(

@@ -18,18 +18,16 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 import torch
 
 from conformance import replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 class Kind(StrEnum):

@@ -12,8 +12,9 @@ import ast
 import importlib
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -21,9 +22,6 @@ from conformance import expectation
 from conformance.generations import sections
 from conformance.rules import nearest
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: How messages name the types of values.
 _KINDS: Mapping[type, str] = {list: "a list", dict: "a table", str: "a string"}

@@ -10,16 +10,14 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 
 from conformance.target import import_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 @attrs.frozen(eq=False)

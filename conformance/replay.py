@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.generations import named
 from conformance.runner import Certification
 from conformance.settings import Settings, UsageError
 from conformance.worker import JobDied, JobHung
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Outcome(Enum):

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator, Sequence
 from enum import Enum, StrEnum, auto
 from importlib import resources
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from conformance.interface import Generation
+from conformance.interface import Generation
 
 
 @attrs.frozen

@@ -9,13 +9,10 @@ The check that decides a rule lives in the folder of its generation and is found
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class Level(StrEnum):

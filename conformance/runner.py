@@ -14,9 +14,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import attrs
 import psutil
@@ -24,6 +25,7 @@ import psutil
 from conformance import baseline, likeness, profile
 from conformance import target as targets
 from conformance.configuration import table
+from conformance.configuration.judgement import Row
 from conformance.configuration.run import Configured
 from conformance.counterexample import of_loading
 from conformance.engine.environment import host_environment
@@ -32,10 +34,12 @@ from conformance.generations import all_generations, named
 from conformance.interruption import innermost
 from conformance.rules import Evidence
 from conformance.settings import Budget, Device, Settings, UsageError, require_writable
+from conformance.target import Plugin
 from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
 from conformance.worker import (
     NOT_YET,
     TICK_SECONDS,
+    Job,
     JobDied,
     JobHung,
     Patience,
@@ -44,13 +48,6 @@ from conformance.worker import (
     first_heard,
     nursery,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from conformance.configuration.judgement import Row
-    from conformance.target import Plugin
-    from conformance.worker import Job
 
 #: A line of a stack as ``faulthandler`` writes it.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')

@@ -6,25 +6,20 @@ from __future__ import annotations
 import signal
 import time
 import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import attrs
 
 from conformance import baseline
 from conformance.reporting import certificate, folder
-from conformance.runner import folder_name
-from conformance.verdict import ExitStatus, worst
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from conformance.runner import Certification
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-    from conformance.verdict import RuleResult
+from conformance.runner import Certification, folder_name
+from conformance.settings import Settings
+from conformance.target import Plugin
+from conformance.verdict import ExitStatus, RuleResult, worst
 
 
 def report_folder(settings: Settings, plugin: Plugin) -> Path:

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
 from conformance.rules import Evidence, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEFAULT_SEED = 20_261_121
 

@@ -17,9 +17,10 @@ import pkgutil
 import re
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import attrs
 
@@ -27,10 +28,6 @@ from conformance import missing
 from conformance.generations import all_generations
 from conformance.rules import nearest
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import ModuleType
 
 #: Entry-point groups through which vLLM loads plugins that have a class to certify.
 IO_PROCESSORS = "vllm.io_processor_plugins"

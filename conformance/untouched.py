@@ -12,14 +12,12 @@ import multiprocessing
 import os
 import signal
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.connection import Connection
 
 #: Exit status of a process that has done its errand; a plugin may end it with any usual one.
 _ANSWERED = 97

@@ -7,15 +7,13 @@ nothing else in this project turns rule results into a verdict.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.rules import Evidence, Level
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 class Verdict(StrEnum):

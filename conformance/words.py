@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import random
 from itertools import product
-from typing import TYPE_CHECKING
 
 import attrs
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import DrawFn
+from hypothesis.strategies import DrawFn
 
 #: Different tokens in the outputs of one request, but for rare ones and phrases.
 DIFFERENT = 5

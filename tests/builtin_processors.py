@@ -22,9 +22,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import torchvision_site
 from families import FAMILIES
 
-from conformance.engine import torchvision_site
 from conformance.engine.multimodal_models import MODELS
 from conformance.runner import folder_name
 

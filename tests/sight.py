@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import torchvision_site
 from support import ROOT
 
-from conformance.engine import torchvision_site
 from conformance.engine.environment import host_environment
 from conformance.runner import PRELOAD
 from conformance.worker import Zygote

@@ -18,12 +18,12 @@ import pytest
 import tutorial
 from families import FAMILIES
 from support import ROOT
+from torchvision_site import NoTorchvision, python_path
 
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
 from conformance.engine.multimodal_models import TINY_LLAVA
 from conformance.engine.pooling_models import tiny_embedding
-from conformance.engine.torchvision_site import NoTorchvision, python_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

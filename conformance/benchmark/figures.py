@@ -6,17 +6,14 @@ Knows neither vLLM nor torch: workers make these figures, and the caller reads t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from conformance.benchmark.intervals import Interval, ratio
+from conformance.benchmark.loads import Load
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from conformance.benchmark.loads import Load
 
 
 @attrs.frozen

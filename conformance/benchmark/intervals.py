@@ -9,12 +9,9 @@ them, since single draws would make intervals too short.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: The share of runs whose interval holds the true value.
 CONFIDENCE = 0.99

@@ -9,27 +9,22 @@ has them; the items encoded one by one and all at once.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-from conformance.benchmark.figures import TURNS, Round, compare
+from conformance.benchmark.figures import TURNS, Overhead, Round, compare
+from conformance.benchmark.in_turns import Measuring
 from conformance.jobs import class_of, profile_of
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import Item
-from conformance.settings import Budget, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from conformance.benchmark.figures import Overhead
-    from conformance.benchmark.in_turns import Measuring
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Budget, Settings, UsageError
+from conformance.target import Plugin
 
 #: Sizes of each modality that are measured.
 SIZES = {Budget.QUICK: 1, Budget.STANDARD: 3, Budget.DEEP: 6}

@@ -12,23 +12,20 @@ import importlib
 import os
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
 
 from conformance.benchmark.figures import Failed, Round
 from conformance.benchmark.surroundings import environment
 from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, chosen_device
+from conformance.engine.model_runner import Runner
 from conformance.logits.conversation import body_of
 from conformance.logits.requests import sampling_params
+from conformance.settings import Device
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.engine.model_runner import Runner
-    from conformance.settings import Device
-
-    Keywords = Mapping[str, Any]
+Keywords = Mapping[str, Any]
 
 #: Tokens of each prompt and each answer.
 PROMPT, ANSWER = 16, 32

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 #: What is kept while something else is varied.
 REQUESTS, VOCABULARY, SHARE = 64, 32_000, 0.5

@@ -12,8 +12,10 @@ import importlib
 import statistics
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import httpx
 
@@ -22,16 +24,10 @@ from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.engine.pooling_models import named_model
 from conformance.jobs import class_of, profile_of
-from conformance.settings import UsageError
+from conformance.settings import Settings, UsageError
+from conformance.target import Plugin
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-
-    Body = Mapping[str, Any]
+Body = Mapping[str, Any]
 
 #: Seconds that an answer may take.
 LIMIT = 120.0

@@ -7,22 +7,18 @@ Starts servers and asks workers to load them; imports neither vLLM nor torch.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import attrs
 import psutil
 
-from conformance.benchmark.figures import Failed
+from conformance.benchmark.figures import Failed, Round
 from conformance.engine.entry_points import HOOK_RUNTIME, IO_PROCESSORS
 from conformance.engine.server import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from conformance.benchmark.figures import Round
-    from conformance.target import Plugin
-    from conformance.worker import Job
+from conformance.target import Plugin
+from conformance.worker import Job
 
 #: Name under which the second server knows an IO processor.
 IO_NAME = "measured"

@@ -8,30 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.benchmark import loads, servers
-from conformance.benchmark.figures import CROWDS, TURNS, Cost, Opened, Round, compare
-from conformance.benchmark.servers import CannotMeasure, Place, expected
+from conformance.benchmark.figures import CROWDS, TURNS, Cost, Opened, Overhead, Round, compare
+from conformance.benchmark.servers import CannotMeasure, Pair, Place, expected
+from conformance.engine.model_runner import Runner
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import ServerFailed
-from conformance.settings import Budget, UsageError
-from conformance.worker import JobDied, JobHung
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from conformance.benchmark.figures import Overhead
-    from conformance.benchmark.servers import Pair
-    from conformance.engine.model_runner import Runner
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-    from conformance.worker import Job, Zygote
+from conformance.settings import Budget, Settings, UsageError
+from conformance.target import Plugin
+from conformance.worker import Job, JobDied, JobHung, Zygote
 
 #: What can be measured.
 STEPS, OFFLINE, SERVER, ITEMS, TOKENS = "steps", "offline", "server", "items", "tokens"

@@ -13,27 +13,30 @@ import random
 import time
 import traceback
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 
 import attrs
 import torch
 
 from conformance.benchmark.figures import Cost, Failed, Opened
 from conformance.benchmark.intervals import LEAST_PAIRS, difference, ratio
-from conformance.benchmark.served import HISTORY, LONGEST, PROMPT, STEPS, identity, parameters
+from conformance.benchmark.loads import Load
+from conformance.benchmark.served import (
+    HISTORY,
+    LONGEST,
+    PROMPT,
+    STEPS,
+    Keywords,
+    Served,
+    identity,
+    parameters,
+)
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.jobs import class_of, profile_of
-from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.benchmark.loads import Load
-    from conformance.benchmark.served import Keywords, Served
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Settings, UsageError
+from conformance.target import Plugin
 
 #: Rounds of one load: no more than a request has room for.
 MOST_ROUNDS = LONGEST - HISTORY - len(PROMPT) - 10

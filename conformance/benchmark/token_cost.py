@@ -9,31 +9,25 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from vllm.entrypoints.generate.base.protocol import DeltaMessage
 from vllm.reasoning.identity_reasoning_parser import IdentityReasoningParser
 from vllm.tool_parsers import ToolParser
 
-from conformance.benchmark.figures import PER_TOKEN, TURNS, Round, compare
+from conformance.benchmark.figures import PER_TOKEN, TURNS, Overhead, Round, compare
+from conformance.benchmark.in_turns import Measuring
 from conformance.jobs import class_of, profile_of
-from conformance.parser.bench import TOOL, NotMade
+from conformance.parser.bench import TOOL, Bench, NotMade
 from conformance.parser.checks import trial
 from conformance.parser.cost import STEPS, growing, near_end
 from conformance.parser.trial import Undecided
-from conformance.settings import Budget, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from conformance.benchmark.figures import Overhead
-    from conformance.benchmark.in_turns import Measuring
-    from conformance.parser.bench import Bench
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Budget, Settings, UsageError
+from conformance.target import Plugin
 
 #: About so many tokens are in front of those that are timed.
 LENGTHS = {

@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from conformance.classifier_hook import host_rules
 from conformance.classifier_hook.catalogue import RULES
-from conformance.interface import CHECK_CASE, Field, Generation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.interface import ClassSource
+from conformance.interface import CHECK_CASE, ClassSource, Field, Generation
 
 FIELDS: Mapping[str, Field] = {
     "allowed": Field(list, "Texts that it must let through.", '["a harmless text"]'),

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from conformance.checking import checks
+from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.classifier_hook.bench import Bench
-    from conformance.classifier_hook.trial import Trial
 
 #: The attributes, each with the rule that is about it, in the order in which they are read.
 RULE_OF = {

@@ -4,25 +4,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.classifier_hook.calls import Call, one, row, run
 from conformance.classifier_hook.runtime import runtime
-from conformance.comparison import shortened, unsteady
+from conformance.comparison import Place, shortened, unsteady
 from conformance.expectation import Expected
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.raised import said
 from conformance.settings import UsageError
 from conformance.worker.limits import explained, out_of_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping
-
-    from conformance.comparison import Place
 
 #: What is scored besides the texts of the profile, for checks that ask for no verdict.
 TEXTS = (

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from conformance.checking import collected
 from conformance.classifier_hook import (
@@ -15,14 +15,10 @@ from conformance.classifier_hook import (
     texts,
     timing,
 )
+from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.trial import Trial
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.classifier_hook.bench import Bench
-    from conformance.settings import Budget
-    from conformance.untouched import Untouched
+from conformance.settings import Budget
+from conformance.untouched import Untouched
 
 CHECKS = collected(attributes, isolation, meaning, scoring, texts, timing)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 import attrs
 import openai
@@ -19,10 +21,6 @@ import openai
 from conformance.classifier_hook.live import Answer
 from conformance.comparison import first_line
 from conformance.engine import access
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from types import TracebackType
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 120.0

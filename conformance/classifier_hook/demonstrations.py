@@ -12,18 +12,15 @@ by ``vllm-conformance replay``.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.classifier_hook import attributes, scoring, timing
+from conformance.classifier_hook.trial import Trial
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import encoded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from conformance.classifier_hook.trial import Trial
-    from conformance.findings import Finding
+from conformance.findings import Finding
 
 #: What a program plays: a function of ``counterexample.hook_player``, and its arguments.
 Scene = dict[str, Any]

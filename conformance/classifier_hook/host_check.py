@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 import traceback
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import vllm
 
 from conformance.classifier_hook import host_endpoint, host_outputs, host_requests, host_verdicts
 from conformance.classifier_hook.host_rules import RULES
 from conformance.classifier_hook.host_stage import Missing, Unsupported, play
+from conformance.hosts import change
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 SCENES = {
     **host_verdicts.SCENES,
@@ -36,9 +34,7 @@ def judge(connection: Connection, *, patch: str | None) -> None:
 
     """
     connection.recv()
-    if patch is not None:
-        module, _, function = patch.partition(":")
-        getattr(importlib.import_module(module), function)()
+    change(patch)
     connection.send((context(), [result(rule.id) for rule in RULES]))
 
 

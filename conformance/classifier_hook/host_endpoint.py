@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm.outputs import RequestOutput
 from vllm.plugins.endpoint_plugins.interface import EndpointPlugin
@@ -20,11 +20,9 @@ from conformance.classifier_hook.host_engine import (
 )
 from conformance.classifier_hook.host_stage import Missing
 from conformance.classifier_hook.host_verdicts import FAILURES
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL
 from reference_plugins.classifier_hook.endpoint import MODULE, EndpointHook, has_post_generation
-
-if TYPE_CHECKING:
-    from conformance.classifier_hook.host_stage import Sight
 
 #: Why the rule cannot be shown.
 MISSING = (

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.classifier_hook.host_engine import (
     PROMPT,
     Hook,
+    Out,
+    Step,
     answers,
     blocks,
     deltas,
@@ -17,12 +19,9 @@ from conformance.classifier_hook.host_engine import (
     texts,
 )
 from conformance.classifier_hook.host_stage import scores, stage
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook import Policy, request_scope
 from reference_plugins.classifier_hook.contract import REPLACED
-
-if TYPE_CHECKING:
-    from conformance.classifier_hook.host_engine import Out, Step
-    from conformance.classifier_hook.host_stage import Sight
 
 #: Everything that vLLM may say of a completion beside its text.
 EVERYTHING: dict[str, Any] = {

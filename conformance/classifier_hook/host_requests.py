@@ -8,12 +8,13 @@ import gc
 import inspect
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from conformance.classifier_hook.host_engine import (
     Hook,
+    Out,
     ScriptedLLM,
     answers,
     blocks,
@@ -23,12 +24,9 @@ from conformance.classifier_hook.host_engine import (
     texts,
 )
 from conformance.classifier_hook.host_stage import Unsupported, ended, register, scores, stage
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook import hooks_of, request_scope
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL
-
-if TYPE_CHECKING:
-    from conformance.classifier_hook.host_engine import Out
-    from conformance.classifier_hook.host_stage import Sight
 
 
 async def leaves_aborted_alone(see: Sight) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from conformance.classifier_hook.catalogue import sources
 from conformance.classifier_hook.catalogue.sources import LOOP, runtime
-from conformance.rules import Level, Rule, Source, sentence
+from conformance.hosts import Host, rule
+from conformance.rules import Level, Source, sentence
 
 REGISTRATION = "Registration of hooks"
 TIME = "Time of hooks"
@@ -35,28 +36,8 @@ _ANNOTATES = rfc("True = decision; False = annotation only")
 _CONTEXT = rfc("The engine builds a ScoringContext")
 
 
-def _rule(
-    rule_id: str,
-    section: str,
-    title: str,
-    statement: str,
-    hint: str,
-    *sources: Source,
-    level: Level = Level.MUST,
-) -> Rule:
-    return Rule(
-        id=rule_id,
-        title=title,
-        statement=statement,
-        level=level,
-        section=section,
-        sources=sources,
-        hint=hint,
-    )
-
-
 RULES = (
-    _rule(
+    rule(
         "CR-01",
         REGISTRATION,
         "A hook that keeps the contract is taken",
@@ -65,7 +46,7 @@ RULES = (
         "Look at what registration asks of a hook beyond the contract.",
         rfc("engine.register_external_classifier_hook(hook)"),
     ),
-    _rule(
+    rule(
         "CR-02",
         REGISTRATION,
         "Anything else is refused with a sentence",
@@ -75,7 +56,7 @@ RULES = (
         rfc("name: str ... blocking: bool ... timeout_ms: int ... async def score(self, ctx"),
         runtime("registry.py:checked", "an attribute is missing or not what the contract asks for"),
     ),
-    _rule(
+    rule(
         "CR-03",
         REGISTRATION,
         "Attributes are read once",
@@ -84,7 +65,7 @@ RULES = (
         runtime("contract.py:Entry", "its attributes as they were at registration"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-04",
         REGISTRATION,
         "Requests keep the hooks that they began with",
@@ -93,7 +74,7 @@ RULES = (
         runtime("registry.py:Registry.register", "requests under way keep the hooks"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-05",
         TIME,
         "The hooks of a completion run at once",
@@ -101,7 +82,7 @@ RULES = (
         "Start all of them before any is awaited.",
         BOUNDED,
     ),
-    _rule(
+    rule(
         "CR-06",
         TIME,
         "Each hook is ended at its own timeout",
@@ -110,7 +91,7 @@ RULES = (
         "Look for one timeout over all hooks, and for clocks that start too early.",
         BOUNDED,
     ),
-    _rule(
+    rule(
         "CR-07",
         TIME,
         "Nobody holds an answer beyond its timeout and the margin",
@@ -120,7 +101,7 @@ RULES = (
         BOUNDED,
         runtime("contract.py:MARGIN", "seconds beyond its timeout"),
     ),
-    _rule(
+    rule(
         "CR-08",
         VERDICTS,
         "A failing annotation lets the answer through",
@@ -132,7 +113,7 @@ RULES = (
         _ANNOTATES,
         _ERRORS,
     ),
-    _rule(
+    rule(
         "CR-09",
         VERDICTS,
         "A failing blocker closes, unless it says otherwise",
@@ -142,7 +123,7 @@ RULES = (
         runtime("contract.py:ExternalClassifierHook", "timeouts and failures close"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-10",
         VERDICTS,
         "A truthy 'block' of a blocking hook replaces the answer",
@@ -151,7 +132,7 @@ RULES = (
         "Look at truthy values that are not True, and at replacements that are no texts.",
         BLOCKS,
     ),
-    _rule(
+    rule(
         "CR-11",
         VERDICTS,
         "The first registered of several blockers decides",
@@ -160,7 +141,7 @@ RULES = (
         runtime("scores.py:decided", "in the order of registration"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-12",
         VERDICTS,
         "Scores arrive under the name, with the output that ends the completion",
@@ -169,7 +150,7 @@ RULES = (
         "Look at outputs that are copied, and at where metadata are set.",
         _METADATA,
     ),
-    _rule(
+    rule(
         "CR-13",
         VERDICTS,
         "Each of several completions is scored",
@@ -178,7 +159,7 @@ RULES = (
         "Look at index, and at what is shared by the completions of a request.",
         rfc("every completion is scored"),
     ),
-    _rule(
+    rule(
         "CR-14",
         VERDICTS,
         "Scores do not change any more",
@@ -187,7 +168,7 @@ RULES = (
         runtime("scores.py:copied", "as plain JSON values of its own"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-15",
         CONTEXTS,
         "Contexts are complete",
@@ -198,7 +179,7 @@ RULES = (
         "Look at deltas that merge, at prompts given as tokens, and at requests without text.",
         _CONTEXT,
     ),
-    _rule(
+    rule(
         "CR-16",
         CONTEXTS,
         "A context is plain data, and nobody else's",
@@ -207,7 +188,7 @@ RULES = (
         "Hand each hook a copy, and of what is in it as well; no proxies and no tuples.",
         _CONTEXT,
     ),
-    _rule(
+    rule(
         "CR-17",
         OUTPUTS,
         "What is not blocked goes out as it is",
@@ -216,7 +197,7 @@ RULES = (
         "Pass outputs on; never make them anew.",
         _ANNOTATES,
     ),
-    _rule(
+    rule(
         "CR-18",
         OUTPUTS,
         "A replaced completion keeps nothing of the original",
@@ -226,7 +207,7 @@ RULES = (
         BLOCKS,
         runtime("replacement.py:replaced", "nothing of what was generated"),
     ),
-    _rule(
+    rule(
         "CR-19",
         OUTPUTS,
         "A replaced completion reports content_filter",
@@ -235,7 +216,7 @@ RULES = (
         runtime("contract.py:REPLACED", "in OpenAI's words"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-20",
         OUTPUTS,
         "In a stream only the last chunk is replaced",
@@ -244,7 +225,7 @@ RULES = (
         "Look at when hooks are asked, and at deltas and cumulative texts.",
         _FINAL,
     ),
-    _rule(
+    rule(
         "CR-21",
         OUTPUTS,
         "A held stream is all or nothing",
@@ -254,7 +235,7 @@ RULES = (
         runtime("configuration.py:Policy.streaming", "nothing goes out before the decision"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-22",
         REQUESTS,
         "Aborted requests are not scored",
@@ -264,7 +245,7 @@ RULES = (
         rfc("All registered hooks are invoked concurrently"),
         runtime("stream.py:Request.verdict", "None if it is not to be scored"),
     ),
-    _rule(
+    rule(
         "CR-23",
         REQUESTS,
         "Who goes away takes its hooks along",
@@ -274,7 +255,7 @@ RULES = (
         LOOP,
         runtime("stream.py:scored", "cancels the hooks at work and closes outputs"),
     ),
-    _rule(
+    rule(
         "CR-24",
         REQUESTS,
         "Requests do not hold each other up",
@@ -283,7 +264,7 @@ RULES = (
         "Look for locks, and for hooks that are awaited where outputs are read.",
         ASYNC,
     ),
-    _rule(
+    rule(
         "CR-25",
         REQUESTS,
         "Requests do not mix",
@@ -291,7 +272,7 @@ RULES = (
         "Look for attributes that two requests share.",
         _METADATA,
     ),
-    _rule(
+    rule(
         "CR-26",
         COST,
         "No hook, no cost",
@@ -301,7 +282,7 @@ RULES = (
         rfc("a small, public, opt-in hook surface"),
         runtime("mount.py", "an engine without hooks runs vLLM's functions and no others"),
     ),
-    _rule(
+    rule(
         "CR-27",
         COST,
         "Nothing is remembered",
@@ -311,7 +292,7 @@ RULES = (
         LOOP,
         runtime("mount.py:_attach", "an engine shuts down when its last reference goes"),
     ),
-    _rule(
+    rule(
         "CR-28",
         COST,
         "Hooks are counted",
@@ -321,7 +302,7 @@ RULES = (
         runtime("metrics.py:Metrics", "counts what hooks do"),
         level=Level.SHOULD,
     ),
-    _rule(
+    rule(
         "CR-29",
         COST,
         "The same hook serves vLLM's endpoint plugins",
@@ -335,3 +316,5 @@ RULES = (
         level=Level.SHOULD,
     ),
 )
+
+HOST = Host("hook/rfc", RULES, "conformance.classifier_hook.host_check:judge")

@@ -4,24 +4,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-import attrs
-
-from conformance.classifier_hook.host_engine import ScriptedLLM
+from conformance.classifier_hook.host_engine import Out, ScriptedLLM, Step
+from conformance.hosts import Broken, Sight
 from conformance.interruption import limited
 from reference_plugins.classifier_hook import Policy, hooks_of
 from reference_plugins.classifier_hook.mount import METHOD, mount
 from reference_plugins.classifier_hook.virtual_time import Deadlock, VirtualTimeLoop
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from conformance.classifier_hook.host_engine import Out, Step
-
-
-class Broken(Exception):
-    """A scene shows that a rule does not hold: one sentence."""
 
 
 class Unsupported(Exception):
@@ -30,19 +21,6 @@ class Unsupported(Exception):
 
 class Missing(Exception):
     """The installed vLLM lacks what the rule is about: one sentence."""
-
-
-@attrs.define
-class Sight:
-    """Counts what was seen to hold, and ends a scene at the first thing that does not."""
-
-    count: int = 0
-
-    def __call__(self, holds: object, otherwise: str) -> None:
-        """Note something; *otherwise* says what is so where it does not hold."""
-        self.count += 1
-        if not holds:
-            raise Broken(otherwise)
 
 
 def stage(

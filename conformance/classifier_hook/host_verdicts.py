@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from conformance.classifier_hook.host_engine import (
     Hook,
@@ -18,13 +19,9 @@ from conformance.classifier_hook.host_engine import (
     texts,
 )
 from conformance.classifier_hook.host_stage import ended, register, scores, stage
+from conformance.hosts import Sight
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL, MARGIN
 from reference_plugins.classifier_hook.mount import METHOD
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from conformance.classifier_hook.host_stage import Sight
 
 FINE = {"x": deltas("fi", "ne")}
 BAD = {"x": deltas("so bad")}

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
 from conformance.checking import checks
 from conformance.classifier_hook import traffic
-from conformance.classifier_hook.bench import plain
-from conformance.classifier_hook.calls import TURNS, asked, begun, many, one, run, turns
+from conformance.classifier_hook.bench import Bench, plain
+from conformance.classifier_hook.calls import TURNS, Call, asked, begun, many, one, run, turns
+from conformance.classifier_hook.traffic import History, Shape
+from conformance.classifier_hook.trial import Trial
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import progressed
@@ -20,14 +23,6 @@ from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, si
 from conformance.search import CALLS as HISTORIES
 from conformance.search import smallest
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.classifier_hook.bench import Bench
-    from conformance.classifier_hook.calls import Call
-    from conformance.classifier_hook.traffic import History, Shape
-    from conformance.classifier_hook.trial import Trial
 
 #: With any budget: a cache that has an end must have come to it.
 CALLS = 10_000

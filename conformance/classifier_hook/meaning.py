@@ -4,23 +4,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from conformance.checking import checks
-from conformance.classifier_hook.bench import plain
+from conformance.classifier_hook.bench import Bench, plain
 from conformance.classifier_hook.runtime import runtime
 from conformance.classifier_hook.scoring import contexts
+from conformance.classifier_hook.trial import Trial
 from conformance.comparison import shortened
 from conformance.expectation import OracleFailed
 from conformance.findings import Finding, failed, passed
 from conformance.oracle import asked
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from conformance.classifier_hook.bench import Bench
-    from conformance.classifier_hook.trial import Trial
 
 #: How far numbers may be apart, in proportion.
 TOLERANCE = 1e-4

@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import attrs
 
 from conformance.classifier_hook import live
-from conformance.classifier_hook.live import HookTrial
-from conformance.classifier_hook.program import Ask, Program
+from conformance.classifier_hook.live import Answer, HookTrial
+from conformance.classifier_hook.program import Ask, Cancelled, Program
 from conformance.classifier_hook.timing import ENDING, STEP
 from conformance.comparison import shortened
 from conformance.engine.async_engine import AsyncEngineFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.classifier_hook.live import Answer
-    from conformance.classifier_hook.program import Cancelled
 
 #: How a text is asked for.
 WAYS = ("FINAL_ONLY", "DELTA", "CUMULATIVE")

@@ -15,9 +15,11 @@ import multiprocessing
 import os
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing import connection as connections
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
 
@@ -29,10 +31,6 @@ from conformance.engine.async_engine import GRACE, AsyncEngineFailed
 from conformance.engine.environment import GPU_SHARE
 from conformance.engine.fork import drop_sockets, may_fork
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from multiprocessing.connection import Connection
 
 CONTEXT = 512
 

@@ -5,26 +5,21 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
 
 from conformance.checking import checks
-from conformance.classifier_hook.bench import plain
-from conformance.classifier_hook.calls import one
+from conformance.classifier_hook.bench import Bench, plain
+from conformance.classifier_hook.calls import Call, one
 from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.trial import Trial
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.search import TEXTS, smallest
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.classifier_hook.bench import Bench
-    from conformance.classifier_hook.calls import Call
-    from conformance.classifier_hook.trial import Trial
 
 #: Texts that a model can write: what cannot be decoded arrives as U+FFFD.
 ODD = (

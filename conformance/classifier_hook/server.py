@@ -9,24 +9,20 @@ With ``--server-url`` a running server is used instead, which must serve the hoo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
 from conformance.classifier_hook import clients, live
 from conformance.classifier_hook.clients import WAYS, Question
-from conformance.classifier_hook.live import HookTrial
+from conformance.classifier_hook.live import Answer, HookTrial
 from conformance.counterexample.source import flat, literal
 from conformance.engine import access
 from conformance.engine.entry_points import HOOK_RUNTIME
 from conformance.engine.server import Server, external
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.classifier_hook.live import Answer
-    from conformance.target import Plugin
+from conformance.target import Plugin
 
 #: Requests at the same time, and those that disconnect.
 CROWD, LEAVING = 50, 20

@@ -6,15 +6,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import attrs
 
 from conformance.clocks import clocks, gave_way
 from conformance.interruption import in_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 #: Seconds of a pause, and how many there are within a coroutine that is slowed down.
 PAUSE, PAUSES = 0.002, 20

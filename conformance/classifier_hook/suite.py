@@ -4,25 +4,21 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.classifier_hook import variants
+from conformance.classifier_hook.bench import Said
 from conformance.counterexample.source import decoded
+from conformance.loading import Maker
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
-from conformance.suite import Suite
+from conformance.suite import Opening, Suite, Trial
 from conformance.untouched import Untouched
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.classifier_hook.bench import Said
-    from conformance.loading import Maker
-    from conformance.suite import Opening, Trial
 
 #: What a class that is meant to be a hook defines besides ``score``, one of them at the least.
 _TELLING = ("blocking", "timeout_ms")

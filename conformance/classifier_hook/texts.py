@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import attrs
 
@@ -18,17 +19,13 @@ from conformance import endurance, oddities
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import HookExited
+from conformance.classifier_hook.trial import Trial
 from conformance.comparison import shortened
 from conformance.endurance import Growth, Guard, Sent, Stalled, Trouble
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import OutOfTime, PluginHung
 from conformance.raised import said
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from conformance.classifier_hook.trial import Trial
 
 #: Seconds after which no more is scored by a hook that waits for something each time.
 SECONDS = {Budget.QUICK: 5.0, Budget.STANDARD: 10.0, Budget.DEEP: 60.0}

@@ -5,21 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from conformance.checking import checks
-from conformance.classifier_hook.calls import cancelled, one, turns
+from conformance.classifier_hook.bench import Bench
+from conformance.classifier_hook.calls import Call, cancelled, one, turns
+from conformance.classifier_hook.trial import Trial
 from conformance.clocks import undelayed
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from conformance.classifier_hook.bench import Bench
-    from conformance.classifier_hook.calls import Call
-    from conformance.classifier_hook.trial import Trial
 
 #: Seconds for which a step of ``score`` may wait, or work, on the event loop, and for which it may
 #: go on after it was cancelled.

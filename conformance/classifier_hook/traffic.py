@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import SearchStrategy
 
 #: Calls in a history; turns of the event loop between two; waits of one at which it may leave.
 MOST = 4

@@ -3,23 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import attrs
 
 from conformance.checking import Simulation
-from conformance.classifier_hook.bench import ConstructorRaised
+from conformance.classifier_hook.bench import Bench, ConstructorRaised
 from conformance.classifier_hook.calls import HookExited
-from conformance.findings import waiting
+from conformance.findings import Finding, waiting
 from conformance.interruption import PluginHung
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from conformance.classifier_hook.bench import Bench
-    from conformance.findings import Finding
-    from conformance.settings import Budget
-    from conformance.untouched import Untouched
+from conformance.settings import Budget
+from conformance.untouched import Untouched
 
 LOADS, SURVIVES, STEADY, IN_TIME = "CH-01", "CH-29", "CH-18", "CH-22"
 

@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from conformance.comparison import shortened
 from conformance.settings import UsageError
-from conformance.verdict import gravest
+from conformance.suite import Opening, Trial
+from conformance.verdict import RuleResult, gravest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from conformance.suite import Opening, Trial
-    from conformance.verdict import RuleResult
-
-    Arguments = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 
 
 def told(opening: Opening) -> list[Arguments]:

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.logits.ways import Reply
+from conformance.logits.ways import Reply
 
 #: What an engine is loaded with.
 TESTED, NOBODY, IDLE = "the plugin", "no plugin", "a plugin that does nothing"

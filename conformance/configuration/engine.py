@@ -7,16 +7,19 @@ import contextlib
 import importlib.util
 import os
 import time
+from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
 
 from conformance.configuration import idle
-from conformance.configuration.asked import IDLE, TESTED, Answers
-from conformance.configuration.table import PLAIN
+from conformance.configuration.asked import IDLE, TESTED, Answers, Ask, Workload
+from conformance.configuration.table import PLAIN, Configuration
 from conformance.engine import model_runner
 from conformance.engine.environment import chosen_device
+from conformance.engine.model_runner import Runner
 from conformance.engine.offline import (
     MAX_MODEL_LEN,
     OfflineEngine,
@@ -28,16 +31,8 @@ from conformance.installed import suite_of
 from conformance.jobs import class_of, deployed
 from conformance.logits.requests import sampling_params
 from conformance.logits.ways import Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.configuration.asked import Ask, Workload
-    from conformance.configuration.table import Configuration
-    from conformance.engine.model_runner import Runner
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Settings
+from conformance.target import Plugin
 
 #: Room for every request of a workload, so that only configurations make them wait.
 _ROOM = {"max_num_batched_tokens": 2048, "max_num_seqs": 64, "num_gpu_blocks_override": None}

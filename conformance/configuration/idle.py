@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 _NAMES = {"logits/batch": "Batch", "logits/slot": "Slot"}
 

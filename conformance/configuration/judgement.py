@@ -7,18 +7,14 @@ one does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import attrs
 
+from conformance.configuration.asked import Answers, Workload
+from conformance.configuration.table import Configuration
 from conformance.logits.ways import difference
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.configuration.asked import Answers, Workload
-    from conformance.configuration.table import Configuration
 
 
 @attrs.frozen(kw_only=True)

@@ -7,26 +7,22 @@ A job that runs no engine: to find out what switches a plugin on, it is played w
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
 
 from conformance.configuration.asked import Ask, Workload
 from conformance.configuration.table import TABLE, named
 from conformance.expectation import located
 from conformance.generations import named as generation_named
+from conformance.history import Choice
 from conformance.jobs import class_of, deployed, profile_of
 from conformance.logits import errands
 from conformance.logits.requests import Stock
 from conformance.logits.workload import RANDOM_SEED, prompt_of
 from conformance.rules import nearest
-from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from multiprocessing.connection import Connection
-
-    from conformance.history import Choice
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Settings, UsageError
+from conformance.target import Plugin
 
 #: Lengths of prompts: some fit a small step, others take several.
 LENGTHS = (12, 21, 40)

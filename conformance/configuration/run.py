@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import attrs
 
 from conformance.configuration.asked import IDLE, NOBODY, TESTED, Answers, Ask, Workload
 from conformance.configuration.judgement import Controls, Row, judge, unequal
-from conformance.configuration.table import PLAIN, TABLE, chosen, named
+from conformance.configuration.table import PLAIN, TABLE, Configuration, chosen, named
 from conformance.generations import named as generation_named
-from conformance.settings import UsageError
+from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
 from conformance.verdict import Verdict
-from conformance.worker import JobDied, JobHung
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from conformance.configuration.table import Configuration
-    from conformance.settings import Settings
-    from conformance.worker import Job
+from conformance.worker import Job, JobDied, JobHung
 
 #: Seconds in which an engine on a tiny model starts and answers a workload; beyond, it hangs.
 LIMIT = 240.0

@@ -6,14 +6,12 @@ Imports neither vLLM nor torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 
 from conformance.settings import choose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _LOGITS = frozenset({"logits/batch", "logits/slot"})
 
@@ -34,7 +32,6 @@ class Configuration:
     #: Random requests with seeds are left out: on a CPU, vLLM cannot go on with the generator of
     #: a request whose row it sampled and threw away (``CPU Generator does not use offset``).
     greedy_only: bool = False
-    shares_prefixes: bool = False  #: whether each request is sent again when it has been answered
     preempts: bool = False  #: whether it shows nothing unless an opted-in request is preempted
     prioritised: bool = False  #: whether requests that come later are more urgent
     fills_context: bool = False  #: whether answers go on to the last position of the model
@@ -90,7 +87,6 @@ TABLE: tuple[Configuration, ...] = (
         about="of a prompt that was read before only the last tokens are computed",
         arguments={**_SMALL_STEPS, "enable_prefix_caching": True},
         greedy_only=True,
-        shares_prefixes=True,
         refusable=False,
     ),
     Configuration(

@@ -6,15 +6,12 @@ Knows neither vLLM nor torch: what was done to the plugin is in the document, ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.generations import named
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.target import Plugin
+from conformance.target import Plugin
 
 #: What only a program needs of a counterexample.
 FIELDS = frozenset({"calls", "events", "expect", "bare", "logits", "program", "variables"})

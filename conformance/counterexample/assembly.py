@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from conformance.counterexample import helpers
 from conformance.counterexample.excerpts import excerpt
-from conformance.counterexample.source import WIDTH, call, flat, laid_out, literal
+from conformance.counterexample.source import WIDTH, Node, call, flat, laid_out, literal
 from conformance.generations import named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from conformance.counterexample.source import Node
 
 
 def assembled(

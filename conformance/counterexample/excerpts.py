@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 @attrs.frozen

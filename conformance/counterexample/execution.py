@@ -10,18 +10,15 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.counterexample import program
 from conformance.interruption import in_call, limited
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from conformance.untouched import Untouched
+from conformance.untouched import Untouched
 
 
 @attrs.frozen

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.excerpts import excerpt, joined
 from conformance.counterexample.source import Named, call, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Call = dict[str, Any]
 

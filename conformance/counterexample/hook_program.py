@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.assembly import played
 from conformance.counterexample.source import Group, Named, Node, call, decoded, flat, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: A text whose literal is longer is written in pieces of so many characters, each of which may be
 #: ten columns wide.

@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.assembly import played
 from conformance.counterexample.excerpts import joined
-from conformance.counterexample.source import Group, Named, call, decoded, flat, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.counterexample.source import Node
+from conformance.counterexample.source import Group, Named, Node, call, decoded, flat, literal
 
 #: A text or a list that is one thing again and again, so many times, is written as a product.
 _REPEATED = 20

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from string import Template
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 _LOADING = '''\
 MODULE, CLASS = "$module", "$name"$config

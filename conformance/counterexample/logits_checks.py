@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample import helpers, loading_scripts
 from conformance.counterexample.assembly import played
 from conformance.counterexample.excerpts import joined
-from conformance.counterexample.source import Named, call, decoded, flat, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.counterexample.source import Node
+from conformance.counterexample.source import Named, Node, call, decoded, flat, literal
 
 #: What a program says, and its exit status, where there is no GPU.
 NEEDS_GPU, NOTHING_SHOWN = "run this program on a machine with a GPU: a CPU does not show it", 2

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -31,9 +32,6 @@ from conformance.counterexample.source import (
     laid_out,
     literal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 Call = dict[str, Any]
 

@@ -8,12 +8,14 @@ needs neither this harness nor kernels.
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from conformance.counterexample import helpers, verdicts
 from conformance.counterexample.source import (
     WIDTH,
     Named,
+    Node,
     block,
     call,
     decoded,
@@ -21,11 +23,6 @@ from conformance.counterexample.source import (
     laid_out,
     literal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.counterexample.source import Node
 
 Event = dict[str, Any]
 

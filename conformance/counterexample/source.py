@@ -8,13 +8,10 @@ pairs; requests may hold all of them, and a plugin may tell them apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 WIDTH = 100
 

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.source import decoded, flat, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Call = dict[str, Any]
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import httpx
@@ -13,9 +14,6 @@ import openai
 
 from conformance.comparison import first_line
 from conformance.engine.saying import ARGUMENT
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
 
 #: Seconds without a byte after which a server is asked whether it still answers anybody.
 LIMIT = 60.0

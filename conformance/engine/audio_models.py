@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from conformance.engine.checkpoints import (
     TEXT_SIZE,
@@ -13,9 +13,6 @@ from conformance.engine.checkpoints import (
     token_ids,
     write_checkpoint,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Hertz of what the model hears; vLLM resamples what comes with another rate.
 SAMPLING_RATE = 16_000

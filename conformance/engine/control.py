@@ -6,13 +6,10 @@ from __future__ import annotations
 import importlib.metadata
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from conformance.engine.entry_points import write_distribution
+from conformance.engine.model_runner import Runner
 from conformance.engine.server import Server, ServerFailed
-
-if TYPE_CHECKING:
-    from conformance.engine.model_runner import Runner
 
 #: Seconds until a server must be healthy.
 LIMIT = 240.0

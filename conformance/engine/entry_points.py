@@ -14,13 +14,10 @@ import contextlib
 import hashlib
 import importlib.metadata
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from conformance.engine.model_runner import Runner
+from conformance.engine.model_runner import Runner
 
 #: The group of both interfaces of logits processors.
 LOGITS_PROCESSORS = "vllm.logits_processors"

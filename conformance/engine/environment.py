@@ -7,17 +7,13 @@ Nothing here imports vLLM, so the parent process can prepare a server while it d
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from conformance import foreign_build
 from conformance.engine.entry_points import write_distribution
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from conformance.settings import Device
+from conformance.settings import Device
 
 _CACHE_VARIABLE = "VLLM_CONFORMANCE_CACHE"
 _GRAPHS_VARIABLE = "VLLM_CONFORMANCE_CUDA_GRAPHS"

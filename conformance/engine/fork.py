@@ -14,15 +14,13 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 import attrs
 
 from conformance.engine import supervisor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _POLL = 0.02  # seconds between two looks at a process that is waited for
 

@@ -11,17 +11,14 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 
 from conformance.engine.fork import Forked, fork_supervised, may_fork
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    Program = Callable[[Sequence[str], Mapping[str, str]], object]
+Program = Callable[[Sequence[str], Mapping[str, str]], object]
 
 _LENGTH = struct.Struct("Q")
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @attrs.frozen

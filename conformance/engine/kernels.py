@@ -20,18 +20,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from conformance.engine.kernel_releases import fitted, unfit
 from conformance.engine.sampling_kernels import SAMPLING_KERNELS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import torch
-    from numpy.typing import NDArray
 
 
 @functools.cache

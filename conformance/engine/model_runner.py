@@ -7,7 +7,7 @@ Everything else of it runs on a CPU (vLLM has a worker for that), and the kernel
 engine launches have stand-ins (:mod:`conformance.engine.kernels`).
 So :func:`prepare` registers these and takes the refusal away.
 A kernel without a stand-in then fails when it is launched; where Triton's interpreter is installed
-(:mod:`conformance.engine.interpreter`) it is interpreted instead.
+(``tests/interpreter.py``) it is interpreted instead.
 
 On a GPU nothing of this applies: vLLM runs V2 by itself.
 """

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import attrs
+import torch
 
 from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, eager
 from conformance.engine.offline import MARGIN
 from conformance.interruption import OutOfTime, limited, progressed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import torch
 
 #: Tokens of an answer.
 OUTPUT = 6

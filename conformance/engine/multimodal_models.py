@@ -6,16 +6,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
 from conformance.engine import audio_models, checkpoints, models, vision_models
 from conformance.engine.checkpoints import token_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @attrs.frozen

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 
 from conformance.engine.environment import GPU_SHARE, eager
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAX_MODEL_LEN = 512
 

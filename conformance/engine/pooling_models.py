@@ -7,15 +7,13 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.engine.models import tiny_llama
 from conformance.rules import nearest
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 LABELS = 3
 

@@ -9,15 +9,12 @@ place; see :mod:`conformance.engine.kernels` for the rest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import torch
-    from numpy.typing import NDArray
+import torch
+from numpy.typing import NDArray
 
 _INFINITY = float("inf")
 

@@ -17,8 +17,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from types import TracebackType
+from typing import final
 
 from conformance.engine import held as held_process
 from conformance.engine import model_runner
@@ -39,14 +41,9 @@ from conformance.engine.external_server import (
     trouble,
 )
 from conformance.engine.fork import Forked, fork_supervised, may_fork
+from conformance.engine.model_runner import Runner
 from conformance.engine.models import additional_config
 from conformance.engine.server_log import cause, last_line, port_was_taken, read_log
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
-
-    from conformance.engine.model_runner import Runner
 
 __all__ = ["ExternalServer", "HostTrouble", "Server", "ServerFailed", "external", "hold"]
 

@@ -12,12 +12,9 @@ server then fails with an exception that says only that the engine has failed.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LINE = re.compile(
     r"(?P<process>\([\w ]+ pid=\d+\))? ?"

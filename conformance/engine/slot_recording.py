@@ -65,7 +65,6 @@ class Applied:
     slots: tuple[int, ...]  #: of the requests, in the order of the batch
     before: torch.Tensor = attrs.field(eq=False, repr=False)  #: ``[rows, vocabulary]``, float32
     after: object = attrs.field(eq=False, repr=False)  #: a copy of whatever the plugin returned
-    in_place: bool = attrs.field(eq=False, default=True)  #: whether it returned what it was given
 
 
 Event = Entered | Flushed | Applied
@@ -128,7 +127,7 @@ class SlotRecording:
         before = logits.clone()
         after = self.plugin.apply(logits, ctx)  # where it raises, there is nothing to judge
         kept = after.clone() if isinstance(after, torch.Tensor) else after
-        self.events.append(Applied(rows, slots, before, kept, in_place=after is logits))
+        self.events.append(Applied(rows, slots, before, kept))
         return after
 
     def _rows(self, ctx: LogitsContext) -> tuple[Row, ...]:

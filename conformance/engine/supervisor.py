@@ -22,10 +22,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import NoReturn, Protocol
 
 # From <linux/prctl.h>.
 _PR_SET_PDEATHSIG = 1

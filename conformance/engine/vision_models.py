@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from conformance.engine.checkpoints import (
     TEXT_SIZE,
@@ -13,9 +14,6 @@ from conformance.engine.checkpoints import (
     token_ids,
     write_checkpoint,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PATCH = 14
 

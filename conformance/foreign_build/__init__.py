@@ -17,13 +17,11 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.rules import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: The variable in which vLLM looks for the name of a platform before it looks at the machine.
 VARIABLE = "VLLM_TARGET_DEVICE"

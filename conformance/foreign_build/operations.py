@@ -8,14 +8,11 @@ The caches that :func:`write` fills are read by :func:`attend` alone.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Computes = Callable[..., torch.Tensor | None]
+Computes = Callable[..., torch.Tensor | None]
 
 #: By name: the arguments of the operation, and what computes it.
 OPERATIONS: dict[str, tuple[str, Computes]] = {}

@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from conformance.interface import CHECK_CASE, Field, Generation
+from conformance.interface import CHECK_CASE, ClassSource, Field, Generation
 from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.interface import ClassSource
 
 FIELDS: Mapping[str, Field] = {
     "valid": Field(list, "Data that it answers, as a client sends it.", "[{ KEYS }]"),

@@ -4,26 +4,23 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.checking import checks
 from conformance.comparison import difference, plain, shortened
 from conformance.findings import Finding, failed, passed, waiting
-from conformance.io_processor.answers import Kind
+from conformance.io_processor.answers import Answer, Kind
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.classics import IDS
 from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import request_of
 from conformance.io_processor.parameters import asks
+from conformance.io_processor.trial import Trial
 from conformance.raised import said
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from conformance.io_processor.answers import Answer
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
 
 
 @checks("IO-07")

@@ -3,24 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.expectation import OracleFailed
 from conformance.findings import Finding, failed, passed
-from conformance.io_processor.answers import Kind
+from conformance.io_processor.answers import Answer, Kind
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.meaning import RTOL, SILENT, Meaning
 from conformance.io_processor.traffic import Asked, Do, History, Move
+from conformance.io_processor.trial import Trial
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from conformance.io_processor.answers import Answer
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
 
 
 def _unsaid(trial: Trial) -> Finding | None:

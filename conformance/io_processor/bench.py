@@ -4,30 +4,28 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-from conformance.comparison import unsteady
+from conformance.comparison import Place, unsteady
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
     DATA,
     Documented,
     DocumentedOffline,
+    Offline,
+    Online,
+    Surroundings,
     surroundings,
 )
 from conformance.io_processor.rehearsal import installed_hosts
-from conformance.io_processor.traffic import Asked, Do, History, Move, play
+from conformance.io_processor.stock import Stock
+from conformance.io_processor.traffic import Asked, Do, History, Move, Played, play
 from conformance.io_processor.watched import Watched, file_of
 from conformance.raised import said
 from conformance.worker.limits import explained, out_of_memory
-
-if TYPE_CHECKING:
-    from conformance.comparison import Place
-    from conformance.io_processor.host import Offline, Online, Surroundings
-    from conformance.io_processor.stock import Stock
-    from conformance.io_processor.traffic import Played
 
 #: A request that is alone, and waits for nothing but its outputs.
 ALONE = History((Asked(0, "id-0"),), (Move(Do.ARRIVE, 0),))

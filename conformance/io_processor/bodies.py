@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from hypothesis.errors import HypothesisException
@@ -24,19 +24,16 @@ from conformance.findings import Finding, failed, passed
 from conformance.interruption import OutOfTime, PluginHung
 from conformance.io_processor import stock
 from conformance.io_processor.admission import unserved
-from conformance.io_processor.answers import Kind
+from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.engine import made_up
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.traffic import PluginExited
+from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.search import IO_BODIES, draw
 from conformance.search import Found as Shown
-
-if TYPE_CHECKING:
-    from conformance.io_processor.answers import Answer
-    from conformance.io_processor.trial import Trial
 
 #: Prompts of a long request that the engine of the simulator serves.
 PROMPTS = 64

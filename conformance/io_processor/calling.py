@@ -6,9 +6,10 @@ from __future__ import annotations
 import inspect
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import vllm
 
@@ -16,17 +17,12 @@ from conformance.checking import checks
 from conformance.engine.entry_points import IO_PROCESSORS, synthetic_distribution
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import in_call
-from conformance.io_processor.bench import ConstructorRaised, described
+from conformance.io_processor.bench import Bench, ConstructorRaised, described
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
 from conformance.io_processor.host import DATA
+from conformance.io_processor.trial import Trial
 from conformance.raised import said
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
 
 NAME = "conformance-plugin"
 

@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
+from conformance.comparison import Place
 from conformance.counterexample.source import decoded, encoded
 from conformance.interruption import PluginHung
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Kind
-from conformance.io_processor.bench import ConstructorRaised
-from conformance.io_processor.isolation import judge
+from conformance.io_processor.bench import Bench, ConstructorRaised
+from conformance.io_processor.isolation import Broken, judge
 from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Asked, Do, History, Move, PluginExited
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.comparison import Place
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.isolation import Broken
 
 
 def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:

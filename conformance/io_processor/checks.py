@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from conformance.checking import collected
 from conformance.io_processor import (
@@ -21,14 +22,10 @@ from conformance.io_processor import (
     prompts,
     threads,
 )
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.trial import Questions, Trial
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.io_processor.bench import Bench
-    from conformance.settings import Budget
-    from conformance.untouched import Untouched
+from conformance.settings import Budget
+from conformance.untouched import Untouched
 
 CHECKS = collected(
     admission,

@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import permutations
-from typing import TYPE_CHECKING
 
-from conformance.io_processor.traffic import ALL, Asked, Do, History, Move
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from conformance.io_processor.traffic import Shape
+from conformance.io_processor.traffic import ALL, Asked, Do, History, Move, Shape
 
 #: Data of which every two meet, and data that are refused.
 MOST_VALID, MOST_INVALID = 3, 8

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import httpx
@@ -17,9 +18,6 @@ import openai
 from conformance.comparison import first_line
 from conformance.engine import access
 from conformance.io_processor.answers import Answer, Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 60.0

@@ -15,22 +15,19 @@ chance. Such a case is gone through again by ``vllm-conformance replay``.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import decoded, encoded
 from conformance.engine.pooling_models import MODELS
+from conformance.findings import Finding
 from conformance.io_processor import cases, meaning
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from conformance.findings import Finding
-    from conformance.io_processor.trial import Trial
+from conformance.io_processor.trial import Trial
 
 #: What a program is made of.
 Scene = dict[str, Any]

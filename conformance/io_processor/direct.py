@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from vllm.outputs import PoolingRequestOutput
 
 from conformance.counterexample.io_engine_player import output_of
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.host import REQUEST, Documented, as_json, response_class
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
-
-if TYPE_CHECKING:
-    from vllm.outputs import PoolingRequestOutput
-
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.watched import Watched
+from conformance.io_processor.watched import Watched
 
 
 def prepared(

@@ -6,22 +6,19 @@ from __future__ import annotations
 import copy
 import re
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
 from conformance.interface import placeholders
 from conformance.io_processor.answers import Kind
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.stock import Stock, changed, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from conformance.io_processor.bench import Bench
 
 #: Data of a profile's strategy that are tried, and variations that are kept.
 DRAWN = 8

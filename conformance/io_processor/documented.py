@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CONSTRUCTOR = IOProcessor.__init__
 

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import attrs
+from vllm.config import VllmConfig
+from vllm.outputs import PoolingRequestOutput
+from vllm.pooling_params import PoolingParams
 
 from conformance.counterexample.io_engine_player import output_of
 from conformance.findings import Finding
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from vllm.config import VllmConfig
-    from vllm.outputs import PoolingRequestOutput
-    from vllm.pooling_params import PoolingParams
 
 #: The request that is being served, by its place in the history; its id may be another's, too.
 serving: contextvars.ContextVar[int] = contextvars.ContextVar("serving")

@@ -10,12 +10,15 @@ are awaited; vLLM itself did until 0.19.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import attrs
 import torch
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.outputs import PoolingRequestOutput
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
@@ -26,17 +29,9 @@ from conformance.counterexample.io_engine_player import output_of
 from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.pooling_models import name_of
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vllm.config import VllmConfig
-    from vllm.outputs import PoolingRequestOutput
-
-    from conformance.io_processor.watched import Watched
+from conformance.io_processor.watched import Watched
 
 MAX_MODEL_LEN = 512
-SUPPORTED_TASKS = ("embed", "token_embed", "classify", "token_classify", "plugin")
 
 #: The two generations, for what differs between them.
 REQUEST, DATA = "io/request", "io/data"

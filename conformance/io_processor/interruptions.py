@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.answers import Kind
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.traffic import Asked, Do, History, Move
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
+from conformance.io_processor.trial import Trial
 
 #: After how many outputs something happens, at most.
 MOST = 3
@@ -28,19 +25,7 @@ def errors(trial: Trial) -> Finding:
     bench = trial.bench
     if "post_process_async" not in overridden(bench):
         return none_awaited()
-    count = 0
-    for history, data, place in _histories(bench, Do.FAIL):
-        played = bench.play(history, awaited=True)
-        count += 1
-        answer = played.answers[0]
-        said = f"the engine failed output {place} of {shortened(data)}"
-        case = {"data": data, "place": place}
-        if answer.kind is not Kind.FAILED:
-            return failed(f"{said}, and the request {answer.describe()}", count, case=case)
-        if played.open:
-            left = f"{said}, and outputs that it waited for were left open"
-            return failed(left, count, case=case)
-    return passed(count, count)
+    return _judged(bench, Do.FAIL, Kind.FAILED, "the engine failed output {place} of {data}")
 
 
 @checks("IO-34", after=("IO-06", "IO-18"))
@@ -49,20 +34,27 @@ def cancelled(trial: Trial) -> Finding:
     bench = trial.bench
     if not overridden(bench):
         return none_awaited()
+    said = "the client of {data} disconnected after {place} outputs"
+    return _judged(bench, Do.LEAVE, Kind.CANCELLED, said)
+
+
+def _judged(bench: Bench, what: Do, end: Kind, said: str) -> Finding:
+    """Judge that requests to which something happens end in a way, and leave nothing open."""
     count = 0
-    for history, data, place in _histories(bench, Do.LEAVE):
+    for count, (history, data, place) in enumerate(_histories(bench, what), 1):
         played = bench.play(history, awaited=True)
-        count += 1
         answer = played.answers[0]
-        said = f"the client of {shortened(data)} disconnected after {place} outputs"
-        case = {"data": data, "place": place}
+        wrong = None
         if played.late:
-            return failed(f"{said}, and the request went on", count, case=case)
-        if answer.kind is not Kind.CANCELLED:
-            return failed(f"{said}, and the request {answer.describe()}", count, case=case)
-        if played.open:
-            left = f"{said}, and outputs that it waited for were left open"
-            return failed(left, count, case=case)
+            wrong = "the request went on"
+        elif answer.kind is not end:
+            wrong = f"the request {answer.describe()}"
+        elif played.open:
+            wrong = "outputs that it waited for were left open"
+        if wrong:
+            happened = said.format(data=shortened(data), place=place)
+            case = {"data": data, "place": place}
+            return failed(f"{happened}, and {wrong}", count, case=case)
     return passed(count, count)
 
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -20,15 +21,10 @@ from conformance.io_processor.classics import classics
 from conformance.io_processor.outcomes import one_prompt
 from conformance.io_processor.prompts import parsed, unsteady
 from conformance.io_processor.stock import changed, places
-from conformance.io_processor.traffic import Asked, Do, History, Move
+from conformance.io_processor.traffic import Asked, Do, History, Move, Played, Shape
+from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from conformance.io_processor.traffic import Played, Shape
-    from conformance.io_processor.trial import Trial
 
 #: Data of which every two are served one after the other, offline.
 MOST_OFFLINE = 6

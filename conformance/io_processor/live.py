@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import vllm
@@ -16,9 +17,6 @@ from conformance.io_processor.meaning import SILENT, Meaning
 from conformance.live_trial import LiveTrial
 from conformance.rules import Evidence
 from conformance.verdict import must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LOADS, SELECTED, ANSWERS, REFUSES, ORDER, INTERLEAVED, SAME_IDS, HARMLESS, SURVIVES = (
     "IO-01", "IO-04", "IO-07", "IO-08", "IO-17", "IO-27", "IO-28", "IO-30", "IO-37",

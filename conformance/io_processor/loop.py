@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.admission import unanswered
-from conformance.io_processor.watched import AFTER_OUTPUTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.io_processor.trial import Trial
-    from conformance.io_processor.watched import Call
+from conformance.io_processor.trial import Trial
+from conformance.io_processor.watched import AFTER_OUTPUTS, Call
 
 #: Seconds for which a call may wait, and work, on the event loop.
 WAIT, WORK = 0.1, 0.2

@@ -7,21 +7,18 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from conformance.comparison import RELATIVE, difference, plain, shortened
 from conformance.counterexample.source import decoded, encoded
 from conformance.expectation import Expected
+from conformance.findings import Finding
+from conformance.io_processor.bench import Bench
 from conformance.oracle import asked
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.findings import Finding
-    from conformance.io_processor.bench import Bench
 
 #: The key of the profile's ``tolerance``.
 RTOL = "rtol"

@@ -10,26 +10,23 @@ import copy
 import gc
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited, progressed
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
-from conformance.io_processor.stock import changed, places, without
+from conformance.io_processor.stock import Path, changed, places, without
+from conformance.io_processor.trial import Trial
+from conformance.io_processor.watched import Watched
 from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.stock import Path
-    from conformance.io_processor.trial import Trial
-    from conformance.io_processor.watched import Watched
 
 REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 

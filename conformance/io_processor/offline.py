@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import attrs
 import torch
@@ -23,9 +24,6 @@ from conformance.io_processor.answers import of_error
 from conformance.io_processor.calling import NAME, entry_point
 from conformance.io_processor.live import IOProcessorTrial
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: What config.json names where the engine's arguments are to come first.
 OTHER = "a-plugin-that-is-not-installed"

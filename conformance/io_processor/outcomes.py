@@ -7,7 +7,7 @@ import asyncio
 import copy
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.checking import checks
 from conformance.comparison import difference, plain, shortened
@@ -15,17 +15,15 @@ from conformance.counterexample.io_engine_player import Noted
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.io_processor.answers import Kind, of_error
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.host import REQUEST, as_json, response_class
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import places
+from conformance.io_processor.trial import Trial
 from conformance.raised import said
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
 
 
 @checks("IO-18", after=("IO-06",))

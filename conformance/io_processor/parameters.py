@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams
@@ -14,15 +15,11 @@ from conformance.comparison import shortened
 from conformance.engine.pooling_models import TASKS
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.answers import Kind, of_error
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.host import DATA
+from conformance.io_processor.trial import Trial
+from conformance.io_processor.watched import Watched
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
-    from conformance.io_processor.watched import Watched
 
 #: What a caller may set, and must find again as it is.
 ASKED: tuple[dict[str, Any], ...] = ({"use_activation": False}, {"dimensions": 8})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import vllm
 from vllm.plugins.io_processors.interface import IOProcessor
@@ -17,12 +17,17 @@ from vllm.pooling_params import PoolingParams
 
 from conformance.comparison import first_line
 from conformance.io_processor.engine import ScriptedEngine
-from conformance.io_processor.host import DATA, Batched, Documented, DocumentedOffline, Served
+from conformance.io_processor.host import (
+    DATA,
+    Batched,
+    Documented,
+    DocumentedOffline,
+    Offline,
+    Online,
+    Served,
+    Surroundings,
+)
 from conformance.io_processor.watched import Watched
-
-if TYPE_CHECKING:
-    from conformance.io_processor.host import Offline, Online, Surroundings
-
 
 #: Where the plain hooks are called since 0.20.
 FRONT_END = "vllm.entrypoints.pooling.pooling.io_processor"

@@ -9,8 +9,9 @@ With ``--server-url`` a running server is used instead, which must serve the plu
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
@@ -20,16 +21,11 @@ from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.io_processor import clients, live, rehearsal
-from conformance.io_processor.answers import Kind
+from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.calling import NAME, entry_module
 from conformance.io_processor.clients import Client, curl
 from conformance.io_processor.live import IOProcessorTrial
 from conformance.live_trial import START_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.io_processor.answers import Answer
 
 #: Outputs in the order of the prompts, each computed by itself.
 ONE_AT_A_TIME = ("--max-num-seqs=1",)

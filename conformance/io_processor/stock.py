@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance import oddities
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hypothesis.strategies import SearchStrategy
 
 
 @attrs.frozen

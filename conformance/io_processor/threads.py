@@ -6,9 +6,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from itertools import combinations, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import attrs
 
@@ -16,16 +18,11 @@ from conformance.checking import checks
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
+from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.trial import Trial
 from conformance.raised import said
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.trial import Trial
 
 #: Seconds after which a thread that was not let go goes on anyhow.
 LONGEST = 5.0

@@ -11,24 +11,20 @@ from __future__ import annotations
 import asyncio
 import copy
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance.interruption import PluginHung, limited
 from conformance.io_processor.answers import Answer, Kind, of_error
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.io_processor.host import Online, Surroundings
-    from conformance.io_processor.watched import Call, Watched
+from conformance.io_processor.host import Online, Surroundings
+from conformance.io_processor.watched import Call, Watched
 
 #: Requests in a history.
 MOST = 4

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -12,22 +13,16 @@ from conformance.checking import Judging
 from conformance.findings import Finding, obstructed, waiting
 from conformance.interruption import PluginHung, place_in
 from conformance.io_processor import discovery
-from conformance.io_processor.bench import ConstructorRaised
+from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.meaning import Meaning
 from conformance.io_processor.traffic import PluginExited
-from conformance.io_processor.watched import AFTER_OUTPUTS
+from conformance.io_processor.watched import AFTER_OUTPUTS, Watched
 from conformance.raised import said
+from conformance.settings import Budget
+from conformance.untouched import Untouched
 from conformance.verdict import RuleResult, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from conformance.io_processor.bench import Bench
-    from conformance.io_processor.watched import Watched
-    from conformance.settings import Budget
-    from conformance.untouched import Untouched
 
 LOADS, CONSTRUCTOR, SURVIVES, ANSWERS, STEADY, SEQUENCE, ENDURES = (
     "IO-01", "IO-02", "IO-37", "IO-07", "IO-24", "IO-26", "IO-38",

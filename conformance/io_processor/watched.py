@@ -8,19 +8,16 @@ import os
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.interruption import in_call, limited
 from conformance.io_processor.answers import Answer, not_finite, of_error
 from conformance.io_processor.engine import OWN_TASKS, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 #: What hosts call.
 METHODS = (

@@ -8,22 +8,19 @@ for those beyond a number. Where one comes, lines run that never ran, or a row i
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FrameType, FunctionType
+from typing import Any
 
 import torch
 
 from conformance.interruption import PluginHung
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import FrameType
-
-    #: Gives outputs to a request that is alone, and yields its rows before and after.
-    Rows = Callable[[Sequence[int]], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+#: Gives outputs to a request that is alone, and yields its rows before and after.
+Rows = Callable[[Sequence[int]], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
 #: Outputs of one request: as many as it may have, and no more than there are rows.
 OUTPUTS = 60

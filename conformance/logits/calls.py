@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
+from vllm.sampling_params import SamplingParams
 
 from conformance.interruption import in_call
 from conformance.worker.limits import explained
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vllm.sampling_params import SamplingParams
 
 
 class PluginRaised(Exception):

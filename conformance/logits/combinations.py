@@ -7,8 +7,9 @@ It runs among others, which come and go, with vLLM's own sampler around the plug
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
@@ -16,26 +17,19 @@ from hypothesis import strategies as st
 from vllm.sampling_params import SamplingParams
 
 from conformance.findings import Finding, failed, passed, unjudged, waiting
-from conformance.history import Request, Shape, Step, until
+from conformance.history import Choice, History, Request, Shape, Step, until
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.findings import label, switched_on
 from conformance.logits.judgement import roots
-from conformance.logits.played import UNSAMPLED, Kind
-from conformance.logits.requests import sampling_params
+from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
+from conformance.logits.requests import Stock, sampling_params
 from conformance.logits.sweeps import Example
+from conformance.logits.trial import Trial
 from conformance.search import COMBINATIONS, draw
 from conformance.settings import Budget, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from conformance.history import Choice, History
-    from conformance.logits.played import Played, Trouble
-    from conformance.logits.requests import Stock
-    from conformance.logits.trial import Trial
-    from conformance.verdict import Reason
+from conformance.verdict import Reason
 
 #: Combined requests in one batch, children of ``n`` included: two others run beside them.
 MOST_TOGETHER = 4
@@ -431,8 +425,10 @@ def _outcome(trial: Trial) -> Outcome:
     return attrs.evolve(found, waiting=waits) if found.harm or found.left else found
 
 
-def judge(trial: Trial, harmful: str, *, harms: bool) -> Finding:
-    """Judge whether combined requests harm others, or are left without a token.
+def judge(trial: Trial, *, harmful: str, harms: bool) -> Finding:
+    """Judge whatever else clients ask for: whether others get what they get without it.
+
+    Or whether a token is left for these requests themselves.
 
     Args:
         trial: the plugin.

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 
 from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.models import additional_config
-
-if TYPE_CHECKING:
-    from vllm.config import VllmConfig
 
 MAX_REQUESTS = 8
 MAX_MODEL_LEN = 128

@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import attrs
 import httpx
 import openai
 
 from conformance.engine import access
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.history import Choice
+from conformance.history import Choice
 
 #: Tokens per answer: enough for effects to show, few enough for a tiny model on two cores.
 TOKENS = 12

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
 
 from conformance.counterexample.work_player import Memory, executed
 from conformance.findings import Finding, failed
+from conformance.history import Choice
 from conformance.interruption import limited
 from conformance.logits.findings import switched_on
+from conformance.logits.requests import Stock
+from conformance.logits.trial import Trial
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
-    from conformance.logits.trial import Trial
 
 #: Requests of batches whose steps are compared; each has four times as many as the one before.
 SIZES = (16, 64, 256)

@@ -3,27 +3,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 from conformance.findings import Finding, failed, passed
+from conformance.history import Choice
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.effects import MORE_STEPS
 from conformance.logits.pretended import Accelerator, PretenceError
+from conformance.logits.requests import Stock
 from conformance.verdict import Verdict
 from conformance.worker.limits import explained
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
-
-    #: Serves requests with a bench, on an accelerator if there is one; yields logits before and
-    #: after each ``apply``.
-    Serve = Callable[[Any, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+#: Serves requests with a bench, on an accelerator if there is one; yields logits before and
+#: after each ``apply``.
+Serve = Callable[[Any, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
 #: Steps for which requests run together.
 STEPS = 6

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import torch
 from vllm.exceptions import VLLMValidationError
 
 from conformance.findings import Finding, failed, passed, unjudged
+from conformance.history import Choice
 from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label
@@ -16,18 +17,13 @@ from conformance.logits.played import Kind
 from conformance.logits.processes import global_random_states
 from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
+from conformance.logits.sweeps import Example
+from conformance.logits.trial import Trial
 from conformance.verdict import Verdict
+from conformance.words import Words
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from conformance.history import Choice
-    from conformance.logits.sweeps import Example
-    from conformance.logits.trial import Trial
-    from conformance.words import Words
-
-    #: Logits of one request before and after, ``[1, vocabulary]`` each, step by step.
-    _Rows = list[tuple[torch.Tensor, torch.Tensor]]
+#: Logits of one request before and after, ``[1, vocabulary]`` each, step by step.
+_Rows = list[tuple[torch.Tensor, torch.Tensor]]
 
 #: How often, and for how many steps, a request is repeated.
 REPETITIONS = 3

@@ -6,14 +6,11 @@ vLLM finishes a request with its ``max_tokens``-th output, so a plugin never see
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.history import Step
+from conformance.history import Step
 
 
 @attrs.define

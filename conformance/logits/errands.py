@@ -6,21 +6,18 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
+from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.parameters import Parameters
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.parameters import Parameters
-    from conformance.suite import Opening
-    from conformance.untouched import Untouched
+from conformance.suite import Opening
+from conformance.untouched import Untouched
 
 
 @attrs.frozen

@@ -6,18 +6,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from conformance import counterexample
 from conformance.counterexample import execution
 from conformance.counterexample.source import encoded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from conformance.logits.requests import Stock
-    from conformance.logits.trial import Trial
-
+from conformance.logits.requests import Stock
+from conformance.logits.trial import Trial
 
 #: A call that hung before is given up sooner the second time.
 HANGS_AGAIN = 3.0

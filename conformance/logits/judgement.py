@@ -29,7 +29,7 @@ Judged = tuple[Finding, dict[str, Any] | None]
 
 def _shape(trial: Trial, rule: str) -> Shape | None:
     strata = trial.contract.strata
-    return strata.plain if rule == trial.contract.opt_out else strata.about(rule)
+    return strata.plain if rule == trial.contract.strata.opt_out else strata.about(rule)
 
 
 def judge(trial: Trial, rule: str) -> Judged:
@@ -45,7 +45,7 @@ def judge(trial: Trial, rule: str) -> Judged:
     why = contract.inapplicable(trial, rule)
     if rule == contract.means and trial.bench.meaning is None:
         why = "the profile has no `expected`"
-    if rule == contract.opt_out and not trial.opts_in:
+    if rule == contract.strata.opt_out and not trial.opts_in:
         why = "every request is treated alike: the plugin has no opt-in"
     if why:
         return Finding(Verdict.NOT_APPLICABLE, message=why), None
@@ -105,7 +105,7 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
         # The stratum makes it likely; such trouble shows anywhere.
         own = (shape, strata.about(rule))
         return examples + [e for e in trial.examples() if e.shape not in own and rule in e.rules()]
-    clean = shape == strata.plain and rule != trial.contract.opt_out
+    clean = shape == strata.plain and rule != trial.contract.strata.opt_out
     if clean and not any(e.played.faults for e in trial.examples()):
         return examples + trial.stratum(strata.everything)
     return examples

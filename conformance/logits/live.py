@@ -4,21 +4,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from conformance.engine.entry_points import refused
+from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.offline import Watch
+from conformance.logits.parameters import Parameters
+from conformance.logits.requests import Stock
+from conformance.logits.roles import Roles
 from conformance.rules import Evidence
-from conformance.suite import Unopened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.offline import Watch
-    from conformance.logits.parameters import Parameters
-    from conformance.logits.requests import Stock
-    from conformance.logits.roles import Roles
-    from conformance.suite import Opening, Trial
+from conformance.suite import Opening, Trial, Unopened
 
 
 def open_live(

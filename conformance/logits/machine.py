@@ -6,11 +6,8 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What source files name that look at the machine: there is none here that they could find.
 _LOOKS = (

@@ -9,24 +9,20 @@ one that takes its place must do.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import torch
+from vllm.sampling_params import SamplingParams
 
 from conformance.counterexample.source import encoded
 from conformance.expectation import Expected, OracleFailed
+from conformance.history import Request
 from conformance.logits.played import Kind, Trouble
 from conformance.logits.rows import TOLERANCE
 from conformance.oracle import failure
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Request
 
 #: Keys of the profile's ``tolerance``.
 RTOL, TOP_K = "rtol", "top_k"

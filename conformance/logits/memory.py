@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.leaks import LAST, Given, growing, kept, size_of
 from conformance.logits.configuration import MAX_REQUESTS
+from conformance.logits.trial import Trial
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from conformance.logits.trial import Trial
 
 #: Serves so many requests, all finished in the end, with ``apply`` or without; notes what each
 #: handed over; returns in how many steps rows changed.

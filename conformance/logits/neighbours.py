@@ -7,18 +7,14 @@ what it should until two requests differ in it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.interruption import PluginHung
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.fuzzing.values import at, positions, replaced
+from conformance.logits.fuzzing.values import Keywords, Position, at, positions, replaced
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from conformance.logits.fuzzing.values import Keywords, Position
 
 #: Parameter sets that are derived from a profile, at most.
 MOST = 2

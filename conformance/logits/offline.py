@@ -14,8 +14,9 @@ import gc
 import importlib
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custom_logitsprocs
@@ -26,17 +27,13 @@ from conformance.engine.environment import has_no_room
 from conformance.engine.offline import OfflineEngine
 from conformance.interruption import OutOfTime, PluginHung, limited, place_in
 from conformance.logits import company, workload
+from conformance.logits.fuzzing.exploration import Explored
 from conformance.logits.fuzzing.live import in_engine
 from conformance.logits.live_trial import LogitsTrial
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.ways import Reply, Ways, difference, hand_over
+from conformance.logits.workload import Job
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.workload import Job
 
 T = TypeVar("T")
 

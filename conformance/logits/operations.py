@@ -7,15 +7,13 @@ Those that are here are checked by ``TensorIterator``, or by the wrapper that to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.logits.places import Place, Places, address, addresses, extended, tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 #: Operations by ``TensorIterator``: one device for all, but for tensors of the CPU without
 #: dimensions.

@@ -9,38 +9,32 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
 from hypothesis.strategies import SearchStrategy
+from vllm.sampling_params import SamplingParams
 
 from conformance.expectation import OracleFailed
+from conformance.history import Choice
 from conformance.interface import placeholders
 from conformance.interruption import PluginHung, limited
 from conformance.logits.branches import OUTPUTS, constants, told
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.meaning import Meaning
 from conformance.logits.neighbours import neighbours
-from conformance.logits.requests import LAST_SPECIAL, integers, sampling_params
-from conformance.logits.waiting import NOTHING, Found, declared, found_in
+from conformance.logits.requests import LAST_SPECIAL, Stock, integers, sampling_params
+from conformance.logits.rows import RowsAlone
+from conformance.logits.waiting import NOTHING, Found, Observed, declared, found_in
 from conformance.logits.watching import LIKELY_FIELDS, WHOLE, Read, names, noting, watching
 from conformance.search import examples
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
-    from conformance.logits.rows import RowsAlone
-    from conformance.logits.waiting import Observed
 
 Keywords = dict[str, Any]
 

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import attrs
 
-if TYPE_CHECKING:
-    from conformance.history import Choice
+from conformance.history import Choice
 
 
 class Kind(StrEnum):

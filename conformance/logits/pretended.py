@@ -19,8 +19,11 @@ from __future__ import annotations
 import os
 import sys
 import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import attrs
 import torch
@@ -30,11 +33,6 @@ from conformance.logits import machine
 from conformance.logits.calls import observed
 from conformance.logits.operations import DeviceMismatchError, Operations
 from conformance.logits.places import Place, Places, address, addresses, extended, tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from types import FrameType
 
 #: What plugins are told that they run on.
 DEVICE = torch.device("cuda:0")

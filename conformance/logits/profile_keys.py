@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from conformance.interface import Field
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FIELDS: Mapping[str, Field] = {
     "on": Field(

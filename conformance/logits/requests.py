@@ -5,32 +5,27 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
+import torch
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
 from conformance.counterexample.logits_host_player import logits_table
 from conformance.engine.models import end_of_sequence
-from conformance.history import SENT
+from conformance.history import SENT, Choice
 from conformance.interruption import PluginHung, limited
 from conformance.logits import calls
 from conformance.logits.configuration import MAX_MODEL_LEN, vllm_config
+from conformance.logits.meaning import Meaning
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import attributes
 from conformance.rules import nearest
 from conformance.settings import UsageError
 from conformance.words import Words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import torch
-
-    from conformance.history import Choice
-    from conformance.logits.meaning import Meaning
 
 #: The last of the token ids that stand for no text in the tiny model.
 LAST_SPECIAL = 2

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.engine.model_runner import Runner
+from conformance.engine.model_runner import Runner
 
 
 @attrs.frozen(kw_only=True)

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from conformance.history import Choice
+from conformance.history import Choice
 
 #: Float tolerance between a batch and a request alone: reductions over other shapes may round
 #: differently; a leak from another request is far larger.

@@ -13,9 +13,10 @@ import asyncio
 import math
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
@@ -23,14 +24,16 @@ from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
 from conformance.engine import access
 from conformance.engine.entry_points import unlisted
 from conformance.engine.offline import MAX_MODEL_LEN
-from conformance.engine.server import HostTrouble, Server, ServerFailed, external
+from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.generations import named
+from conformance.history import Choice
 from conformance.live_trial import START_LIMIT
 from conformance.logits import workload
 from conformance.logits.conversation import (
     LIMIT,
     Answer,
     Ask,
+    Route,
     body_of,
     converse,
     curl,
@@ -40,15 +43,8 @@ from conformance.logits.conversation import (
 from conformance.logits.fuzzing.live import in_servers
 from conformance.logits.live_trial import LogitsTrial, cannot_be_sent
 from conformance.logits.ways import Reply, Ways, handed_over
+from conformance.logits.workload import Job
 from conformance.rules import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.engine.server import ExternalServer
-    from conformance.history import Choice
-    from conformance.logits.conversation import Route
-    from conformance.logits.workload import Job
 
 PROMPTS = ("the quick brown fox", "1 2 3 4", "Once upon a time there was a logit")
 

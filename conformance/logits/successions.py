@@ -8,16 +8,11 @@ another joins that is told something else, or was there before.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING
 
-from conformance.history import History, Request, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
+from conformance.history import Choice, History, Request, Step
+from conformance.logits.requests import Stock
 
 #: Parameter sets that follow each other, each with each.
 MOST_CHOICES = 4

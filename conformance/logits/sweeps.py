@@ -73,6 +73,7 @@ class Strata:
     times: Mapping[Shape, float]
     plain: Shape
     everything: Shape
+    opt_out: str  #: the rule about requests that did not opt in, where these just advance
     #: Plays a history and says which rules each trouble breaks.
     run: Callable[[Any, Shape, History], Example]
     #: Histories written by hand, for a stratum and what requests are made of.
@@ -99,6 +100,17 @@ class Strata:
         """Return the rule that a stratum is about."""
         swept = {without: each for each, (_, without) in self.without.items()}
         return self.rule_of[swept.get(shape, shape)]
+
+    def broken(self, shape: Shape, kind: Kind) -> tuple[str, ...]:
+        """Return the rules that trouble of a kind breaks in a stratum."""
+        about = self.owner(shape)
+        if shape in self.apart:
+            return (about,)
+        if kind in self.rule_of_kind and (kind is not Kind.RAISED or shape == self.plain):
+            return (self.rule_of_kind[kind],)
+        if kind is Kind.OPT_OUT and shape == self.plain:
+            return (self.opt_out,)
+        return (about, self.rule_of_kind[kind]) if kind is Kind.RAISED else (about,)
 
     def about(self, rule: str) -> Shape | None:
         """Return the stratum that a rule is about."""

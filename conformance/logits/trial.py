@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 
@@ -14,29 +15,21 @@ from conformance import history
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, obstructed, simulated, unjudged
+from conformance.history import History, Shape
 from conformance.interruption import CALL_LIMIT, PluginHung
+from conformance.loading import Observer
 from conformance.logits import sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.fuzzing.exploration import explore
+from conformance.logits.fuzzing.exploration import Explored, explore
 from conformance.logits.parameters import LIKELY, Parameters, starter
-from conformance.logits.played import UNSAMPLED, Kind
-from conformance.logits.requests import PENALISED
-from conformance.verdict import RuleResult, Verdict, must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from conformance.history import History, Shape
-    from conformance.loading import Observer
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.played import Played, Trouble
-    from conformance.logits.requests import Stock
-    from conformance.logits.rows import RowsAlone
-    from conformance.logits.sweeps import Example, Strata
-    from conformance.settings import Budget
-    from conformance.suite import Opening
-    from conformance.untouched import Untouched
-    from conformance.verdict import Reason
+from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
+from conformance.logits.requests import PENALISED, Stock
+from conformance.logits.rows import RowsAlone
+from conformance.logits.sweeps import Example, Strata
+from conformance.settings import Budget
+from conformance.suite import Opening
+from conformance.untouched import Untouched
+from conformance.verdict import Reason, RuleResult, Verdict, must_wait
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +44,6 @@ class Contract:
     #: Rules that a function decides, instead of the histories.
     checks: Mapping[str, Callable[[Trial], Finding]]
     loads: str  #: the rule that a class breaks which is not complete
-    opt_out: str  #: the rule about requests that did not opt in
     survives: str
     shape: str  #: the rule about what ``apply`` returns
     raises: str  #: the rule about what a call raises
@@ -94,7 +86,7 @@ class Contract:
         """The rules that histories decide; the plain ones are about opting out as well."""
         strata = self.strata
         kinds = strata.rule_of_kind.values()
-        return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, self.opt_out})
+        return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, strata.opt_out})
 
 
 def stocked(
@@ -316,7 +308,7 @@ class Trial(Asked):
         differ say nothing about the rules that histories decide.
         """
         rules = tuple(rules)
-        if self.contract.opt_out in rules and not self.opts_in:
+        if self.contract.strata.opt_out in rules and not self.opts_in:
             return self.unknown_switch()
         about_rows = {*self.contract.strata.rule_of.values()}
         if about_rows.intersection(rules) and self.random:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 import numpy as np
@@ -21,9 +22,6 @@ import torch
 
 from conformance.logits.branches import constants
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 #: As many are found; more would keep each other from coming twice.
 MOST_TOKENS, MOST_PHRASES = 8, 4

@@ -6,16 +6,14 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from vllm.sampling_params import SamplingParams
 
 from conformance.interruption import in_plugin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 Keywords = dict[str, Any]
 

@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
+from vllm.sampling_params import SamplingParams
 
-from conformance.logits.requests import sampling_params
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
+from conformance.history import Choice
+from conformance.logits.requests import Stock, sampling_params
 
 #: Tokens per answer to a question: enough for effects to show, few enough for a tiny model.
 ANSWER_TOKENS = 12

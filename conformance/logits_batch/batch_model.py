@@ -5,8 +5,7 @@ The model stands beside vLLM's own ``InputBatch``, which makes every update in t
 it says which ``BatchUpdate`` is legal, so that our drivers, recorded streams and any fork's host
 can be judged.  It imports neither vLLM nor torch.
 
-Where the document and vLLM 0.10.2 to 0.32 differ, :func:`predict` follows vLLM and :func:`judge`
-accepts both:
+Where the document and vLLM 0.10.2 to 0.32 differ, :func:`judge` accepts both:
 
 - "Requests which finished" are, in vLLM, all that are not scheduled in this step: preempted
   requests, and running ones that got no tokens, leave in the same way and join again later.
@@ -22,12 +21,10 @@ accepts both:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -54,49 +51,11 @@ class Update(Generic[T]):
 
 
 @attrs.frozen
-class Prediction(Generic[T]):
-    """What a step must do to the batch, up to swaps."""
-
-    update: Update[T] | None  #: None where nobody joins or leaves
-    rows: tuple[T, ...]  #: who is in which row before any swap
-
-
-@attrs.frozen
 class Judgement(Generic[T]):
     """What :func:`judge` says about one update."""
 
     findings: tuple[tuple[str, str], ...]  #: (rule, sentence)
     rows: tuple[T, ...] | None  #: who is in which row after it; None where that cannot be told
-
-
-def predict(before: Sequence[T], leaving: Collection[T], joining: Sequence[T]) -> Prediction[T]:
-    """Predict an update and the rows after it.
-
-    Args:
-        before: who is in which row.
-        leaving: requests that have finished or are not scheduled in this step.
-        joining: new requests, then those that come back, in the order of the scheduler.
-
-    Returns:
-        The prediction; a backend that reorders batches may append swaps of any two rows.
-
-    """
-    rows: dict[int, T] = {row: who for row, who in enumerate(before) if who not in leaving}
-    holes = [row for row, who in enumerate(before) if who in leaving]
-    added: list[tuple[int, T]] = []
-    for who in joining:
-        row = holes.pop(0) if holes else len(rows)
-        rows[row] = who
-        added.append((row, who))
-    moved = condensation(rows)
-    for source, target, _ in moved:
-        rows[target] = rows.pop(source)
-    filled = {target for _, target, _ in moved}
-    removed = tuple(row for row in reversed(holes) if row not in filled)
-    update = Update(len(rows), removed, tuple(added), moved)
-    return Prediction(
-        None if update.empty else update, tuple(rows[row] for row in range(len(rows)))
-    )
 
 
 def condensation(occupied: Collection[int]) -> tuple[Move, ...]:
@@ -105,32 +64,6 @@ def condensation(occupied: Collection[int]) -> tuple[Move, ...]:
     holes = [row for row in range(size) if row not in occupied]
     sources = sorted((row for row in occupied if row >= size), reverse=True)
     return tuple((a, b, ONE_WAY) for a, b in zip(sources, holes, strict=True))
-
-
-def disagreement(
-    prediction: Prediction[T], update: Update[T] | None, rows: Sequence[T]
-) -> str | None:
-    """Say in what an update and the rows after it differ from a prediction, or return None.
-
-    Swaps at the end of the update are free.
-    """
-    nothing: Update[T] = Update(len(prediction.rows))
-    real, expected = update or nothing, prediction.update or nothing
-    for what in ("batch_size", "removed", "added"):
-        if getattr(real, what) != getattr(expected, what):
-            return f"{what} is {getattr(real, what)}, expected {getattr(expected, what)}"
-    count = len(expected.moved)
-    moves, swaps = real.moved[:count], real.moved[count:]
-    if moves != expected.moved:
-        return f"moved is {real.moved}, expected {expected.moved} first"
-    after = list(prediction.rows)
-    for a, b, way in swaps:
-        if way != SWAP or not (0 <= a < len(after) and 0 <= b < len(after)):
-            return f"moved has {(a, b, way)} in a batch of {len(after)} rows"
-        after[a], after[b] = after[b], after[a]
-    if update is not None and update.empty:
-        return "the update lists nothing, expected None"
-    return None if after == list(rows) else f"the rows are {list(rows)}, expected {after}"
 
 
 def judge(

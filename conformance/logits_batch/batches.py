@@ -3,30 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
+from conformance.history import Choice
 from conformance.interruption import CONSTRUCTOR_LIMIT, limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.rows import differing, same
+from conformance.logits.trial import Trial
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import Watched
-from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-
-    from conformance.history import Choice
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
-    from conformance.verdict import Reason
+from conformance.logits_batch.bench import Bench, Watched
+from conformance.verdict import Reason, Verdict
 
 #: Rows of logits in memory are this much longer than the vocabulary, as vLLM pads it to 64.
 PADDING = 12

@@ -7,10 +7,10 @@ import math
 import time
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import attrs
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import (
     BUILTIN_LOGITS_PROCESSORS,
     BatchUpdate,
@@ -25,9 +25,6 @@ from conformance.logits.calls import PluginMisshapen, PluginRaised, call, missha
 from conformance.logits.configuration import vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_batch import host
-
-if TYPE_CHECKING:
-    from vllm.sampling_params import SamplingParams
 
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02

@@ -7,32 +7,22 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
+from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
+from conformance.history import Choice
 from conformance.interruption import limited
-from conformance.logits import combinations, effects
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, no_claim, switched_on
 from conformance.logits.rows import dethroned, same
+from conformance.logits.trial import Trial
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.parameters import rows_alone
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.history import Choice
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
-
-
-def loads(trial: Trial) -> Finding:
-    """LB-01: vLLM's own loader finds the class."""
-    return effects.loads(trial, _load_logitsprocs_by_fqcns)
 
 
 def constructs(trial: Trial) -> Finding:
@@ -145,13 +135,3 @@ def scaled_rows(
             if bench.goes_on(choice, outputs):
                 outputs.append(bench.words.said(len(outputs)))
             instance.update_state(None)
-
-
-def harms_nothing(trial: Trial) -> Finding:
-    """LB-39: whatever else a client asks for, others get what they get without it."""
-    return combinations.judge(trial, "LB-39", harms=True)
-
-
-def leaves_a_token(trial: Trial) -> Finding:
-    """LB-41: whatever else a client asks for, a token is left for its own request."""
-    return combinations.judge(trial, "LB-39", harms=False)

@@ -6,17 +6,12 @@ Each is the shortest known that shows a kind of fault which real plugins have ha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from conformance.history import SENT, History, Request, Step
+from conformance.history import SENT, Choice, History, Request, Step
+from conformance.logits.requests import Stock
 from conformance.logits.successions import companies, successions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
 
 #: Parameter sets that each classic is played with.
 MOST_CHOICES = 4

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from vllm.v1.sample.logits_processor import BatchUpdate
 
@@ -12,16 +12,11 @@ from conformance.interruption import limited
 from conformance.logits import costs
 from conformance.logits.calls import call
 from conformance.logits.configuration import vllm_config
+from conformance.logits.costs import Batch
+from conformance.logits.trial import Trial
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import Watched
+from conformance.logits_batch.bench import Bench, Watched
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.logits.costs import Batch
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
 
 #: Requests of an idle batch, when it is large.
 MANY = 128
@@ -46,16 +41,6 @@ def idles(trial: Trial) -> Finding:
             2,
         )
     return Finding(Verdict.PASS, 2, 2)
-
-
-def grows(trial: Trial) -> Finding:
-    """LB-36: a step is longer by no more than its batch is larger, whatever the vocabulary."""
-    return costs.grows(trial, start)
-
-
-def fits(trial: Trial) -> Finding:
-    """LB-37: a step holds a few times the memory of its logits, and no more."""
-    return costs.fits(trial, start)
 
 
 def start(bench: Bench, batch: Batch) -> Callable[[], None]:

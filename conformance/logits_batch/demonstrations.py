@@ -9,28 +9,25 @@ is kept.
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance.counterexample.logits_checks import FILES_ONLY, SCRIPTED
 from conformance.counterexample.source import choices, encoded
+from conformance.findings import Finding
 from conformance.logits import execution
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.played import Kind
 from conformance.logits.requests import admissible
+from conformance.logits.trial import Contract, Trial
 from conformance.logits_batch import excerpts
 from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.excerpts import Shown
 from conformance.logits_batch.scenes import Record, of_check, of_history
 from conformance.logits_batch.transcript import Recorder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-
-    from conformance.findings import Finding
-    from conformance.logits.trial import Contract, Trial
-    from conformance.logits_batch.excerpts import Shown
 
 GENERATION = "logits/batch"
 

@@ -3,27 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
+from conformance.findings import Finding
+from conformance.history import Choice
 from conformance.logits import devices
 from conformance.logits.calls import call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
-from conformance.logits.pretended import DEVICE
+from conformance.logits.pretended import DEVICE, Accelerator
+from conformance.logits.trial import Trial
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import Call, Watched
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import torch
-
-    from conformance.findings import Finding
-    from conformance.history import Choice
-    from conformance.logits.pretended import Accelerator
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench, Call, Watched
 
 #: Steps after the first request has finished.
 _AFTER = 2

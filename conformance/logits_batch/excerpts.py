@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.logits_batch.transcript import Call
+from conformance.logits_batch.transcript import Call
 
 #: The part of a counterexample that a program is made of.
 Shown = dict[str, Any]

@@ -9,24 +9,20 @@ nothing of the host is modelled here, so the simulator cannot drift from it.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.attention.backends.utils import reorder_batch_to_split_decodes_and_prefills
-from vllm.v1.sample.logits_processor import LogitsProcessor, LogitsProcessors
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, LogitsProcessors
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 from conformance.logits.configuration import BLOCK_SIZE, MAX_MODEL_LEN, MAX_REQUESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vllm.sampling_params import SamplingParams
-    from vllm.v1.sample.logits_processor import BatchUpdate
 
 CPU = torch.device("cpu")
 

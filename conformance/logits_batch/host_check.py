@@ -31,7 +31,8 @@ finished    ``request``, ``outputs``: what its user got
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -39,9 +40,6 @@ from conformance.logits_batch.batch_model import ONE_WAY, SWAP, Update, judge
 from conformance.logits_batch.host_rules import OPTIONAL, RULES, SIDES
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PLACEHOLDER = -1
 
@@ -350,18 +348,6 @@ class Judge:
             f"that begin {final[: request.count]}",
             holds=len(tokens) == request.count and same,
         )
-
-
-def judge_stream(records: Sequence[Record]) -> list[Finding]:
-    """Judge a recorded stream; return (rule, engine step, sentence) for all that is illegal.
-
-    Args:
-        records: what happened, in the form that this module describes.
-
-    """
-    judged = Judge()
-    judged.judge(records)
-    return judged.findings
 
 
 def results(records: Sequence[Record]) -> list[RuleResult]:

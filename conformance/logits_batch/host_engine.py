@@ -10,10 +10,11 @@ Worker processes only: vLLM is imported.
 
 from __future__ import annotations
 
-import importlib
 import random
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
 
 import attrs
 import torch
@@ -25,15 +26,11 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from conformance.engine.environment import chosen_device
 from conformance.engine.models import VOCABULARY
 from conformance.engine.offline import OfflineEngine
+from conformance.hosts import change
 from conformance.logits.requests import LAST_SPECIAL
+from conformance.logits_batch.host_check import Record
 from conformance.logits_batch.recording import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from multiprocessing.connection import Connection
-
-    from conformance.logits_batch.host_check import Record
-    from conformance.settings import Device
+from conformance.settings import Device
 
 #: Lengths of prompts: within a step's tokens, close to them, and beyond.
 LENGTHS = (6, 40, 28, 58)
@@ -279,9 +276,7 @@ def record(
     }
     failure = None
     try:
-        if patch is not None:
-            module, _, function = patch.partition(":")
-            getattr(importlib.import_module(module), function)()
+        change(patch)
         _run(tape, model, place, seed)
         context["runner"] = type(tape.runner).__name__
     except Exception as error:  # noqa: BLE001 - what was recorded is judged nevertheless

@@ -8,9 +8,12 @@ Identifiers are stable: a rule that goes away leaves its number unused.
 
 from __future__ import annotations
 
+from functools import partial
+
+from conformance.hosts import rule
 from conformance.logits_batch.catalogue import sources
 from conformance.logits_batch.catalogue.sources import vllm
-from conformance.rules import Evidence, Level, Rule, Source, sentence
+from conformance.rules import Evidence, Source, sentence
 
 UPDATES = "Batch updates"
 REQUESTS = "What is said about a request"
@@ -27,20 +30,7 @@ def interface(symbol: str, says: str, since: str = sources.SINCE) -> Source:
     return sentence(vllm(f"v1/sample/logits_processor/{symbol}", says, since))
 
 
-def _rule(
-    rule_id: str, section: str, title: str, statement: str, hint: str, *sources: Source
-) -> Rule:
-    return Rule(
-        id=rule_id,
-        title=title,
-        statement=statement,
-        level=Level.MUST,
-        section=section,
-        sources=sources,
-        hint=hint,
-        evidence=(Evidence.OFFLINE,),
-    )
-
+_rule = partial(rule, evidence=(Evidence.OFFLINE,))
 
 RULES = (
     _rule(

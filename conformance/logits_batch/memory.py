@@ -4,22 +4,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 
+from conformance.findings import Finding
+from conformance.leaks import Given
 from conformance.logits import memory
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.requests import LAST_SPECIAL
-
-if TYPE_CHECKING:
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.findings import Finding
-    from conformance.leaks import Given
-    from conformance.logits_batch.bench import Bench, Watched
-    from conformance.settings import Budget
+from conformance.logits_batch.bench import Bench, Watched
+from conformance.settings import Budget
 
 #: What a request hands over.
 NAMES = ("SamplingParams", "prompt token ids", "output token ids")

@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+
+from conformance.history import Choice
 from conformance.logits import parameters
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.parameters import Parameters
 from conformance.logits.waiting import Observed, Token, TokenList
 from conformance.logits_batch.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import torch
-    from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
-
-    from conformance.history import Choice
-    from conformance.logits.parameters import Parameters
 
 
 def find(

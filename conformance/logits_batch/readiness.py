@@ -8,16 +8,14 @@ keeps it from starting. What would have to change is told beside the verdict.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import switched_on
+from conformance.logits.trial import Trial
 from conformance.logits.waiting import TokenList
-
-if TYPE_CHECKING:
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench
 
 ABOUT = "Model Runner V2, the default of vLLM 0.31 and later, refuses this class; what would change"
 

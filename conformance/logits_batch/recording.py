@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import attrs
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
+from conformance.engine.offline import Order
 from conformance.logits_batch.host import Host, Joining
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.engine.offline import Order
 
 T = TypeVar("T")
 

@@ -8,37 +8,30 @@ whose results matter, and returns what is expected of them, or None where all is
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
-from vllm.v1.sample.logits_processor import BatchUpdate, _load_logitsprocs_by_fqcns
+import torch
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, _load_logitsprocs_by_fqcns
 
 from conformance import history
+from conformance.history import Choice
 from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.effects import REPETITIONS
-from conformance.logits.played import UNSAMPLED, Kind
+from conformance.logits.parameters import Parameters
+from conformance.logits.played import UNSAMPLED, Kind, Line, Trouble
 from conformance.logits.rows import dethroned, same
-from conformance.logits.trial import Trial
+from conformance.logits.trial import Contract, Trial
 from conformance.logits_batch import checks, effects, strata
+from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.excerpts import Shown
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
+from conformance.logits_batch.transcript import Call, Recorder
+from conformance.settings import Budget
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import torch
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-
-    from conformance.history import Choice
-    from conformance.logits.parameters import Parameters
-    from conformance.logits.played import Line, Trouble
-    from conformance.logits.trial import Contract
-    from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.excerpts import Shown
-    from conformance.logits_batch.transcript import Call, Recorder
-    from conformance.settings import Budget
 
 #: Steps for which a request runs alone.
 WATCHED_STEPS = 10

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
 
+from vllm.v1.sample.logits_processor import LogitsProcessor, _load_logitsprocs_by_fqcns
+
+from conformance.findings import Finding
+from conformance.logits import combinations, judgement, processes
+from conformance.logits import costs as work
 from conformance.logits import effects as common
-from conformance.logits import judgement, processes
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
-from conformance.logits.trial import Contract
+from conformance.logits.trial import Contract, Trial
 from conformance.logits_batch import (
     batches,
     checks,
@@ -22,22 +27,14 @@ from conformance.logits_batch import (
     strata,
 )
 from conformance.logits_batch.bench import Bench, Call
+from conformance.logits_batch.excerpts import Shown
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
+from conformance.logits_batch.scenes import Record
 from conformance.untouched import ERRANDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-
-    from conformance.findings import Finding
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.excerpts import Shown
-    from conformance.logits_batch.scenes import Record
-
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
-    "LB-01": checks.loads,
+    "LB-01": partial(common.loads, loader=_load_logitsprocs_by_fqcns),
     "LB-02": checks.constructs,
     "LB-05": common.acts,
     "LB-10": effects.live_list,
@@ -54,12 +51,12 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-33": processes.same_on_every_rank,
     "LB-34": effects.keeps_masks,
     "LB-35": costs.idles,
-    "LB-36": costs.grows,
-    "LB-37": costs.fits,
+    "LB-36": partial(work.grows, start=costs.start),
+    "LB-37": partial(work.fits, start=costs.start),
     "LB-38": requests.harmless,
     "LB-42": requests.refuses_with_400,
-    "LB-39": checks.harms_nothing,
-    "LB-41": checks.leaves_a_token,
+    "LB-39": partial(combinations.judge, harmful="LB-39", harms=True),
+    "LB-41": partial(combinations.judge, harmful="LB-39", harms=False),
     "LB-40": processes.leaves_others_alone,
     "LB-44": devices.keeps_to_device,
 }
@@ -77,7 +74,6 @@ CONTRACT = Contract(
     at_random=processes.at_random,
     checks=CHECKS,
     loads="LB-01",
-    opt_out="LB-04",
     survives="LB-24",
     shape="LB-14",
     raises="LB-16",

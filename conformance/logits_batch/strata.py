@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.history import SENT, History, Shape
+from conformance.history import SENT, Choice, History, Shape
 from conformance.interruption import limited
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.classics import classics
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
-
-if TYPE_CHECKING:
-    from conformance.history import Choice
-    from conformance.logits_batch.bench import Bench
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 REPLACED = Shape(
@@ -210,10 +205,10 @@ def _broken_by(shape: Shape, kind: Kind, about_none: bool) -> tuple[str, ...]:  
     """Return the rules that trouble of a kind breaks in a stratum."""
     if kind in _ROWS and shape in (PLAIN, CHURN):
         # Neighbours that come and go are what the plain stratum is about, too.
-        return ("LB-09",) if about_none else broken(PLAIN, kind)
+        return ("LB-09",) if about_none else STRATA.broken(PLAIN, kind)
     if kind is Kind.RAISED and shape == CHURN:
         return (RULE_OF_KIND[kind],)
-    return broken(shape, kind)
+    return STRATA.broken(shape, kind)
 
 
 def _minds_none(bench: Bench, choice: Choice) -> bool:
@@ -234,26 +229,13 @@ def _minds_none(bench: Bench, choice: Choice) -> bool:
     return again and not other
 
 
-def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
-    """Return the rules that trouble of a kind breaks in a stratum."""
-    about = STRATA.owner(shape)
-    if shape in APART:
-        return (about,)
-    if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape == PLAIN):
-        return (RULE_OF_KIND[kind],)
-    if kind is Kind.OPT_OUT and shape == PLAIN:
-        return ("LB-04",)
-    if kind is Kind.RAISED:
-        return (about, RULE_OF_KIND[kind])
-    return (about,)
-
-
 STRATA = Strata(
     rule_of=RULE_OF_SHAPE,
     rule_of_kind=RULE_OF_KIND,
     built_on=BUILT_ON,
     times=TIMES,
     plain=PLAIN,
+    opt_out="LB-04",
     everything=EVERYTHING,
     run=run,
     classics=classics,

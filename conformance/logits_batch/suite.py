@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from vllm.v1.sample.logits_processor import LogitsProcessor
@@ -12,13 +13,15 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 from conformance import history
 from conformance.counterexample.logits_checks import ON_GPU
 from conformance.counterexample.source import choices
+from conformance.loading import Maker
 from conformance.logits import devices as on_device
 from conformance.logits import errands
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import vllm_config
-from conformance.logits.fuzzing.exploration import explore
+from conformance.logits.fuzzing.exploration import Explored, explore
 from conformance.logits.fuzzing.serving import refused
 from conformance.logits.live import open_live
+from conformance.logits.parameters import Parameters
 from conformance.logits.played import UNSAMPLED, Kind
 from conformance.logits.trial import Trial as Simulation
 from conformance.logits.waiting import Found
@@ -28,17 +31,9 @@ from conformance.logits_batch.play import play
 from conformance.logits_batch.simulator import CONTRACT
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
-from conformance.suite import Suite
+from conformance.suite import Opening, Suite, Trial
 from conformance.untouched import Untouched
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.loading import Maker
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.parameters import Parameters
-    from conformance.suite import Opening, Trial
 
 #: Methods that only a batch logits processor has together.
 _METHODS = ("update_state", "apply", "is_argmax_invariant")

@@ -11,21 +11,17 @@ from __future__ import annotations
 import base64
 import copy
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.counterexample.source import encoded
 from conformance.logits.configuration import MAX_REQUESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import torch
-    from vllm.sampling_params import SamplingParams
-    from vllm.v1.sample.logits_processor import BatchUpdate
-
-    from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench
 
 Call = dict[str, Any]
 

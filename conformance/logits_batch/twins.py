@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import attrs
+import torch
+from vllm.sampling_params import SamplingParams
 
+from conformance.history import Request
 from conformance.logits.calls import PluginMisshapen, PluginRaised, serving
 from conformance.logits.played import Kind
 from conformance.logits.rows import same
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Request
-    from conformance.logits_batch.bench import Bench, Watched
+from conformance.logits_batch.bench import Bench, Watched
 
 #: Stands for a token that is sampled and has not reached the CPU.
 PLACEHOLDER = -1

@@ -3,30 +3,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import torch
-from vllm.sampling_params import SamplingType
+from vllm.sampling_params import SamplingParams, SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.expectation import OracleFailed
+from conformance.history import Choice
+from conformance.ledger import Ledger
 from conformance.logits.calls import call, misshapen
 from conformance.logits.rows import dethroned, differing, same
-from conformance.logits_batch.bench import Watched
+from conformance.logits.workload import Job
+from conformance.logits_batch.bench import Bench, Watched
 from conformance.logits_batch.play import describe_update
-from conformance.logits_batch.recording import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice
-    from conformance.ledger import Ledger
-    from conformance.logits.workload import Job
-    from conformance.logits_batch.bench import Bench
-    from conformance.logits_batch.recording import Recorded
+from conformance.logits_batch.recording import Recorded, Rows
 
 #: What a row has just been through, and the rule that is about it.
 RULE_OF_EVENT = {

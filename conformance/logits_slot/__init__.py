@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from conformance.interface import Generation
+from conformance.interface import ClassSource, Generation
 from conformance.logits import CASES
 from conformance.logits.profile_keys import FIELDS
 from conformance.logits_slot.catalogue import RULES
-
-if TYPE_CHECKING:
-    from conformance.interface import ClassSource
 
 _MODULE = "vllm.v1.worker.gpu.sample.logits_processor"
 

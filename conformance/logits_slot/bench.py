@@ -5,32 +5,27 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.worker.gpu.sample.logits_processor import (
     LogitsContext,
     LogitsProcessor,
     LogitsProcRequestState,
 )
+from vllm.v1.worker.gpu.states import RequestState
 
-from conformance.history import MOST_DRAFTS
+from conformance.history import MOST_DRAFTS, Choice
 from conformance.interruption import CONSTRUCTOR_LIMIT, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen, note
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_slot.host import joining, request_states
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vllm.sampling_params import SamplingParams
-    from vllm.v1.worker.gpu.states import RequestState
-
-    from conformance.history import Choice
 
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02

@@ -7,8 +7,8 @@ and returns a :class:`Finding`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,39 +16,25 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
-from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.history import MOST_DRAFTS
+from conformance.history import MOST_DRAFTS, Choice
 from conformance.interruption import limited
-from conformance.logits import combinations, effects
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, differing, same
-from conformance.logits_slot.bench import Alone, together
+from conformance.logits.trial import Trial
+from conformance.logits_slot.bench import Alone, Bench, Watched, together
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from conformance.history import Choice
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench, Watched
-
 
 #: Steps for which a request runs alone.
 STEPS = 8
 
 #: Requests in a full batch; servers have up to about a thousand.
 MOST_REQUESTS = 256
-
-
-def loads(trial: Trial) -> Finding:
-    """LS-01: vLLM's own loader finds the class."""
-    return effects.loads(trial, _load_v2_logitsprocs_by_fqcns)
 
 
 def constructs(trial: Trial) -> Finding:
@@ -372,13 +358,3 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
                 f"{number} ({label(choice)}) is not the one that it gets alone"
             )
     return None
-
-
-def harms_nothing(trial: Trial) -> Finding:
-    """LS-36: whatever else a client asks for, others get what they get without it."""
-    return combinations.judge(trial, "LS-36", harms=True)
-
-
-def leaves_a_token(trial: Trial) -> Finding:
-    """LS-38: whatever else a client asks for, a token is left for its own request."""
-    return combinations.judge(trial, "LS-36", harms=False)

@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from conformance.history import History, Request, Step
+from conformance.history import Choice, History, Request, Step
+from conformance.logits.requests import Stock
 from conformance.logits.successions import companies, successions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
 
 
 def classics(name: str, bench: Stock) -> Iterable[History]:

@@ -3,30 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
 from conformance.logits import costs
-from conformance.logits_slot.bench import Alone, context, together
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.findings import Finding
-    from conformance.logits.costs import Batch
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench
-
-
-def grows(trial: Trial) -> Finding:
-    """LS-32: a step is longer by no more than its batch is larger, whatever the vocabulary."""
-    return costs.grows(trial, start)
-
-
-def fits(trial: Trial) -> Finding:
-    """LS-33: a step holds a few times the memory of its logits, and no more."""
-    return costs.fits(trial, start)
+from conformance.logits.costs import Batch
+from conformance.logits_slot.bench import Alone, Bench, context, together
 
 
 def start(bench: Bench, batch: Batch) -> Callable[[], None]:

@@ -14,16 +14,20 @@ Such a case is gone through again by ``vllm-conformance replay``.
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
 from conformance import history
 from conformance.counterexample.logits_checks import FILES_ONLY
 from conformance.counterexample.source import choices, encoded
+from conformance.findings import Finding
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
-from conformance.logits.played import UNSAMPLED, Kind
+from conformance.logits.meaning import Meaning
+from conformance.logits.played import UNSAMPLED, Kind, Trouble
+from conformance.logits.trial import Trial
 from conformance.logits.waiting import Found
 from conformance.logits_slot import scenes
 from conformance.logits_slot.bench import Bench
@@ -31,14 +35,6 @@ from conformance.logits_slot.journal import Journal, parts
 from conformance.logits_slot.play import play
 from conformance.logits_slot.strata import STRATA
 from conformance.untouched import ERRANDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.findings import Finding
-    from conformance.logits.meaning import Meaning
-    from conformance.logits.played import Trouble
-    from conformance.logits.trial import Trial
 
 GENERATION = "logits/slot"
 

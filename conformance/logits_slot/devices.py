@@ -4,27 +4,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcRequestState
 
+from conformance.findings import Finding
+from conformance.history import Choice
 from conformance.logits import devices
 from conformance.logits.calls import call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
-from conformance.logits.pretended import DEVICE
-from conformance.logits_slot.bench import READ, Alone, Watched, together
+from conformance.logits.pretended import DEVICE, Accelerator
+from conformance.logits.trial import Trial
+from conformance.logits_slot.bench import READ, Alone, Bench, Watched, together
 from conformance.logits_slot.host import request_states
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import torch
-
-    from conformance.findings import Finding
-    from conformance.history import Choice
-    from conformance.logits.pretended import Accelerator
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench
 
 
 def keeps_to_device(trial: Trial) -> Finding:

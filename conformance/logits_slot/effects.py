@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,12 +11,9 @@ from conformance.counterexample.logits_slot_player import Waits
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
 from conformance.logits.findings import label, switched_on
-from conformance.logits_slot.bench import Alone
+from conformance.logits.trial import Trial
+from conformance.logits_slot.bench import Alone, Bench
 from conformance.logits_slot.parameters import rows_alone
-
-if TYPE_CHECKING:
-    from conformance.logits.trial import Trial
-    from conformance.logits_slot.bench import Bench
 
 #: Steps for which a request runs alone.
 STEPS = 8

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
+import torch
+from vllm.sampling_params import SamplingParams
 
 from conformance.counterexample.source import encoded
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import torch
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.logits_slot.bench import Bench
+from conformance.logits_slot.bench import Bench
 
 Event = dict[str, Any]
 

@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
+from conformance.findings import Finding
+from conformance.leaks import Given
 from conformance.logits import memory
-
-if TYPE_CHECKING:
-    from conformance.findings import Finding
-    from conformance.leaks import Given
-    from conformance.logits_slot.bench import Bench, Watched
-    from conformance.settings import Budget
+from conformance.logits_slot.bench import Bench, Watched
+from conformance.settings import Budget
 
 #: Equal tokens of a request.
 REPEATED = 8

@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
 
+from conformance.history import Choice
 from conformance.logits import parameters
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.parameters import Parameters
 from conformance.logits.waiting import Observed
 from conformance.logits.watching import attributes
-from conformance.logits_slot.bench import Alone, Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
-
-    from conformance.history import Choice
-    from conformance.logits.parameters import Parameters
-    from conformance.logits_slot.bench import Watched
+from conformance.logits_slot.bench import Alone, Bench, Watched
 
 #: What holds tokens of requests.
 _TOKENS = {"all_token_ids", "input_ids", "last_sampled_tokens", "draft_tokens", "prompt_token_ids"}

@@ -1,34 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Playing a history: the plugin in the slots of a runner, and one twin for every request alone.
+"""Playing a history: the plugin in the slots of a runner, and one twin for every request.
 
-The twin is a fresh instance that serves one request by itself, uninterrupted, one token a step,
-from its first token on.  What a request gets among others must be what its twin gives.
+The twin is served one token a step, whatever drafts are verified in the batch.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from functools import partial
 
 import attrs
 import torch
+from vllm.sampling_params import SamplingParams
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
-from conformance.history import MOST_DRAFTS, SENT
-from conformance.interruption import PluginHung, limited, place_in
-from conformance.logits import combinations
+from conformance.history import MOST_DRAFTS, History, Shape, Step
+from conformance.interruption import limited, place_in
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
-from conformance.logits.endings import Endings
 from conformance.logits.played import Kind, Line, Played, Trouble
-from conformance.logits.rows import differing, same
+from conformance.logits.playing import Playing, Wrong
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
 from conformance.logits_slot.host import PLACEHOLDER, Host, Joining, Rows
 from conformance.words import following
-
-if TYPE_CHECKING:
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice, History, Request, Shape, Step
 
 #: Parts that the logits of a step are processed in, where there are several.
 PARTS = 3
@@ -64,31 +56,39 @@ class Seen(LogitsProcessor):
 
 
 @attrs.define
-class _Play:
-    """The state of one playing."""
+class _Play(Playing[Bench, Host, Seen, Alone]):
+    """The state of one playing in the slots of Model Runner V2."""
 
-    bench: Bench
-    host: Host
-    plugin: Seen
-    shape: Shape
-    twins: dict[str, Alone] = attrs.field(factory=dict)
-    requests: dict[str, Request] = attrs.field(factory=dict)
+    infinite = "beside which no other logit has a probability"
+
     #: Requests that were preempted, with the outputs they will come back with.
     paused: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
-    params: dict[str, SamplingParams] = attrs.field(factory=dict)
-    served: list[Request] = attrs.field(factory=list)  #: those that are over, too
-    troubles: list[Trouble] = attrs.field(factory=list)
-    tokenless: list[Trouble] = attrs.field(factory=list)
-    #: The first row that is not what the author says; it ends no history.
-    unmeant: list[Trouble] = attrs.field(factory=list)
-    acted: set[Choice] = attrs.field(factory=set)
-    lines: list[Line] = attrs.field(factory=list)
-    endings: Endings = attrs.field(factory=Endings)
-    clock: int = 0
 
-    def trouble(self, kind: Kind, message: str, name: str | None = None) -> None:
-        """Take note of what went wrong in this step."""
-        self.troubles.append(Trouble(kind, self.clock, message, name))
+    def alone(self, name: str, before: torch.Tensor) -> torch.Tensor:
+        if name not in self.twins:
+            request = self.requests[name]
+            serving(name)
+            self.twins[name] = Alone(
+                self.bench.new(trusted=True, speculative=self.shape.speculative),
+                self.bench.params(request.choice, greedy=request.greedy),
+                request.prompt,
+            )
+        twin = self.twins[name]
+        twin.processed = bool(self.host.sampler.needs_logits_processing[self.host.slot(name)])
+        return twin.row(before)
+
+    def failed_alone(self, error: PluginRaised | PluginMisshapen, name: str, row: int) -> Trouble:  # noqa: ARG002 - the call may have been none of a row
+        said = f"{error}, for request {name} alone"
+        return Trouble(_ALONE[type(error)], self.clock, said, name)
+
+    def states(self, twin: Alone) -> object:
+        return twin.instance.states
+
+    def denied(self, name: str) -> Wrong | None:
+        if self.plugin.plugin.answers[self.host.slot(name)]:
+            return None
+        message = "the row of a request was changed for which add_request had returned False"
+        return Kind.ANSWER, message
 
 
 def play(bench: Bench, history: History, shape: Shape) -> Played:
@@ -101,39 +101,14 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
             return Played((Trouble(Kind.CONSTRUCTOR, 0, str(error)),), frozenset())
         seen = Seen(plugin)
         drafts = MOST_DRAFTS if shape.draft else 0
-        host = Host(plugin.states, seen, bench.model, drafts)
-        run = _Play(bench, host, seen, shape)
-        try:
-            _steps(run, history)
-        except PluginHung as error:
-            run.troubles.append(_hung(run, error))
-        _finish(run, plugin)
-    return Played(tuple(run.troubles), frozenset(run.acted), tuple(run.lines), tuple(run.tokenless))
+        run = _Play(bench, Host(plugin.states, seen, bench.model, drafts), seen, shape)
+        run.steps(history, partial(_step, run))
+        return run.finish(partial(_retire, run, plugin))
 
 
-def _steps(run: _Play, history: History) -> None:
-    for step in history:
-        for repetition in range(step.repeat):
-            each = step if not repetition else attrs.evolve(step, finish=(), join=())
-            free = run.shape.finish == "free"
-            played = run.endings.step(each, run.host.outputs, free=free)
-            if played is None:
-                return
-            _step(run, played)
-            if run.troubles:
-                return
-            run.clock += 1
-
-
-def _finish(run: _Play, plugin: Watched) -> None:
-    """Look at what a history without a fault has left, and take the instances back."""
-    if not run.troubles:
-        _check_params(run)
-    if not run.troubles:
-        for instance in (plugin, *(twin.instance for twin in run.twins.values())):
-            run.bench.retire(instance)
-    if not Played(tuple(run.troubles), frozenset()).faults:
-        run.troubles += run.unmeant
+def _retire(run: _Play, plugin: Watched) -> None:
+    for instance in (plugin, *(twin.instance for twin in run.twins.values())):
+        run.bench.retire(instance)
 
 
 def ordered(bench: Bench, history: History, shape: Shape) -> tuple[History, Shape]:
@@ -150,18 +125,15 @@ def ordered(bench: Bench, history: History, shape: Shape) -> tuple[History, Shap
 
 
 def _step(run: _Play, step: Step) -> None:
-    bench, host = run.bench, run.host
+    host = run.host
     joining = [
         Joining(name, run.requests[name].prompt, outputs, run.params[name])
         for name, outputs in run.paused.items()
         if name not in (*step.pause, *step.finish)
     ]
-    for request in step.join:
-        run.requests[request.name] = request
-        run.params[request.name] = bench.params(request.choice, greedy=request.greedy)
-        run.endings.follow(request.name, bench.most(request.choice))
-        run.served.append(request)
-        joining.append(Joining(request.name, request.prompt, (), run.params[request.name]))
+    joining += [
+        Joining(request.name, request.prompt, (), run.join(request)) for request in step.join
+    ]
     pause = [name for name in step.pause if name in host.running]
     finish = [name for name in step.finish if name in host.running]
     for name in pause:
@@ -197,10 +169,7 @@ def _sample(run: _Play, guesses: dict[str, int]) -> None:
         for position, name in enumerate(rows.names)
         for number in range(len(rows.of(position)))
     ]
-    logits = bench.table[index]
-    if run.shape.sampled:
-        asked = [bench.parameters[run.requests[name].choice] for name in rows.names]
-        combinations.put_behind_grammars(logits, asked)
+    logits = run.logits(rows.names, index)
     host.process(logits.clone(), rows, PARTS if run.shape.parts else 1)
     before = after = logits
     if run.plugin.rows:
@@ -236,7 +205,7 @@ def _verify(
     tokens: list[int] = []
     for number, row in enumerate(rows.of(position)):
         note("judge", host.states, slot=host.slot(name), number=number, request=name)
-        _judge_row(run, row, name, before[row], after[row])
+        run.judge_row(row, name, before[row], after[row])
         if run.troubles:
             break
         token = _token(run, name, after[row], drafts[number : number + 1])
@@ -247,69 +216,6 @@ def _verify(
         if run.endings.left(name, [*host.outputs[name], *tokens]) == 0:
             break  # the scheduler cuts off what a request did not ask for
     return tokens
-
-
-def _judge_row(run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
-    """Judge one row against itself and against the request's twin."""
-    choice = run.requests[name].choice
-    slot = run.host.slot(name)
-    changed = not torch.equal(before, after)
-    if changed and choice[0] != "off":
-        run.acted.add(choice)
-    if choice == SENT:
-        return  # what a client asked for is its own business
-    kind = message = None
-    expected = before
-    random = run.params[name].temperature != 0
-    tokenless = _tokenless(choice, before, after, random=random) if changed else None
-    if tokenless and (run.shape if choice[0] == "with" else run.bench).tolerant:
-        differs, (found, what) = differing(after, before), tokenless
-        run.tokenless.append(Trouble(found, run.clock, what, name, row, differs))
-        tokenless = None
-    if changed and choice[0] == "off":
-        kind = Kind.OPT_OUT
-        message = "the row of a request that did not opt in was changed"
-    elif changed and not run.plugin.plugin.answers[slot]:
-        kind = Kind.ANSWER
-        message = "the row of a request was changed for which add_request had returned False"
-    elif tokenless:
-        kind, message = tokenless
-    else:
-        try:
-            twin = _twin(run, name)
-            twin.processed = bool(run.host.sampler.needs_logits_processing[slot])
-            expected = twin.row(before)
-        except (PluginRaised, PluginMisshapen) as error:
-            run.troubles.append(
-                Trouble(_ALONE[type(error)], run.clock, f"{error}, for request {name} alone", name)
-            )
-            return
-        if not same(after, expected):
-            kind, message = Kind.ROW, "the row is not the one that the request gets alone"
-        else:
-            _hold_to_meaning(run, row, name, before, after)
-    if kind and message:
-        run.troubles.append(
-            Trouble(kind, run.clock, message, name, row, differing(after, expected))
-        )
-
-
-def _hold_to_meaning(
-    run: _Play, row: int, name: str, before: torch.Tensor, after: torch.Tensor
-) -> None:
-    """Hold a row that a request gets alone, too, to what the author says of it."""
-    meaning = run.bench.meaning
-    if meaning is None or run.unmeant or run.shape.sampled:
-        return
-    twin = run.twins[name]
-    if trouble := meaning.trouble(twin.params, run.requests[name], twin.outputs, before, after):
-        run.unmeant.append(attrs.evolve(trouble, step=run.clock, row=row))
-        note("unmeant", twin.instance.states)
-
-
-def _hung(run: _Play, error: PluginHung) -> Trouble:
-    place = place_in(error, run.bench.path)
-    return Trouble(Kind.HUNG, run.clock, str(error), call=error.call, place=place)
 
 
 def _raised(run: _Play, error: PluginRaised | PluginMisshapen) -> Trouble:
@@ -329,34 +235,6 @@ _ALONE = {
     PluginAnswered: Kind.ANSWER,
     PluginWrote: Kind.MUTATED,
 }
-
-
-def _tokenless(
-    choice: Choice, before: torch.Tensor, after: torch.Tensor, *, random: bool
-) -> tuple[Kind, str] | None:
-    """Say what keeps a changed row from being sampled from, if anything does."""
-    if math.isfinite(after.amax()):  # neither NaN, which this hands on, nor +inf, nor all -inf
-        return None
-    some = torch.isfinite(before).any()
-    if torch.isnan(after).any() and (some or choice[0] != "with"):
-        return Kind.NAN, "the row holds NaN"
-    if random and torch.isposinf(after).any():
-        return Kind.INFINITE, "the row holds +inf, beside which no other logit has a probability"
-    if some and torch.isneginf(after).all():
-        return Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
-    return None
-
-
-def _twin(run: _Play, name: str) -> Alone:
-    if name not in run.twins:
-        request = run.requests[name]
-        serving(name)
-        run.twins[name] = Alone(
-            run.bench.new(trusted=True, speculative=run.shape.speculative),
-            run.bench.params(request.choice, greedy=request.greedy),
-            request.prompt,
-        )
-    return run.twins[name]
 
 
 def _before(rows: Rows, name: str, number: int) -> tuple[int, ...]:
@@ -385,31 +263,11 @@ def _guess(run: _Play, name: str, count: int) -> list[int]:
 
 
 def _token(run: _Play, name: str, row: torch.Tensor, draft: tuple[int, ...]) -> int:
-    """Choose the token a request gets: one that the processed row allows, as sampling would.
-
-    Every other draft is accepted, if the row allows it.
-    """
-    likeliest = int(row.argmax())
-    if run.params[name].temperature == 0:
-        return likeliest
-    words, request = run.bench.words.every, run.requests[name]
-    allowed = [
-        token
-        for token, logit in zip(words, row[list(words)].tolist(), strict=True)
-        if logit > -math.inf
-    ]
-    count = len(run.host.outputs[name])
-    if draft and draft[0] in allowed and (count + sum(run.host.prompts[name])) % 2:
-        return draft[0]
-    token = following(request.outputs, request.prompt, count, allowed)
-    return likeliest if token is None else token
-
-
-def _check_params(run: _Play) -> None:
-    """Look at the parameters when all is done: who writes to them changes no other request."""
-    for request in run.served:
-        if not run.bench.unchanged(run.params[request.name], request.choice, greedy=request.greedy):
-            run.trouble(Kind.PARAMETERS, "the plugin wrote to its SamplingParams", request.name)
+    """Choose the token a request gets; every other draft is accepted, if the row allows it."""
+    turn = len(run.host.outputs[name]) + sum(run.host.prompts[name])
+    guess = draft[0] if draft and turn % 2 else None
+    offered = row[list(run.bench.words.every)].tolist()
+    return run.next_token(name, offered, int(row.argmax()), guess)
 
 
 def _note(run: _Play, step: Step, joined: list[str]) -> None:

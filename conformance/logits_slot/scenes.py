@@ -7,17 +7,14 @@ steps; each part says what is expected at its end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from conformance.counterexample.logits_checks import SCRIPTED
 from conformance.counterexample.source import encoded
 from conformance.generations import named
 from conformance.logits.requests import admissible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from conformance.logits.trial import Trial
+from conformance.logits.trial import Trial
 
 #: What one program is made of.
 Part = dict[str, Any]

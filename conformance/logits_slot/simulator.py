@@ -3,26 +3,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
 
+from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
+
+from conformance.findings import Finding
+from conformance.logits import combinations, judgement, processes
+from conformance.logits import costs as work
 from conformance.logits import effects as common
-from conformance.logits import judgement, processes
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
-from conformance.logits.trial import Contract
+from conformance.logits.trial import Contract, Trial
 from conformance.logits_slot import checks, costs, demonstrations, devices, effects, memory, strata
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import play
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from conformance.findings import Finding
-    from conformance.logits.trial import Trial
-
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
-    "LS-01": checks.loads,
+    "LS-01": partial(common.loads, loader=_load_v2_logitsprocs_by_fqcns),
     "LS-02": checks.constructs,
     "LS-05": common.acts,
     "LS-13": checks.warms_up,
@@ -36,13 +35,13 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-28": effects.never_waits,
     "LS-29": checks.says_no,
     "LS-31": checks.agrees_with_itself,
-    "LS-32": costs.grows,
-    "LS-33": costs.fits,
+    "LS-32": partial(work.grows, start=costs.start),
+    "LS-33": partial(work.fits, start=costs.start),
     "LS-34": checks.takes_padded_batches,
     "LS-35": requests.harmless,
     "LS-39": requests.refuses_with_400,
-    "LS-36": checks.harms_nothing,
-    "LS-38": checks.leaves_a_token,
+    "LS-36": partial(combinations.judge, harmful="LS-36", harms=True),
+    "LS-38": partial(combinations.judge, harmful="LS-36", harms=False),
     "LS-37": processes.leaves_others_alone,
     "LS-41": processes.needs_no_instance,
     "LS-42": devices.keeps_to_device,
@@ -68,7 +67,6 @@ CONTRACT = Contract(
     at_random=processes.at_random,
     checks=CHECKS,
     loads="LS-01",
-    opt_out="LS-04",
     survives="LS-24",
     shape="LS-20",
     raises="LS-22",

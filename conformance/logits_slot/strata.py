@@ -3,30 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import History, Shape
+from conformance.history import Choice, History, Shape
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
 from conformance.logits.sweeps import Example, Strata
-from conformance.logits_slot.bench import Alone, together
+from conformance.logits_slot.bench import Alone, Bench, Watched, together
 from conformance.logits_slot.classics import classics
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import ordered, play
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from conformance.history import Choice
-    from conformance.logits_slot.bench import Bench, Watched
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 RECYCLED = Shape(
@@ -149,19 +143,8 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
             if choice not in bench.causes:
                 bench.causes[choice] = _cause(bench, choice)
             cause = bench.causes[choice]
-        owners.append((cause,) if cause else broken(shape, trouble.kind))
+        owners.append((cause,) if cause else STRATA.broken(shape, trouble.kind))
     return Example(shape, drawn, played, tuple(owners))
-
-
-def broken(shape: Shape, kind: Kind) -> tuple[str, ...]:
-    """Return the rules that trouble of a kind breaks in a stratum."""
-    if kind in RULE_OF_KIND and (kind is not Kind.RAISED or shape == PLAIN):
-        return (RULE_OF_KIND[kind],)
-    if kind is Kind.OPT_OUT and shape == PLAIN:
-        return ("LS-04",)
-    if kind is Kind.RAISED:
-        return (STRATA.owner(shape), RULE_OF_KIND[kind])
-    return (STRATA.owner(shape),)
 
 
 def _cause(bench: Bench, choice: Choice) -> str | None:
@@ -255,6 +238,7 @@ STRATA = Strata(
     built_on=BUILT_ON,
     times={RECYCLED: 2, DRAFTS: 2},
     plain=PLAIN,
+    opt_out="LS-04",
     everything=EVERYTHING,
     run=run,
     classics=classics,

@@ -4,27 +4,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
 import torch
 
-from conformance.engine.slot_recording import Applied, Entered, SlotRecording
+from conformance.engine.offline import Order
+from conformance.engine.slot_recording import Applied, Entered, Event, Row, SlotRecording
 from conformance.expectation import OracleFailed
+from conformance.history import Choice
 from conformance.logits.calls import misshapen
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench
 from conformance.logits_slot.host import Host, Joining, request_states
-from conformance.logits_slot.live import Found
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.engine.offline import Order
-    from conformance.engine.slot_recording import Event, Row
-    from conformance.history import Choice
-    from conformance.logits_slot.live import Judge
+from conformance.logits_slot.live import Found, Judge
 
 
 def judge(plugin: type, errand: Judge) -> Found:

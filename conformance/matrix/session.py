@@ -4,26 +4,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 
 from conformance.matrix import environments
 from conformance.matrix.indexes import configured, uv_settings
 from conformance.matrix.processes import Processes
+from conformance.matrix.releases import Release
 from conformance.runner import AT_ONCE
 from conformance.verdict import ExitStatus, worst
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from conformance.matrix.releases import Release
-
-    #: Called with the name of a release and what is being done for it.
-    Say = Callable[[str, str], None]
+#: Called with the name of a release and what is being done for it.
+Say = Callable[[str, str], None]
 
 #: How the command line begins its sentences.
 _PREFIX = "vllm-conformance: "

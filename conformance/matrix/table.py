@@ -4,23 +4,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from conformance.matrix.session import folder_name
+from conformance.matrix.session import Outcome, folder_name
 from conformance.reporting import badge
 from conformance.reporting.certificate import FILE_NAME, write_whole
 from conformance.rules import Level
 from conformance.runner import folder_name as plugin_folder
 from conformance.verdict import Conclusion, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from conformance.matrix.session import Outcome
 
 JSON_NAME, MARKDOWN_NAME = "matrix.json", "matrix.md"
 

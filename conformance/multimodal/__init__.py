@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from conformance.interface import CHECK_CASE, Field, Generation
+from conformance.interface import CHECK_CASE, ClassSource, Field, Generation
 from conformance.multimodal.host.rules import RULES as HOST_RULES
 from conformance.multimodal.modality.catalogue import RULES as MODALITY_RULES
 from conformance.multimodal.processor.catalogue import RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.interface import ClassSource
 
 FIELDS: Mapping[str, Field] = {
     "model": Field(str, "A folder with a tiny model of the class.", '"path/to/model"'),

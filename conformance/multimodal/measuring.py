@@ -7,14 +7,11 @@ import ctypes
 import gc
 import resource
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MEBIBYTE = 2**20
 

@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 from support import FIXTURES, ROOT
 
-from conformance.classifier_hook.host import judge
-from conformance.classifier_hook.host_rules import RULES
+from conformance.classifier_hook.host_rules import HOST, RULES
 from conformance.cli import main
-from conformance.host_command import build_hooks
+from conformance.host_command import build_played
 from conformance.verdict import Conclusion, ExitStatus, Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ ENDPOINTS = "CR-29"
 
 
 def _judged(zygote: Zygote, folder: Path, patch: str | None = None) -> dict[str, RuleResult]:
-    context, found = judge(
+    context, found = HOST.judge(
         zygote,
         folder,
         patch=patch and f"{patch}:patch",
@@ -84,8 +83,8 @@ def test_every_rule_has_a_defective_host() -> None:
 
 def test_a_document_says_what_was_judged(zygote: Zygote, tmp_path: Path) -> None:
     """A SHOULD that cannot be shown decides nothing."""
-    found = judge(zygote, tmp_path, python_path=[str(ROOT)])
-    document = build_hooks(found, seconds=1.0)
+    found = HOST.judge(zygote, tmp_path, python_path=[str(ROOT)])
+    document = build_played(HOST, found, seconds=1.0)
 
     assert document["interface"] == "classifier-hook"
     assert document["verdict"] == Conclusion.CONFORMANT

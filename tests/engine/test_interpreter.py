@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import interpreter
 import pytest
 
-from conformance.engine import interpreter
 from conformance.engine.environment import host_environment
 from conformance.engine.kernels import KERNELS
 from conformance.engine.models import tiny_llama

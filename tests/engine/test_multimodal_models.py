@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torchvision_site
 from safetensors.numpy import load_file
 from sight import seeing_zygote
 from tokenizers import Tokenizer
 
-from conformance.engine import torchvision_site
 from conformance.engine.multimodal_models import MODELS, of_class
 from conformance.engine.vision_models import MERGED, MOST_EMBEDDINGS
 

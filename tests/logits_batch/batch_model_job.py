@@ -7,11 +7,12 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from prediction import disagreement, predict
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from conformance.logits.configuration import MAX_REQUESTS
-from conformance.logits_batch.batch_model import Update, disagreement, judge, predict
+from conformance.logits_batch.batch_model import Update, judge
 from conformance.logits_batch.host import Host, Joining
 
 if TYPE_CHECKING:

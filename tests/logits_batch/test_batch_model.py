@@ -10,16 +10,9 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prediction import Prediction, disagreement, predict
 
-from conformance.logits_batch.batch_model import (
-    ONE_WAY,
-    SWAP,
-    Prediction,
-    Update,
-    disagreement,
-    judge,
-    predict,
-)
+from conformance.logits_batch.batch_model import ONE_WAY, SWAP, Update, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +31,7 @@ def test_agrees_with_vllm_in_every_step(zygote: Zygote, tmp_path: Path) -> None:
         {},
         log=tmp_path / "job.log",
         directory=tmp_path,
-        python_path=[str(Path(__file__).parent)],
+        python_path=[str(folder) for folder in Path(__file__).parents[:2]],
     )
     wrong, seen = job.ask((20_261_121, HISTORIES), limit=240)
     job.close()

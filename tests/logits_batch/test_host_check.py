@@ -17,7 +17,7 @@ from support import FIXTURES
 
 from conformance.cli import main
 from conformance.host_command import build, observe, read_stream
-from conformance.logits_batch.host_check import judge_stream, results
+from conformance.logits_batch.host_check import Finding, Judge, results
 from conformance.logits_batch.host_rules import OPTIONAL, RULES, SIDES
 from conformance.settings import DEFAULT_SEED
 from conformance.verdict import Verdict
@@ -50,6 +50,13 @@ def _certify(zygote: Zygote, folder: Path, patch: str | None = None) -> dict[str
     )
     document = build(recorded, seed=DEFAULT_SEED, seconds=0.0)
     return {rule["id"]: rule for rule in document["rules"]}
+
+
+def judge_stream(records: list[Record]) -> list[Finding]:
+    """Return (rule, engine step, sentence) for all that is illegal in a recorded stream."""
+    judged = Judge()
+    judged.judge(records)
+    return judged.findings
 
 
 def _broken(rules: dict[str, Record]) -> dict[str, str]:
@@ -120,7 +127,7 @@ def test_a_recorded_stream_replays_in_the_simulator(
         {},
         log=tmp_path / "job.log",
         directory=tmp_path,
-        python_path=[str(Path(__file__).parent)],
+        python_path=[str(folder) for folder in Path(__file__).parents[:2]],
     )
     calls = job.ask(stream, limit=60)
     job.close()
@@ -135,7 +142,7 @@ def test_streams_of_every_kind_of_host_are_legal(zygote: Zygote, tmp_path: Path)
         {},
         log=tmp_path / "job.log",
         directory=tmp_path,
-        python_path=[str(Path(__file__).parent)],
+        python_path=[str(folder) for folder in Path(__file__).parents[:2]],
     )
     streams = job.ask(200, limit=120)
     job.close()

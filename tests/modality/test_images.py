@@ -24,7 +24,7 @@ from reference_plugins.modality import (
     RawImage,
     TiledResolution,
 )
-from reference_plugins.modality.resolutions import ImageRecipe  # noqa: TC001  # Hypothesis reads it
+from reference_plugins.modality.resolutions import ImageRecipe  # Hypothesis reads it
 
 PLUGIN = ImagePlugin()
 RECIPES = [FixedResolution(), DynamicResolution(), TiledResolution()]

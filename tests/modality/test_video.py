@@ -27,7 +27,7 @@ from reference_plugins.modality import (
     VideoLimits,
     VideoPlugin,
 )
-from reference_plugins.modality.resolutions import ImageRecipe  # noqa: TC001  # Hypothesis reads it
+from reference_plugins.modality.resolutions import ImageRecipe  # Hypothesis reads it
 
 PLUGIN = VideoPlugin()
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import builtin_processors
 import pytest
+import torchvision_site
 from families import FAMILIES
 from support import ROOT, Specimen, certify
 
-from conformance.engine import torchvision_site
 from conformance.runner import Certification, start_zygote
 from conformance.settings import Settings
 from conformance.verdict import Verdict

@@ -7,10 +7,10 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+import torchvision_site
 from specimens import processor_references
 from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery
 
-from conformance.engine import torchvision_site
 from conformance.engine.multimodal_models import MODELS
 from conformance.runner import start_zygote
 from conformance.verdict import Verdict

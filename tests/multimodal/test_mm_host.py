@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from support import FIXTURES, ROOT
 
 from conformance.cli import main
-from conformance.multimodal.host.job import judge
-from conformance.multimodal.host.rules import RULES
+from conformance.multimodal.host.rules import HOST, RULES
 from conformance.rules import Evidence
 from conformance.verdict import ExitStatus, Verdict
 
@@ -37,7 +36,7 @@ def _judged(
     patch: str | None = None,
     evidence: Evidence = Evidence.SIMULATOR,
 ) -> dict[str, RuleResult]:
-    _, found = judge(
+    _, found = HOST.judge(
         zygote,
         folder,
         patch=patch and f"{patch}:patch",

@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.suites import shared
+from conformance.loading import Maker
 from conformance.rules import Evidence
-from conformance.suite import Suite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from conformance.loading import Maker
-    from conformance.suite import Opening, Trial
+from conformance.suite import Opening, Suite, Trial
 
 
 def _recognises(cls: type) -> bool:

@@ -3,24 +3,22 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 import vllm
 
+from conformance.hosts import Broken, Sight, change
 from conformance.interruption import limited
 from conformance.multimodal.host.rules import RULES
 from conformance.raised import said
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
-
-def judge(connection: Connection, *, patch: str | None, live: bool) -> None:
+def judge(connection: Connection, *, patch: str | None, live: bool = True) -> None:
     """Answer with what is known about the surroundings, and a result for every rule.
 
     Args:
@@ -30,9 +28,7 @@ def judge(connection: Connection, *, patch: str | None, live: bool) -> None:
 
     """
     connection.recv()
-    if patch is not None:
-        module, _, function = patch.partition(":")
-        getattr(importlib.import_module(module), function)()
+    change(patch)
     surroundings = {"vllm": vllm.__version__, "python": platform.python_version()}
     connection.send((surroundings, [*results(), *(_live() if live else ())]))
 
@@ -66,8 +62,7 @@ def _live() -> list[RuleResult]:
         return [RuleResult("ME-01", Verdict.NOT_VERIFIED, Evidence.OFFLINE, message=why)]
 
 
-def _result(rule: str, scene: Any) -> RuleResult:  # noqa: ANN401 - importing its type imports vLLM
-    from conformance.multimodal.host.scenes import Broken, Sight
+def _result(rule: str, scene: Callable[[Sight], None]) -> RuleResult:
     from conformance.multimodal.host.stage import Ended
 
     see = Sight()

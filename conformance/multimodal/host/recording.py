@@ -9,21 +9,17 @@ which needs nothing beside vLLM.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
 
-from conformance.engine.multimodal_engine import BLOCK, MultiModalEngine, Request
+from conformance.engine.multimodal_engine import BLOCK, MultiModalEngine, Request, Response
 from conformance.engine.multimodal_models import TINY_QWEN2_AUDIO
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from conformance.engine.multimodal_engine import Response
 
 #: The rules that are judged.
 SHOWN = ("ME-01", "ME-02", "ME-03", "ME-04", "ME-07", "ME-08", "ME-09", "ME-10")

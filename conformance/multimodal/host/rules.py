@@ -7,7 +7,8 @@ Identifiers are stable: a rule that goes away leaves its number unused.
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Level, Rule, Source, changes, ends, leaks, sentence
+from conformance.hosts import Host, rule
+from conformance.rules import Evidence, Level, Source, changes, ends, leaks, sentence
 
 ENCODING = "When the engine encodes"
 ROOM = "Room for what is encoded"
@@ -26,30 +27,8 @@ def _article(says: str) -> Source:
     return sentence(Source("vLLM multi-modal internals", says))
 
 
-def _rule(
-    rule_id: str,
-    section: str,
-    title: str,
-    statement: str,
-    hint: str,
-    *sources: Source,
-    level: Level = Level.MUST,
-    evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,),
-) -> Rule:
-    return Rule(
-        id=rule_id,
-        title=title,
-        statement=statement,
-        level=level,
-        section=section,
-        sources=sources,
-        hint=hint,
-        evidence=evidence,
-    )
-
-
 RULES = (
-    _rule(
+    rule(
         "ME-01",
         ENCODING,
         "What a step computes has its rows",
@@ -64,7 +43,7 @@ RULES = (
         ),
         evidence=_LIVE,
     ),
-    _rule(
+    rule(
         "ME-02",
         ENCODING,
         "An item is encoded once while it is cached",
@@ -77,7 +56,7 @@ RULES = (
         ),
         evidence=_LIVE,
     ),
-    _rule(
+    rule(
         "ME-03",
         ENCODING,
         "Items are encoded in prefill and never in decode",
@@ -86,7 +65,7 @@ RULES = (
         _article("Vision/audio encoding only happens during prefill"),
         evidence=_LIVE,
     ),
-    _rule(
+    rule(
         "ME-04",
         ROOM,
         "An item that does not fit waits, whole",
@@ -103,7 +82,7 @@ RULES = (
         ),
         evidence=_LIVE,
     ),
-    _rule(
+    rule(
         "ME-05",
         ROOM,
         "What waits is served",
@@ -117,7 +96,7 @@ RULES = (
             )
         ),
     ),
-    _rule(
+    rule(
         "ME-06",
         ROOM,
         "Rows stay for as long as they are needed",
@@ -130,7 +109,7 @@ RULES = (
             )
         ),
     ),
-    _rule(
+    rule(
         "ME-11",
         ROOM,
         "The profile run reserves what a step may need",
@@ -144,7 +123,7 @@ RULES = (
             )
         ),
     ),
-    _rule(
+    rule(
         "ME-07",
         PREFIXES,
         "A prefix with the same item is used again",
@@ -158,7 +137,7 @@ RULES = (
         level=Level.SHOULD,
         evidence=_LIVE,
     ),
-    _rule(
+    rule(
         "ME-08",
         PREFIXES,
         "A prefix with another item is not used",
@@ -173,7 +152,7 @@ RULES = (
         ),
         evidence=_LIVE,
     ),
-    _rule(
+    rule(
         "ME-09",
         INTERRUPTIONS,
         "A preempted request is answered as if it had not been",
@@ -188,7 +167,7 @@ RULES = (
         ),
         evidence=_LIVE,
     ),
-    _rule(
+    rule(
         "ME-10",
         INTERRUPTIONS,
         "An aborted request leaves its room",
@@ -204,3 +183,5 @@ RULES = (
         evidence=_LIVE,
     ),
 )
+
+HOST = Host("mm/processor", RULES, "conformance.multimodal.host.check:judge")

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
+from conformance.hosts import Sight
 from conformance.multimodal.host.stage import Asked, Media, Stage, alone, configuration
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Scene = Callable[["Sight"], None]
+Scene = Callable[[Sight], None]
 
 #: Items whose rows stand side by side, and with text between them.
 _A, _B, _C, _D = Media("a", 6), Media("b", 5, 1), Media("c", 8), Media("d", 3, 2)
@@ -26,23 +24,6 @@ PROMPTS = (
     Asked("twice", (2, _C, 3, _C, 1)),
     Asked("far apart", (1, _D, 9, _A, 9, _C, 1), 4),
 )
-
-
-class Broken(Exception):
-    """A scene shows that a rule does not hold: one sentence."""
-
-
-@attrs.define
-class Sight:
-    """Counts what was seen to hold, and ends a scene at the first thing that does not."""
-
-    count: int = 0
-
-    def __call__(self, holds: object, otherwise: str) -> None:
-        """Note something; *otherwise* says what is so where it does not hold."""
-        self.count += 1
-        if not holds:
-            raise Broken(otherwise)
 
 
 def _answered(see: Sight, stage: Stage, *, to: str) -> None:

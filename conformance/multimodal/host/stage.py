@@ -11,11 +11,13 @@ digest before it, whatever the schedule was.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import torch
 from vllm import SamplingParams
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.utils.hashing import sha256
@@ -29,11 +31,6 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.multimodal_models import TINY_QWEN2_AUDIO
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vllm.config import VllmConfig
 
 #: Tokens of a block.
 BLOCK = 4

@@ -7,22 +7,19 @@ import os
 import socket
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import media
+from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.stock import Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.trial import Trial
+from conformance.multimodal.modality.trial import Trial
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +12,8 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import hostile, shape
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.models import as_array
+from conformance.multimodal.modality.trial import Trial
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from conformance.multimodal.modality.trial import Trial
 
 #: How often an item is served again.
 AGAIN = 2

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -14,18 +15,14 @@ from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.multimodal.modality import models, promises, stock
 from conformance.multimodal.modality.calls import PluginExited, ask
 from conformance.multimodal.modality.media import FORMS
+from conformance.multimodal.modality.models import Model
+from conformance.multimodal.modality.promises import Promises
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import Served, finished, parsed
+from conformance.multimodal.modality.stock import Sample
 from conformance.raised import said
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.multimodal.modality.models import Model
-    from conformance.multimodal.modality.promises import Promises
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.suite import Opening
+from conformance.suite import Opening
 
 #: Tokens that a prompt of the simulator may have.
 LENGTH = 1_000_000

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
 from conformance.interruption import in_call, limited
 from conformance.multimodal.modality.runtime import runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class PluginExited(Exception):

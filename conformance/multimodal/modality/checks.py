@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from conformance.checking import collected
 from conformance.multimodal.modality import (
     access,
@@ -18,11 +16,9 @@ from conformance.multimodal.modality import (
     tokens,
     traffic,
 )
+from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.trial import Trial
-
-if TYPE_CHECKING:
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.settings import Budget
+from conformance.settings import Budget
 
 CHECKS = collected(
     access, arrays, costs, hashes, inputs, limits, registration, remains, tokens, traffic

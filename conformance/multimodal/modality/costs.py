@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
@@ -12,13 +13,9 @@ from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.modality import hostile
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.trial import Trial
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.multimodal.modality.trial import Trial
 
 #: What one item may take beyond what it was sent as, and the seconds of processor time.
 MOST_MEMORY, MOST_SECONDS = 512 * MEBIBYTE, 10.0

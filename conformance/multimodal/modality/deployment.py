@@ -9,9 +9,10 @@ fresh instance of the plugin, and the same encoder, make of it here.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
@@ -20,14 +21,10 @@ from conformance import profile as profiles
 from conformance.multimodal.modality import shape, stock
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.media import FORMS
+from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import finished, parsed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.multimodal.modality.models import Model
-    from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.stock import Sample
 
 ARCHITECTURE = "ConformanceModality"
 

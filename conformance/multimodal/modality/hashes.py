@@ -7,19 +7,15 @@ import os
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape
-from conformance.multimodal.modality.stock import kin
-
-if TYPE_CHECKING:
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.served import Served
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.multimodal.modality.trial import Trial
+from conformance.multimodal.modality.bench import Bench
+from conformance.multimodal.modality.served import Served
+from conformance.multimodal.modality.stock import Sample, kin
+from conformance.multimodal.modality.trial import Trial
 
 #: Parses what it is sent and prints the hash; nothing of the harness is needed for that.
 _PROGRAM = """\

@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance.multimodal.modality import media
 from conformance.multimodal.modality.stock import KNOWN, Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hypothesis.strategies import SearchStrategy
 
 
 class _Stranger:

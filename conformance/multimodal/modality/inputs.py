@@ -3,24 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import hostile, shape
+from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import as_array
-from conformance.multimodal.modality.served import parsed
+from conformance.multimodal.modality.served import Served, parsed
+from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.trial import Trial
 from conformance.search import ITEMS, smallest
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.served import Served
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.multimodal.modality.trial import Trial
 
 #: How arrays and files of the same may differ, as a share of the largest number.
 ROUGHLY = 0.02

@@ -6,8 +6,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -15,17 +15,13 @@ from conformance.checking import checks
 from conformance.clocks import undelayed
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import models, shape
+from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.trial import Trial
 from conformance.raised import said
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.multimodal.modality.trial import Trial
 
 #: What a model declares, and what its deployment allows.
 DECLARED = ((1, None), (5, None), (5, 2), (5, 0), (0, None), (2, 7))

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -12,13 +13,8 @@ from conformance.live_trial import LiveTrial
 from conformance.multimodal.modality import deployment, hostile
 from conformance.multimodal.modality.bench import Bench, ConstructorRaised, Undecided, opened
 from conformance.multimodal.modality.calls import PluginExited
-from conformance.multimodal.modality.deployment import Deployment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.multimodal.modality.deployment import Prompt
-    from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.deployment import Deployment, Prompt
+from conformance.multimodal.modality.stock import Sample
 
 LOADS, SURVIVES, TAKEN, CLIENT, REFUSED = "MM-41", "MM-43", "MM-50", "MM-53", "MM-54"
 HASH, ROWS, SAME, BEFORE, MIXED = "MM-62", "MM-66", "MM-70", "MM-71", "MM-72"

@@ -8,19 +8,16 @@ library's recipes; a profile may name another.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from conformance.multimodal.modality.runtime import runtime
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import numpy.typing as npt
-
-    Rows = npt.NDArray[Any]
+Rows = npt.NDArray[Any]
 
 #: The token that stands for an item, and items of a prompt.
 PLACEHOLDER, MOST = 9_000, 8

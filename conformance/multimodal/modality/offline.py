@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import inspect
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 
 from conformance.engine.environment import has_no_room
-from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
+from conformance.engine.multimodal_engine import (
+    EngineFailed,
+    MultiModalEngine,
+    Place,
+    Request,
+    Response,
+)
 from conformance.interruption import OutOfTime, place_in
 from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
 from conformance.multimodal.modality.live import ModalityTrial
+from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.processor.bench import Answer, same_rows
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.engine.multimodal_engine import Place, Response
-    from conformance.multimodal.modality.stock import Sample
 
 
 @attrs.define(eq=False)

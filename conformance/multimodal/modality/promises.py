@@ -12,10 +12,10 @@ import copy
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
@@ -24,9 +24,6 @@ from conformance.comparison import shortened
 from conformance.multimodal.modality.stock import Sample
 from conformance.search import examples
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: How many of a profile's strategy are taken.
 DRAWN = 12

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
+from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.runtime import runtime
+from conformance.multimodal.modality.trial import Trial
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.trial import Trial
 
 METHODS = (
     "get_max_per_prompt",

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
 from conformance.multimodal.modality.calls import Answer, answered, ask, missing, refused
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @attrs.frozen(eq=False)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
@@ -20,16 +21,11 @@ from conformance.engine.server import Server
 from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
 from conformance.multimodal.modality.live import ModalityTrial
+from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.processor import clients
-from conformance.multimodal.processor.clients import Client, curl
+from conformance.multimodal.processor.clients import Answer, Client, curl
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.multimodal.processor.clients import Answer
-
-    Content = Sequence[Mapping[str, Any]]
+Content = Sequence[Mapping[str, Any]]
 
 ARGUMENTS = (
     "--tokenizer-mode=modality",

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from conformance.comparison import ABSOLUTE, RELATIVE, shortened
-
-if TYPE_CHECKING:
-    from conformance.multimodal.modality.served import Served
+from conformance.multimodal.modality.served import Served
 
 #: What a model can be given: booleans, integers, floats and complex numbers.
 NUMBERS = "biufc"

@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 from PIL import Image
 
 from conformance.multimodal.modality import media
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hypothesis.strategies import SearchStrategy
 
 #: The largest side, and the most samples, frames and points, of what is drawn.
 SIDE, SAMPLES, FRAMES, POINTS = 240, 24_000, 24, 600

@@ -4,21 +4,17 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import vllm
 
 from conformance import profile as profiles
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
-from conformance.suite import Suite, Unopened
+from conformance.suite import Opening, Suite, Trial, Unopened
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.suite import Opening, Trial
 
 #: The methods by which the interface is told from others.
 _TELLING = ("parse_input", "validate", "get_max_per_prompt")

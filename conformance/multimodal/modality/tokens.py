@@ -5,31 +5,26 @@ from __future__ import annotations
 
 import itertools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape, tables
-from conformance.multimodal.modality.calls import ask, refused
+from conformance.multimodal.modality.bench import Bench
+from conformance.multimodal.modality.calls import Answer, ask, refused
+from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.runtime import runtime
-from conformance.multimodal.modality.stock import drawn
+from conformance.multimodal.modality.stock import Sample, drawn
+from conformance.multimodal.modality.trial import Trial
 from conformance.raised import said
 from conformance.search import ITEMS as EFFORT
 from conformance.search import smallest
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.calls import Answer
-    from conformance.multimodal.modality.models import Model
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.multimodal.modality.trial import Trial
 
 #: Items of a prompt.
 ITEMS = 4

@@ -8,28 +8,23 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import PluginHung
 from conformance.multimodal.modality import hostile, shape, tables
-from conformance.multimodal.modality.served import finished, parsed, run_through
+from conformance.multimodal.modality.bench import Bench
+from conformance.multimodal.modality.models import Model
+from conformance.multimodal.modality.served import Served, finished, parsed, run_through
+from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.trial import Trial
 from conformance.search import ITEMS, smallest
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.models import Model
-    from conformance.multimodal.modality.served import Served
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.multimodal.modality.trial import Trial
 
 #: Items of a history.
 LONGEST = 5

@@ -4,24 +4,20 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import attrs
 
 from conformance.checking import Simulation
 from conformance.findings import Finding
 from conformance.interruption import PluginHung
-from conformance.multimodal.modality.bench import ConstructorRaised, Undecided
+from conformance.multimodal.modality.bench import Bench, ConstructorRaised, Undecided
 from conformance.multimodal.modality.calls import PluginExited
 from conformance.multimodal.modality.served import Served, finished
+from conformance.multimodal.modality.stock import Sample
+from conformance.settings import Budget
 from conformance.verdict import RuleResult, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.multimodal.modality.bench import Bench
-    from conformance.multimodal.modality.stock import Sample
-    from conformance.settings import Budget
 
 LOADS, NAMED, SURVIVES = "MM-41", "MM-42", "MM-43"
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import torch
@@ -15,15 +17,9 @@ from conformance.comparison import shortened
 from conformance.expectation import Expected, OracleFailed
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import Stock, mixed, offered, unusual
+from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, unusual
 from conformance.oracle import asked
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from conformance.multimodal.processor.stock import Item
 
 #: Tokens that stand for text.
 WORDS = 40

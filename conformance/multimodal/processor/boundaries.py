@@ -12,20 +12,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.forms import RATE
-from conformance.multimodal.processor.prompts import alone
+from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.prompts import Prompt
 
 #: Pixels of a side, samples of a sound, and frames of a film, between which steps are looked for.
 SIDES = (1, 8, 20, 40, 80, 120, 200, 330, 560, 900)

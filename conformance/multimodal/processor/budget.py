@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.bench import answer
+from conformance.multimodal.processor.bench import Answer, Bench, answer
 from conformance.multimodal.processor.prompts import alone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from conformance.multimodal.processor.bench import Answer, Bench
-    from conformance.multimodal.processor.trial import Trial
+from conformance.multimodal.processor.trial import Trial
 
 
 def _occasions(bench: Bench) -> Iterator[dict[str, int]]:

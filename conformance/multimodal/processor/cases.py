@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from conformance.multimodal.processor.bench import named
+from conformance.findings import Finding
+from conformance.multimodal.processor.bench import Bench, named
 from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.search import Broken
 
 #: The rule for which it counts what was processed before.
 IN_A_ROW = "MM-36"
-
 #: The rule for which it counts what the author's function said.
 MEANS = "MM-81"
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.findings import Finding
-    from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.search import Broken
 
 
 def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:

@@ -6,19 +6,14 @@ from __future__ import annotations
 import importlib
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.engine.multimodal_models import MODELS, of_class
 from conformance.rules import nearest
-from conformance.settings import UsageError
-from conformance.target import MODEL_CONFIG
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Settings, UsageError
+from conformance.target import MODEL_CONFIG, Plugin
 
 _PREFIX = "vllm-conformance-checkpoint-"
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from conformance.checking import Check
 from conformance.expectation import OracleFailed
@@ -17,18 +18,12 @@ from conformance.multimodal.processor import (
     placeholders,
     processing,
 )
-from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, alone
+from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, Prompt, Shape, alone
 from conformance.multimodal.processor.search import Broken
-from conformance.multimodal.processor.trial import Trial
+from conformance.multimodal.processor.trial import Judge, Trial
+from conformance.settings import Budget
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.prompts import Prompt, Shape
-    from conformance.multimodal.processor.trial import Judge
-    from conformance.settings import Budget
 
 #: Rules about single prompts: what judges them, and which prompts show them best.
 JUDGES: Mapping[str, tuple[Judge, Shape]] = {

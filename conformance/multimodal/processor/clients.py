@@ -9,8 +9,9 @@ import io
 import json
 import shlex
 import wave
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -19,9 +20,6 @@ from PIL import Image
 
 from conformance.comparison import first_line
 from conformance.engine import access
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 60.0

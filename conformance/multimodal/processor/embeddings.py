@@ -3,24 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import torch
 
 from conformance.findings import Finding, failed
 from conformance.multimodal.processor import running
-from conformance.multimodal.processor.bench import answer, named, same_rows
-from conformance.multimodal.processor.host import by_place, mask_of, ranges_of
+from conformance.multimodal.processor.bench import Bench, answer, named, same_rows
+from conformance.multimodal.processor.host import Range, by_place, mask_of, ranges_of
+from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.search import Trouble
+from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.host import Range
-    from conformance.multimodal.processor.prompts import Prompt
-    from conformance.multimodal.processor.trial import Trial
 
 
 def interface(trial: Trial) -> Finding:

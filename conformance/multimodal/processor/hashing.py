@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.bench import answer, named, of_item, same_data
+from conformance.multimodal.processor.bench import Answer, Bench, answer, named, of_item, same_data
+from conformance.multimodal.processor.host import Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
+from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from conformance.multimodal.processor.bench import Answer, Bench
-    from conformance.multimodal.processor.host import Processed
-    from conformance.multimodal.processor.trial import Trial
 
 
 def distinct(trial: Trial) -> Finding:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
-from vllm.config import set_current_vllm_config
+from torch import nn
+from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
 from vllm.distributed.parallel_state import model_parallel_is_initialized
 from vllm.engine.arg_utils import EngineArgs
@@ -39,14 +41,7 @@ from vllm.v1.worker.utils import sanity_check_mm_encoder_outputs
 
 from conformance.engine.model_classes import inspect_models_here
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from torch import nn
-    from vllm.config import VllmConfig
-
-    from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.prompts import Prompt
 
 #: Items of each modality that the operator allows in a prompt.
 LIMIT = 4

@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
 from conformance.endurance import no_memory
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
-from conformance.multimodal.processor.bench import answer
+from conformance.multimodal.processor.bench import Answer, Bench, answer
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import USUAL, item
+from conformance.multimodal.processor.stock import USUAL, Item, item
+from conformance.multimodal.processor.trial import Trial
 from conformance.raised import said
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.multimodal.processor.bench import Answer, Bench
-    from conformance.multimodal.processor.stock import Item
-    from conformance.multimodal.processor.trial import Trial
 
 _OF_SERVER = "and vLLM calls that the server's error"
 

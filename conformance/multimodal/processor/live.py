@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -14,13 +15,8 @@ from conformance.live_trial import LiveTrial
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import item
+from conformance.multimodal.processor.stock import Item, item
 from conformance.verdict import must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.multimodal.processor.stock import Item
 
 (
     LOADS, SURVIVES, PROCESSES, IN_TEXT, AS_TOKENS, TEXT_ALONE, ONE_EACH, MISSING, SURPLUS, SINGLE,

@@ -8,8 +8,9 @@ what its model makes of an item among others must be what it makes of the item a
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import attrs
 import torch
@@ -18,20 +19,14 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
 from conformance.comparison import first_line
 from conformance.engine.environment import has_no_room
-from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request
+from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request, Response
 from conformance.interruption import OutOfTime, place_in
 from conformance.multimodal.processor import checkpoint, live
 from conformance.multimodal.processor.bench import Answer, named, same_rows
 from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import USUAL, item
+from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.engine.multimodal_engine import Response
-    from conformance.multimodal.processor.stock import Item
 
 #: Steps in a row without anything to compute, after which an engine is stuck and not slow.
 IDLE = 1000

@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.prompts import alone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.multimodal.processor.prompts import Prompt
-    from conformance.multimodal.processor.trial import Trial
+from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.trial import Trial
 
 #: Items of a modality that are processed with each bad option.
 ITEMS = 2

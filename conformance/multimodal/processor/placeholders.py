@@ -3,24 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
-from conformance.multimodal.processor.bench import answer, named
-from conformance.multimodal.processor.host import by_place, mask_of, ranges_of
-from conformance.multimodal.processor.prompts import alone
+from conformance.multimodal.processor.bench import Bench, answer, named
+from conformance.multimodal.processor.host import Processed, Range, by_place, mask_of, ranges_of
+from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
+from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.host import Processed, Range
-    from conformance.multimodal.processor.prompts import Prompt
-    from conformance.multimodal.processor.trial import Trial
 
 
 def processes(bench: Bench, prompt: Prompt) -> Trouble | None:

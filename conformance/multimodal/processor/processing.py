@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -13,19 +14,20 @@ from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-from conformance.multimodal.processor.bench import answer, named, of_item, same_data, told_apart
-from conformance.multimodal.processor.host import size_of
+from conformance.multimodal.processor.bench import (
+    Answer,
+    Bench,
+    answer,
+    named,
+    of_item,
+    same_data,
+    told_apart,
+)
+from conformance.multimodal.processor.host import Processed, size_of
 from conformance.multimodal.processor.placeholders import inserted
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.multimodal.processor.bench import Answer, Bench
-    from conformance.multimodal.processor.host import Processed
-    from conformance.multimodal.processor.stock import Item
-
+from conformance.multimodal.processor.stock import Item
 
 #: Items that are processed between two prompts, to fill a cache; bytes that it has to spare.
 OTHERS = 3
@@ -80,11 +82,8 @@ def others_data(bench: Bench) -> str | None:
     return None
 
 
-def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Trouble | None:
-    """Say in what two results for a prompt differ, apart from hashes."""
-    if not got.good:
-        return Trouble(f"{when} the prompt {got.describe()}")
-    now: Processed = got.value
+def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) -> Trouble | None:
+    """Say which item has another number of placeholders, if one has."""
     for index, (name, place) in enumerate(prompt.places()):
         one, other = now.ranges[name][place], wanted.ranges[name][place]
         if one.count != other.count:
@@ -94,15 +93,29 @@ def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Tro
                 str(other.count),
                 str(one.count),
             )
+    return None
+
+
+def _other_value(index: int, key: str, mine: Any, first: Any, when: str) -> Trouble:  # noqa: ANN401 - the data of an item
+    """Say what an item has under a key, and what it had at first."""
+    is_now, was = told_apart(of_item(mine).get(key), of_item(first).get(key))
+    what = f"{when} {key} of item {named(index)} is {is_now} instead of {was}"
+    return Trouble(what, index, was, is_now)
+
+
+def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Trouble | None:
+    """Say in what two results for a prompt differ, apart from hashes."""
+    if not got.good:
+        return Trouble(f"{when} the prompt {got.describe()}")
+    now: Processed = got.value
+    if trouble := _miscounted(prompt, now, wanted, when):
+        return trouble
     if now.tokens != wanted.tokens or now.ranges != wanted.ranges:
         return Trouble(f"{when} the prompt has other tokens or ranges")
     for index, (name, place) in enumerate(prompt.places()):
-        key = _differing_key(now.data[name][place], wanted.data[name][place])
-        if key is not None:
-            mine, first = now.data[name][place], wanted.data[name][place]
-            is_now, was = told_apart(of_item(mine).get(key), of_item(first).get(key))
-            what = f"{when} {key} of item {named(index)} is {is_now} instead of {was}"
-            return Trouble(what, index, was, is_now)
+        first = wanted.data[name][place]
+        if key := _differing_key(now.data[name][place], first):
+            return _other_value(index, key, now.data[name][place], first, when)
     return None
 
 
@@ -279,15 +292,8 @@ def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool
     if not got.good:
         return Trouble(f"{when} the prompt {got.describe()}")
     now: Processed = got.value
-    for index, (name, place) in enumerate(prompt.places()):
-        one, other = now.ranges[name][place], wanted.ranges[name][place]
-        if one.count != other.count:
-            return Trouble(
-                f"{when} item {named(index)} has {one.count} placeholders instead of {other.count}",
-                index,
-                str(other.count),
-                str(one.count),
-            )
+    if trouble := _miscounted(prompt, now, wanted, when):
+        return trouble
     # Which of several modalities comes first in the same place, vLLM says otherwise with a cache.
     ordered = not (inserted(bench, prompt) and prompt.modalities[1:])
     if ordered and (now.tokens != wanted.tokens or now.ranges != wanted.ranges):
@@ -298,7 +304,5 @@ def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool
             return Trouble(f"{when} nobody has the data of item {named(index)}", index)
         if whole and (key := _differing_key(now.data[name][place], by_itself)):
             mine, first = now.data[name][place], wanted.data[name][place]
-            is_now, was = told_apart(of_item(mine).get(key), of_item(first).get(key))
-            what = f"{when} {key} of item {named(index)} is {is_now} instead of {was}"
-            return Trouble(what, index, was, is_now)
+            return _other_value(index, key, mine, first, when)
     return None

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.assembly import played
 from conformance.counterexample.excerpts import joined
 from conformance.counterexample.source import Named, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: What the player is made of: how items are drawn, and what is done with them.
 MODULES = ("forms.py", "player.py")

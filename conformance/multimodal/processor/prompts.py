@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.multimodal.processor.stock import Item, Stock
+from conformance.multimodal.processor.stock import Item, Stock
 
 #: Tokens of text in a row; parts and items of a prompt.
 MOST_WORDS = 3

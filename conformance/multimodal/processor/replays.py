@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -17,10 +19,6 @@ from conformance.multimodal.processor.stock import Item, Stock, item
 from conformance.multimodal.processor.trial import SURVIVES
 from conformance.settings import Budget, UsageError
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 #: What a replay tells: the kinds of trouble there are now, and a message.
 Told = tuple[list[str], str]

@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from vllm.config import set_current_vllm_config
+from vllm.config import ModelConfig, set_current_vllm_config
 from vllm.forward_context import set_forward_context
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from conformance.interruption import CONSTRUCTOR_LIMIT, limited
-from conformance.multimodal.processor.host import calling
-
-if TYPE_CHECKING:
-    from vllm.config import ModelConfig
-
-    from conformance.multimodal.processor.host import Host
+from conformance.multimodal.processor.host import Host, calling
 
 #: Tokens that a model is run with.
 TOKENS = 8

@@ -4,21 +4,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import attrs
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.prompts import ANY, smaller, strategy, unlike
+from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, smaller, strategy, unlike
 from conformance.search import PROMPTS, smallest
+from conformance.settings import Budget
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conformance.multimodal.processor.bench import Bench
-    from conformance.multimodal.processor.prompts import Prompt, Shape
-    from conformance.settings import Budget
 
 #: Seconds for making a prompt small that breaks a rule.
 SHRINKING = 15.0

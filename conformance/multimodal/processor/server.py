@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
@@ -22,18 +23,13 @@ from conformance.engine import access
 from conformance.engine.server import Server, external
 from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
-from conformance.multimodal.processor.clients import Client, NotSendable, curl
+from conformance.multimodal.processor.clients import Answer, Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
 from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import USUAL, item
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.multimodal.processor.clients import Answer
-
-    Content = Sequence[Mapping[str, Any]]
+Content = Sequence[Mapping[str, Any]]
 
 ARGUMENTS = (
     "--max-num-seqs=1",

@@ -11,15 +11,13 @@ So a case file can hold it, and every use gets data of its own, which a plugin m
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from conformance.multimodal.processor import forms
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: Frames of a film in a second, where a film says it.
 FRAMES = 2

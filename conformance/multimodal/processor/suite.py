@@ -6,7 +6,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import vllm
@@ -14,18 +15,12 @@ from vllm.model_executor.models.registry import ModelRegistry
 from vllm.plugins import load_general_plugins
 
 from conformance import target as targets
+from conformance.loading import Maker
 from conformance.raised import said
 from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
-from conformance.suite import Suite, Unopened
-from conformance.target import LoadFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.loading import Maker
-    from conformance.suite import Opening, Trial
-    from conformance.target import Target
+from conformance.suite import Opening, Suite, Trial, Unopened
+from conformance.target import LoadFailure, Target
 
 STARTER = """\
 [multimodal]

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import attrs
 
@@ -15,19 +16,13 @@ from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.boundaries import items_at_steps
 from conformance.multimodal.processor.checkpoint import remove
 from conformance.multimodal.processor.host import Exited
-from conformance.multimodal.processor.prompts import ANY, alone
-from conformance.multimodal.processor.search import search
+from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, alone
+from conformance.multimodal.processor.search import Trouble, search
 from conformance.multimodal.processor.stock import Item
+from conformance.settings import Budget
 from conformance.verdict import Verdict
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from conformance.multimodal.processor.prompts import Prompt, Shape
-    from conformance.multimodal.processor.search import Trouble
-    from conformance.settings import Budget
-
-    Judge = Callable[[Bench, Prompt], Trouble | None]
+Judge = Callable[[Bench, Prompt], Trouble | None]
 
 LOADS, SURVIVES, SERVED, MODEL = "MM-01", "MM-09", "MM-11", "MM-02"
 

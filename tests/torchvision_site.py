@@ -18,7 +18,7 @@ from pathlib import Path
 #: Names the folder where torchvision is installed.
 VARIABLE = "VLLM_CONFORMANCE_TORCHVISION"
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 _USUAL = _ROOT / ".tox" / "vision" / "site"
 
 #: A package ``torchvision`` that becomes the one behind it.

@@ -17,10 +17,10 @@ import attrs
 #: Names the folder where Triton is installed.
 VARIABLE = "VLLM_CONFORMANCE_INTERPRETER"
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 _USUAL = _ROOT / ".tox" / "interpreter" / "site"
 
-#: A distribution whose ``triton.backends`` entry point is :mod:`conformance.engine.triton_backend`.
+#: A distribution whose ``triton.backends`` entry point is :mod:`interpreted_backend`.
 _SITE = Path(__file__).with_name("sites") / "interpreter"
 
 

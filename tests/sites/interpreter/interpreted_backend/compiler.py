@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 from triton.backends.compiler import BaseBackend
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _MESSAGE = "this backend compiles nothing: set TRITON_INTERPRET=1 before Triton is imported"
 

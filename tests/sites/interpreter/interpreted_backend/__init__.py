@@ -4,5 +4,5 @@
 vLLM for CPU believes in Triton only where it has a backend of this name, and the packages of
 Triton on PyPI have none.
 Triton finds it by the entry point in ``sites/interpreter``, which only processes have on their
-path that :mod:`conformance.engine.interpreter` is asked for.
+path that :mod:`interpreter` is asked for.
 """

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of playing a history, and how its rows are judged, whichever runner plays it.
+
+Beside the plugin stands one twin for every request: a fresh instance that serves it alone,
+uninterrupted, from its first token on.  What a request gets among others must be what its twin
+gives.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+import attrs
+import torch
+from vllm.sampling_params import SamplingParams
+
+from conformance.history import SENT, Choice, History, Request, Shape, Step
+from conformance.interruption import PluginHung, place_in
+from conformance.logits import combinations
+from conformance.logits.calls import PluginMisshapen, PluginRaised, note
+from conformance.logits.endings import Endings
+from conformance.logits.played import Kind, Line, Played, Trouble
+from conformance.logits.requests import Stock
+from conformance.logits.rows import differing, same
+from conformance.words import following
+
+#: What is wrong with a row, and the sentence for it.
+Wrong = tuple[Kind, str]
+
+
+class _Host(Protocol):
+    @property
+    def outputs(self) -> Mapping[str, Sequence[int]]:
+        """Return the outputs of each request."""
+
+
+class _Twin(Protocol):
+    params: SamplingParams
+    outputs: list[int]
+
+
+BenchT = TypeVar("BenchT", bound=Stock)
+HostT = TypeVar("HostT", bound=_Host)
+SeenT = TypeVar("SeenT")
+TwinT = TypeVar("TwinT", bound=_Twin)
+
+
+@attrs.define
+class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
+    """The state of one playing; a generation says how its runner and its twins are asked."""
+
+    #: What becomes of a row with +inf in the sampler that comes next.
+    infinite: ClassVar[str]
+
+    bench: BenchT
+    host: HostT
+    plugin: SeenT  #: stands before the plugin in the batch
+    shape: Shape
+    twins: dict[str, TwinT] = attrs.field(factory=dict)
+    requests: dict[str, Request] = attrs.field(factory=dict)
+    params: dict[str, SamplingParams] = attrs.field(factory=dict)
+    served: list[Request] = attrs.field(factory=list)  #: those that are over, too
+    troubles: list[Trouble] = attrs.field(factory=list)
+    tokenless: list[Trouble] = attrs.field(factory=list)
+    #: The first row that is not what the author says; it ends no history.
+    unmeant: list[Trouble] = attrs.field(factory=list)
+    acted: set[Choice] = attrs.field(factory=set)
+    lines: list[Line] = attrs.field(factory=list)
+    endings: Endings = attrs.field(factory=Endings)
+    clock: int = 0
+
+    @abc.abstractmethod
+    def alone(self, name: str, before: torch.Tensor) -> torch.Tensor:
+        """Return the row that a request gets from its twin."""
+
+    @abc.abstractmethod
+    def failed_alone(self, error: PluginRaised | PluginMisshapen, name: str, row: int) -> Trouble:
+        """Return what went wrong where a twin's call did."""
+
+    @abc.abstractmethod
+    def states(self, twin: TwinT) -> object:
+        """Return what observers know a twin by."""
+
+    def asked(self, name: str) -> bool:  # noqa: ARG002 - generations look at the request
+        """Tell whether the plugin acts for a request even where its row stays as it is."""
+        return False
+
+    def denied(self, name: str) -> Wrong | None:  # noqa: ARG002 - generations look at the request
+        """Say why the row of a request must not change, although its parameters switch it on."""
+        return None
+
+    def beside(
+        self,
+        name: str,  # noqa: ARG002 - generations look at the request
+        before: torch.Tensor,  # noqa: ARG002 - and at the row
+        after: torch.Tensor,
+        expected: torch.Tensor,
+    ) -> tuple[Wrong | None, torch.Tensor]:
+        """Compare a row with that of its twin; return what is wrong, and what it should be."""
+        if same(after, expected):
+            return None, expected
+        return (Kind.ROW, "the row is not the one that the request gets alone"), expected
+
+    def trouble(self, kind: Kind, message: str, name: str | None = None) -> None:
+        """Take note of what went wrong in this step."""
+        self.troubles.append(Trouble(kind, self.clock, message, name))
+
+    def steps(self, history: History, advance: Callable[[Step], None]) -> None:
+        """Go through the steps of a history until something goes wrong; note a plugin that hangs.
+
+        What else the plugin did wrong is seen where the history ends before its last step.
+        """
+        try:
+            for step in self._repeated(history):
+                advance(step)
+                if self.troubles:
+                    return
+                self.clock += 1
+        except PluginHung as error:
+            place = place_in(error, self.bench.path)
+            self.troubles.append(
+                Trouble(Kind.HUNG, self.clock, str(error), call=error.call, place=place)
+            )
+
+    def _repeated(self, history: History) -> Iterator[Step]:
+        """Yield each step as often as it is repeated, as long as requests still get outputs."""
+        for step in history:
+            for repetition in range(step.repeat):
+                each = step if not repetition else attrs.evolve(step, finish=(), join=())
+                free = self.shape.finish == "free"
+                played = self.endings.step(each, self.host.outputs, free=free)
+                if played is None:
+                    return
+                yield played
+
+    def join(self, request: Request) -> SamplingParams:
+        """Take note of a request that joins, and return its parameters."""
+        self.requests[request.name] = request
+        params: SamplingParams = self.bench.params(request.choice, greedy=request.greedy)
+        self.params[request.name] = params
+        self.endings.follow(request.name, self.bench.most(request.choice))
+        self.served.append(request)
+        return params
+
+    def logits(self, names: Sequence[str], index: Sequence[int]) -> torch.Tensor:
+        """Return these rows of what the model gives, behind the grammars of their requests."""
+        logits: torch.Tensor = self.bench.table[index]
+        if self.shape.sampled:
+            asked = [self.bench.parameters[self.requests[name].choice] for name in names]
+            combinations.put_behind_grammars(logits, asked)
+        return logits
+
+    def judge_row(self, row: int, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
+        """Judge the row of one request against itself and against its twin."""
+        choice = self.requests[name].choice
+        changed = not torch.equal(before, after)
+        if choice[0] != "off" and (changed or self.asked(name)):
+            self.acted.add(choice)
+        if choice == SENT:
+            return  # what a client asked for is its own business
+        tokenless = self._tokenless(name, before, after) if changed else None
+        if tokenless and (self.shape if choice[0] == "with" else self.bench).tolerant:
+            differs = differing(after, before)
+            kind, message = tokenless
+            self.tokenless.append(Trouble(kind, self.clock, message, name, row, differs))
+            tokenless = None
+        expected = before
+        wrong: Wrong | None
+        if changed and choice[0] == "off":
+            wrong = Kind.OPT_OUT, "the row of a request that did not opt in was changed"
+        elif changed and (denied := self.denied(name)):
+            wrong = denied
+        elif tokenless:
+            wrong = tokenless
+        else:
+            try:
+                expected = self.alone(name, before)
+            except (PluginRaised, PluginMisshapen) as error:
+                self.troubles.append(self.failed_alone(error, name, row))
+                return
+            wrong, expected = self.beside(name, before, after, expected)
+            if wrong is None:
+                self._hold_to_meaning(row, name, before, after)
+        if wrong:
+            differs = differing(after, expected)
+            self.troubles.append(Trouble(wrong[0], self.clock, wrong[1], name, row, differs))
+
+    def _tokenless(self, name: str, before: torch.Tensor, after: torch.Tensor) -> Wrong | None:
+        """Say what keeps a changed row from being sampled from, if anything does."""
+        if math.isfinite(after.amax()):  # neither NaN, which this hands on, nor +inf, nor all -inf
+            return None
+        some = torch.isfinite(before).any()
+        if torch.isnan(after).any() and (some or self.requests[name].choice[0] != "with"):
+            return Kind.NAN, "the row holds NaN"
+        if self.params[name].temperature != 0 and torch.isposinf(after).any():
+            return Kind.INFINITE, f"the row holds +inf, {self.infinite}"
+        if some and torch.isneginf(after).all():
+            return Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
+        return None
+
+    def _hold_to_meaning(
+        self, row: int, name: str, before: torch.Tensor, after: torch.Tensor
+    ) -> None:
+        """Hold a row that a request gets alone, too, to what the author says of it."""
+        meaning = self.bench.meaning
+        if meaning is None or self.unmeant or self.shape.entry_point or self.shape.sampled:
+            return
+        twin, request = self.twins[name], self.requests[name]
+        if trouble := meaning.trouble(twin.params, request, twin.outputs, before, after):
+            self.unmeant.append(attrs.evolve(trouble, step=self.clock, row=row))
+            note("unmeant", self.states(twin))
+
+    def next_token(
+        self, name: str, row: Sequence[float], likeliest: int, draft: int | None = None
+    ) -> int:
+        """Choose the token a request gets: one that the processed row allows, as sampling would.
+
+        Args:
+            name: the request.
+            row: logits of the tokens of :attr:`bench`'s words, in their order.
+            likeliest: what greedy sampling takes.
+            draft: a guess, which is taken where the row allows it.
+
+        """
+        if self.params[name].temperature == 0:
+            return likeliest
+        request, count = self.requests[name], len(self.host.outputs[name])
+        every = zip(self.bench.words.every, row, strict=True)
+        allowed = [token for token, logit in every if logit > -math.inf]
+        if draft is not None and draft in allowed:
+            return draft
+        token = following(request.outputs, request.prompt, count, allowed)
+        return likeliest if token is None else token
+
+    def finish(self, retire: Callable[[], None]) -> Played:
+        """Look at what a history without a fault has left, and return the outcome.
+
+        Who writes to parameters changes no other request, so they are looked at when all is done.
+        ``retire`` takes the instances back.
+        """
+        if not self.troubles:
+            for request in self.served:
+                params = self.params[request.name]
+                if not self.bench.unchanged(params, request.choice, greedy=request.greedy):
+                    said = "the plugin wrote to its SamplingParams"
+                    self.trouble(Kind.PARAMETERS, said, request.name)
+        if not self.troubles:
+            retire()
+        if not self.outcome().faults:
+            self.troubles += self.unmeant
+        return self.outcome()
+
+    def outcome(self) -> Played:
+        """Return what has come of the history so far."""
+        return Played(
+            tuple(self.troubles), frozenset(self.acted), tuple(self.lines), tuple(self.tokenless)
+        )
