@@ -167,11 +167,12 @@ def deployed(plugin: Plugin, settings: Settings) -> str | None:
     os.environ.update(profile.environment)
     section = profile.section(named(plugin.generation).interface)
     tokenizer, beside = section.get("tokenizer"), section.get("additional_config")
-    if not tokenizer and not beside:
+    config = section.get("config")
+    if not tokenizer and not beside and not config:
         return None
     folder = profile.folder / tokenizer if tokenizer else None
     try:
-        return str(tiny_llama(tokenizer=folder, additional_config=beside))
+        return str(tiny_llama(tokenizer=folder, additional_config=beside, config=config))
     except OSError as error:
         raise UsageError(
             f"profile {profile.origin}: tokenizer names no folder with a tokenizer: {error}."

@@ -1,0 +1,149 @@
+"""TP-06 Text without a call is content, all of it.
+
+Plugin    raif_vllm.tool_parser:RaifToolParser
+Did       'Nothing to call, 1 < 2.' token by token: get_weather(); expected all of it as content
+Expected  An answer without a call gives its text as content, once and in order, whole and streamed,
+          also where it begins like a marker.
+Check     Text that was held back as the beginning of a marker is sent when it is none.
+
+Needs vLLM and the plugin. The exit status is 1 while the fault is there, and 0
+when it is gone. Written by vllm-conformance.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
+
+sys.path.insert(0, "PLUGIN")
+
+from raif_vllm.tool_parser import RaifToolParser as Plugin
+
+
+END = "<|end|>"
+
+
+def served(
+    plugin: Any,
+    *,
+    role: str,
+    name: str,
+    special: list[str],
+    tools: list[Any],
+    prompt: str,
+    chat: dict[str, Any],
+    stream: bool,
+) -> tuple[Any, Any, Any, list[int]]:
+    """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({each: number for number, each in enumerate(alphabet)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_tokens([AddedToken(text, special=False, normalized=False) for text in special])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+
+    managers: Any = {"tool": ToolParserManager, "reasoning": ReasoningParserManager}
+    managers[role].register_module(name, force=True, module=plugin)
+    names: Any = {f"{role}_parser_name": name}
+    cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
+    asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
+    request = ChatCompletionRequest(**asked, stream=stream)
+    parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
+    return parser, parser.adjust_request(request), tokenizer, tokenizer.encode(prompt)
+
+
+def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:
+    """Return what a client has in the end: reasoning, content, and calls with their arguments."""
+    found: list[Any] = []
+    for name, arguments in calls:
+        try:
+            found.append((name, json.loads(arguments)))
+        except ValueError:
+            found.append((name, f"no JSON: {arguments}"))
+    return (reasoning or "").strip(), (content or "").strip(), found
+
+
+def streamed(plugin: Any, deltas: list[str], **how: Any) -> list[Any]:
+    """Return what the parser says to each delta of an answer."""
+    parser, request, tokenizer, prompt = served(plugin, **how, stream=True)
+    found: list[Any] = []
+    for number, text in enumerate(deltas, 1):
+        last = number == len(deltas)
+        ids = tokenizer.encode(text) + [tokenizer.eos_token_id] * last
+        said = parser.parse_delta(text, ids, request, prompt, finished=last)
+        print(f"{text!r}: {said and said.model_dump(exclude_unset=True)}")
+        found += [said] if said else []
+    return found
+
+
+def joined(said: list[Any]) -> tuple[Any, ...]:
+    """Return what a client puts together of what a parser said."""
+    calls: dict[int, list[str]] = {}
+    for call in (call for each in said for call in each.tool_calls or ()):
+        name, arguments = calls.get(call.index, ("", ""))
+        name += (call.function and call.function.name) or ""
+        calls[call.index] = [name, arguments + ((call.function and call.function.arguments) or "")]
+    reasoning = "".join(each.reasoning or "" for each in said)
+    content = "".join(each.content or "" for each in said)
+    return message(reasoning, content, [calls[index] for index in sorted(calls)])
+
+
+def check_deltas(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> str | None:
+    """The deltas add up to what the answer says."""
+    expected, found = message(*says), joined(streamed(plugin, deltas, **how))
+    return None if found == expected else f"streamed {found}\nexpected {expected}"
+
+
+fault = check_deltas(
+    Plugin,
+    deltas=[
+        "N",
+        "o",
+        "th",
+        "in",
+        "g",
+        " ",
+        "t",
+        "o",
+        " ",
+        "c",
+        "all",
+        ", ",
+        "1",
+        " ",
+        "<",
+        " ",
+        "2",
+        ".",
+        "",
+    ],
+    says=["", "Nothing to call, 1 < 2.", []],
+    role="tool",
+    name="vllm_conformance",
+    special=["</raif>", "<|raif_end|>"],
+    tools=[
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                },
+            },
+        },
+    ],
+    prompt="user: x",
+    chat={},
+)
+print(f"FAILS: {fault}" if fault else f"OK: {check_deltas.__doc__}")
+sys.exit(1 if fault else 0)
