@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from conformance import lines
 from conformance.engine import held as held_process
 from conformance.engine import model_runner
 from conformance.engine.entry_points import synthetic_distribution
@@ -383,6 +384,7 @@ def _serve_fresh(command: Sequence[str], environment: Mapping[str, str]) -> None
     from vllm.entrypoints.cli.main import main
 
     model_runner.prepare()
+    lines.begin()
     main()
 
 
