@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance import options
+from conformance.benchmark.figures import PER_TOKEN
 from conformance.benchmark.servers import CannotMeasure
 from conformance.benchmark.session import GENERATIONS, MEASURES, Benchmark
 from conformance.settings import Budget, Device, Settings, UsageError, choose
@@ -44,8 +45,9 @@ from conformance.worker import Zygote
     "--measure",
     metavar="LIST",
     help=f"Any of {','.join(MEASURES)} (comma separated), or all: single steps, and throughput "
-    "of offline engines and of servers with the plugin and without; items of multi-modal prompts.  "
-    "[default: steps of logits processors, items of multi-modal ones, server of others]",
+    "of offline engines and of servers with the plugin and without; items of multi-modal prompts; "
+    "tokens of answers.  [default: steps of logits processors, items of multi-modal ones, tokens "
+    "of parsers, server of others]",
 )
 @options.plugin_profile
 @options.budget("How many batches are measured, and for how long.")
@@ -77,7 +79,7 @@ def bench(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Measure what processors of every kind and classifier hooks cost.
+    """Measure what processors of every kind, classifier hooks and parsers cost.
 
     Everything is measured in turns with something else: a step with that of a processor that does
     nothing, an engine with the plugin with one without. The same thing against itself tells what
@@ -217,14 +219,16 @@ def _steps(document: Mapping[str, Any]) -> Table:
 
 
 def _throughput(document: Mapping[str, Any]) -> Table:
-    table = _table("where", "at once", "figure", "without (ms)", "adds", "noise")
+    tokens = all(found["figure"] == PER_TOKEN for found in document["throughput"])
+    unit, scale, many = ("us", 1e6, "tokens") if tokens else ("ms", 1e3, "at once")
+    table = _table("where", many, "figure", f"without ({unit})", "adds", "noise")
     for found in document["throughput"]:
         added = _plus_minus(found["overhead"], 100, "+.1f") + " %"
         table.add_row(
             found["where"],
             str(found["crowd"]),
             found["figure"],
-            f"{1e3 * found['without_seconds']:.2f}",
+            f"{scale * found['without_seconds']:.2f}",
             added if found["measurable"] else "not measurable",
             f"{found['floor']:.0%}",
         )

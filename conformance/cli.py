@@ -107,6 +107,12 @@ def main() -> None:
 @options.seed()
 @options.configuration
 @options.baseline
+@click.option(
+    "--lines",
+    is_flag=True,
+    help="Watch which lines of the plugin run in engines and servers, too, which become slower; "
+    "those of the simulator are always watched.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="The verdict of each plugin, and nothing else.")
 @click.option(
     "--json",
@@ -129,6 +135,7 @@ def certify(
     seed: int,
     configuration: str | None,
     baseline: Path | None,
+    lines: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -162,6 +169,7 @@ def certify(
         report=report,
         seed=seed,
         baseline=baseline,
+        lines=lines,
         configurations=table.parse(configuration),
         python_path=tuple(sys.path),
     )

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from conformance import lines
 from conformance.clocks import delayed_threads
 
 #: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs,
@@ -95,12 +96,15 @@ def progressed() -> None:
 def in_call(what: str) -> Iterator[None]:
     """Say that the plugin is being called within the block, on whatever thread."""
     _in_progress.append(what)
+    begun = lines.begin()
     try:
         yield
     except BaseException as error:
         _hear(what, error)
         raise
     finally:
+        if begun:
+            lines.end()
         _in_progress.remove(what)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 from vllm.logger import init_logger
 
-from conformance import constants, foreign_build, installed, interruption, likeness, loading
+from conformance import constants, foreign_build, installed, interruption, likeness, lines, loading
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine import control, held
@@ -70,6 +70,7 @@ def trial(
     settings: Settings,
     model: str,
     folder: str,
+    sheet: lines.Sheet | None = None,
 ) -> None:
     """Answer each rule id with its result, until the caller hangs up."""
     generation = named(plugin.generation)
@@ -82,6 +83,7 @@ def trial(
         limits.limit_memory()  # engines and servers need what they need
         constants.leave_out_host()
     problems: list[Exception] = []
+    lines.watch(sheet, always=evidence is Evidence.OFFLINE or suite.called_by_host)
     variables = dict(os.environ)
     model = _model(plugin, settings, problems) or model  # before the plugin is imported
     changed = {name: said for name, said in os.environ.items() if variables.get(name) != said}
@@ -165,11 +167,12 @@ def deployed(plugin: Plugin, settings: Settings) -> str | None:
     os.environ.update(profile.environment)
     section = profile.section(named(plugin.generation).interface)
     tokenizer, beside = section.get("tokenizer"), section.get("additional_config")
-    if not tokenizer and not beside:
+    config = section.get("config")
+    if not tokenizer and not beside and not config:
         return None
     folder = profile.folder / tokenizer if tokenizer else None
     try:
-        return str(tiny_llama(tokenizer=folder, additional_config=beside))
+        return str(tiny_llama(tokenizer=folder, additional_config=beside, config=config))
     except OSError as error:
         raise UsageError(
             f"profile {profile.origin}: tokenizer names no folder with a tokenizer: {error}."
@@ -201,7 +204,8 @@ def _class(plugin: Plugin, suite: Suite, problems: list[Exception]) -> type:
     """Import a plugin; vLLM has to get on with what it replaced."""
     if problems:
         raise problems.pop(0)
-    cls = class_of(plugin)
+    with lines.watched():
+        cls = class_of(plugin)
     if private.replaces(plugin.path):
         init_logger("vllm.plugin")  # as whatever it imports from now on does
         suite.forget()

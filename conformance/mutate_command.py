@@ -149,7 +149,9 @@ def _show(console: Console, subject: Subject, found: Sequence[Mutant], there: in
     for each in found:
         if each.outcome is Outcome.SURVIVED:
             where = f"{each.file}:{each.edit.line}"
-            lines += ["", f"not noticed: {where}  {each.edit.operator}", each.edit.diff.rstrip()]
+            never = "" if each.ran else "  (the line never ran)"
+            said = f"not noticed: {where}  {each.edit.operator}{never}"
+            lines += ["", said, each.edit.diff.rstrip()]
     console.print("\n".join([*lines, ""]), markup=False, soft_wrap=True)
 
 

@@ -109,6 +109,11 @@ def add(parser: pytest.Parser) -> None:
         help="known failures (rule, reason, optional issue and expiry): only others fail the run, "
         "and so do stale and expired entries; never makes a plugin conformant",
     )
+    group.addoption(
+        "--lines",
+        action="store_true",
+        help="watch which lines of the plugin run in engines and servers, too, which become slower",
+    )
 
 
 def settings(config: pytest.Config) -> Settings:
@@ -148,6 +153,7 @@ def settings(config: pytest.Config) -> Settings:
             ),
             configurations=parse(config.getoption("configuration")),
             baseline=Path(path) if (path := config.getoption("baseline")) else None,
+            lines=config.getoption("lines"),
             directory=config.invocation_params.dir,
             python_path=tuple(sys.path),
         )

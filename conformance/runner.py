@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Self
 import attrs
 import psutil
 
-from conformance import baseline, likeness, profile
+from conformance import baseline, likeness, lines, profile, reached
 from conformance import target as targets
 from conformance.configuration import table
 from conformance.configuration.judgement import Row
@@ -224,6 +224,8 @@ class Certification:
     results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
     #: What each plugin's certificate says about its surroundings, by target.
     contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
+    #: Where it is marked which lines of each plugin have run, by target.
+    _sheets: dict[str, lines.Sheet] = attrs.field(init=False, factory=dict)
     _configured: dict[str, Configured] = attrs.field(init=False, factory=dict)
     _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
     _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
@@ -372,6 +374,7 @@ class Certification:
                 # More can be said of a plugin that has been through everything.
                 with contextlib.suppress(JobDied, JobHung):
                     self._ask_context(job, check.plugin)
+            self._note_lines(check.plugin)
             self._close_job(key)
             self._open_next(check.evidence)
 
@@ -537,6 +540,25 @@ class Certification:
         known = self.contexts.setdefault(plugin.target, {})
         known |= {name: value for name, value in told.items() if value is not None}
 
+    def _note_lines(self, plugin: Plugin) -> None:
+        """Keep which lines of a plugin have run by now, for its certificate."""
+        if (sheet := self._sheets.get(plugin.target)) is not None:
+            known = self.contexts.setdefault(plugin.target, {})
+            known["lines"] = reached.document(sheet.ran(), known.get("profile"), plugin.qualname)
+
+    def _sheet(self, plugin: Plugin, evidence: Evidence) -> lines.Sheet | None:
+        """Return where it is marked which lines of a plugin run, if that is watched.
+
+        Engines call the plugin by themselves: all that they do would be traced.
+        """
+        if plugin.path is None or not (self.settings.lines or evidence is Evidence.SIMULATOR):
+            return None
+        if plugin.target not in self._sheets:
+            assert self._temporary is not None
+            place = Path(self._temporary.name) / f"lines-{len(self._sheets)}"
+            self._sheets[plugin.target] = lines.Sheet.laid(place, reached.sources(plugin.path))
+        return self._sheets[plugin.target]
+
     def _lost(self, check: Check, message: str) -> RuleResult:
         """Judge a check whose process is gone, and remember it for those that follow."""
         key = (check.plugin.target, check.evidence)
@@ -575,6 +597,7 @@ class Certification:
                     "settings": self.settings,
                     "model": str(tiny_llama()),
                     "folder": str(folder),
+                    "sheet": self._sheet(plugin, evidence),
                 },
                 log=log,
                 directory=self.settings.directory,

@@ -62,6 +62,7 @@ class Settings:
     seed: int = DEFAULT_SEED
     baseline: Path | None = None  #: file of known failures
     configurations: tuple[str, ...] = ()  #: names of engines' configurations, in their own order
+    lines: bool = False  #: watch which lines of plugins run in engines and servers, too
     directory: Path = attrs.field(factory=Path.cwd)  #: relative targets start here
     python_path: tuple[str, ...] = ()  #: ``sys.path`` of the caller, for the workers
 

@@ -113,6 +113,8 @@ class Suite:
     runner: Literal["v1", "v2"] | None = None
     #: Whether a server of a trial's own has to import the plugin by itself.
     imports_in_server: bool = False
+    #: Whether vLLM calls the plugin in a simulator by itself, beside the calls of the harness.
+    called_by_host: bool = False
     #: Finds the class that a target stands for, if it is not one already.
     resolved: Callable[[Target], Target] = _as_it_is
     #: Imports once what the processes of a simulator's trial all need.

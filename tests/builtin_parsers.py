@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certifies every tool parser and reasoning parser of the installed vLLM, and draws the table.
 
-    python tests/builtin_parsers.py [--draw]
+    python tests/builtin_parsers.py [--read | --draw]
 
-``--draw`` only draws the page again.  What was found is kept in ``reports/builtin-parsers.json``,
-beside it the programs of all failures; what people know of them is in ``builtin-parsers.toml``.
+``--read`` reads the certificates of the last run again, ``--draw`` only draws the page.  What was
+found is kept in ``reports/builtin-parsers.json``, beside it the programs of all failures; what
+people know of them is in ``builtin-parsers.toml``.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+import resource
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import parser_programs
 
 from conformance.parser.formats import KNOWN
 from conformance.runner import folder_name
@@ -28,14 +33,23 @@ PROGRAMS = ROOT / "reports" / "builtin-parsers"
 PAGE = ROOT / "docs" / "builtin-parsers.md"
 FRESH = ROOT / "reports" / "local" / "builtin-parsers"
 
-#: Characters of a delta that the table shows.
-SHOWN = 90
+#: Characters of a delta that the table shows, and of a sentence.
+SHOWN, TOLD = 90, 180
+
+#: Deltas that it shows, rather than their number.
+MOST = 4
+
+#: Cores of the machine that the page speaks of.
+CORES = 2
+
+#: How long the run took, of all processes; written where the certificates are.
+TIMES = FRESH / "times.json"
 
 HEAD = """\
 # vLLM's own parsers
 
 Every tool parser and reasoning parser that vLLM {vllm} registers, judged in the simulator
-at budget quick in {minutes:.1f} minutes on two cores;
+at budget quick in {minutes:.1f} minutes on two cores{company};
 `python tests/builtin_parsers.py` makes it again.
 
 {found} of the {judged} names that could be judged break a MUST, most of them since
@@ -44,8 +58,10 @@ what a client gets depends on how the answer is cut, or on whether it is streame
 A parser counts only where its format was checked against the source that the table names:
 a file or a test of vLLM, a page of its documentation, or a template.
 
-*Deltas* are the smallest cut that was found to show it, one code for each delta.
-The rule links to what it demands, and *program* to a program that needs vLLM alone.
+*Shown by* are the deltas of the smallest cut that was found, one code for each,
+or what was counted where no cut matters.
+The rule links to what it demands, and *program* to a short one that needs vLLM alone
+and ends with what it printed.
 Rules that wait for one that fails are not judged: a parser may have more faults than this shows.
 A thread is named where one is about the same thing; *new* means that a search found none.
 
@@ -60,25 +76,30 @@ def registered() -> list[str]:
     return [f"{form}:{name}" for role, form in roles.items() for name in manager(role).lazy_parsers]
 
 
-def certify(targets: list[str]) -> float:
-    """Certify all of them in one run; return how many seconds that took."""
+def certify(targets: list[str]) -> None:
+    """Certify all of them in one run, and note how long that took."""
     began = time.monotonic()
     command = [sys.executable, "-m", "conformance.cli", "certify", *targets, "--budget=quick"]
     subprocess.run([*command, "--quiet", "--conformance-report", FRESH], check=False)
-    return time.monotonic() - began
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    computed = round(used.ru_utime + used.ru_stime)
+    times = {"seconds": round(time.monotonic() - began), "processor": computed}
+    TIMES.write_text(json.dumps(times), encoding="utf-8")
 
 
-def collected(targets: list[str], seconds: float) -> dict[str, Any]:
+def collected(targets: list[str]) -> dict[str, Any]:
     """Return what the certificates say, and keep the programs beside it."""
     PROGRAMS.mkdir(exist_ok=True)
     for old in PROGRAMS.glob("*.py"):
         old.unlink()
+    logging.disable()  # what parsers tell of answers that they stumble over
     parsers = {target: _parser(target, FRESH / folder_name(target)) for target in targets}
     certificate = json.loads(
         (FRESH / folder_name(targets[0]) / "certificate.json").read_text(encoding="utf-8")
     )
+    times = json.loads(TIMES.read_text(encoding="utf-8"))
     vllm = certificate["environment"]["vllm"]
-    return {"vllm": vllm, "seconds": round(seconds), "parsers": parsers}
+    return {"vllm": vllm, **times, "parsers": parsers}
 
 
 def _parser(target: str, folder: Path) -> dict[str, Any]:
@@ -91,10 +112,10 @@ def _parser(target: str, folder: Path) -> dict[str, Any]:
         case = json.loads((folder / "cases" / f"{rule['id']}.json").read_text(encoding="utf-8"))
         if program := case["counterexample"].get("program"):
             entry["deltas"] = program["deltas"]
+            source = parser_programs.short(case)
+            if source is None:
+                raise ValueError(f"no short program shows that {target} breaks {rule['id']}")
             entry["program"] = f"{target.replace(':', '-')}-{rule['id']}.py"
-            source = (folder / "cases" / f"{rule['id']}.py").read_text(encoding="utf-8")
-            # The class is the installed vLLM's, wherever that is.
-            source = re.sub(r"^sys\.path\.insert.*\n\n", "", source, flags=re.MULTILINE)
             (PROGRAMS / str(entry["program"])).write_text(source, encoding="utf-8")
         failing.append(entry)
     waits = [rule["message"] for rule in document["rules"] if rule["verdict"] == "not-verified"]
@@ -116,6 +137,7 @@ def page(data: dict[str, Any], notes: dict[str, Any]) -> str:
         HEAD.format(
             vllm=data["vllm"],
             minutes=data["seconds"] / 60,
+            company=_company(data),
             found=len(broken),
             advised=len(found) - len(broken),
             judged=len(judged),
@@ -124,9 +146,14 @@ def page(data: dict[str, Any], notes: dict[str, Any]) -> str:
     for title, form in (("Tool parsers", "tool-parser"), ("Reasoning parsers", "reasoning-parser")):
         names = [name for name in data["parsers"] if name.startswith(f"{form}:")]
         lines.append(f"## {title}\n\n")
-        lines.append("| parser | fails | deltas | thread | format, and where it was checked |\n")
+        lines.append("| parser | fails | shown by | thread | format, and where it was checked |\n")
         lines.append("|---|---|---|---|---|\n")
-        lines += [_row(name, data["parsers"][name], notes) for name in names if name in found]
+        lines += [
+            _row(name, data["parsers"][name], failure, notes)
+            for name in names
+            if name in found
+            for failure in data["parsers"][name]["failing"]
+        ]
         lines.append("\nThese pass every rule:\n\n")
         lines += [
             f"- `{_short(name)}`: `{data['parsers'][name]['format']}`, "
@@ -142,6 +169,13 @@ def page(data: dict[str, Any], notes: dict[str, Any]) -> str:
         ]
         lines.append("\n")
     return "".join(lines).rstrip("\n") + "\n"
+
+
+def _company(data: dict[str, Any]) -> str:
+    """Say how much of its time the run had the machine's cores to itself."""
+    if data["processor"] is None:
+        return ", which other work used as well"
+    return f", of which it computed for {data['processor'] / 60 / CORES:.1f}"
 
 
 def _levels(parser: dict[str, Any]) -> set[str]:
@@ -164,35 +198,38 @@ def _why(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
     return re.sub(r"; give answers of the model.*", "", why)
 
 
-def _row(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
-    rules = []
+def _row(name: str, parser: dict[str, Any], failure: dict[str, Any], notes: dict[str, Any]) -> str:
+    rule = failure["id"]
     page_of = parser["generation"].replace("/", "-")
-    for failure in parser["failing"]:
-        advice = " (advice)" if failure["level"] == "SHOULD" else ""
-        told = f"[{failure['id']}](rules/{page_of}.md#{failure['id'].lower()}){advice}"
-        if "program" in failure:
-            told += f" [program](../reports/builtin-parsers/{failure['program']})"
-        rules.append(told)
-    deltas = [_code(text) for text in parser["failing"][0].get("deltas", ())]
-    thread = notes["threads"].get(name)
-    linked = "new"
-    if thread:
-        linked = ", ".join(
-            f"[{number}](https://github.com/vllm-project/vllm/issues/{number})" for number in thread
-        )
-    shown = " ".join(deltas) if len(deltas) <= 4 else f"{len(deltas)} deltas"
-    cells = f"`{_short(name)}`", "<br>".join(rules), shown, linked, _format(name, parser)
+    told = f"[{rule}](rules/{page_of}.md#{rule.lower()})"
+    told += " (advice)" if failure["level"] == "SHOULD" else ""
+    if "program" in failure:
+        told += f" [program](../reports/builtin-parsers/{failure['program']})"
+    shown = _shown(failure)
+    threads = notes["threads"].get(f"{name} {rule}", notes["rules"].get(rule, ()))
+    linked = ", ".join(
+        f"[{number}](https://github.com/vllm-project/vllm/issues/{number})" for number in threads
+    )
+    cells = f"`{_short(name)}`", told, shown, linked or "new", _format(name, parser)
     return f"| {' | '.join(cells)} |\n"
+
+
+def _shown(failure: dict[str, Any]) -> str:
+    """Return the deltas, where these are few, or what was said."""
+    deltas = [_code(text) for text in failure.get("deltas", ())]
+    if 0 < len(deltas) <= MOST:
+        return " ".join(deltas)
+    return f"{len(deltas)} deltas" if deltas else _code(failure["message"], TOLD)
 
 
 def _format(name: str, parser: dict[str, Any]) -> str:
     return f"`{parser['format']}`: {_source(name, parser)}"
 
 
-def _code(text: str) -> str:
+def _code(text: str, most: int = SHOWN) -> str:
     """Return a delta as code in a table, without its middle if it is long."""
-    if len(text) > SHOWN:
-        text = f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
+    if len(text) > most:
+        text = f"{text[: most // 2]} ... {text[-most // 2 :]}"
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
     shown = escaped.replace("\n", "\\n")
     return f"<code>{shown}</code>"
@@ -202,7 +239,9 @@ def main(words: list[str]) -> None:
     """Certify all parsers, unless the page is only to be drawn, and draw it."""
     if "--draw" not in words:
         targets = registered()
-        data = collected(targets, certify(targets))
+        if "--read" not in words:
+            certify(targets)
+        data = collected(targets)
         DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     data = json.loads(DATA.read_text(encoding="utf-8"))
     notes = tomllib.loads(NOTES.read_text(encoding="utf-8"))

@@ -48,7 +48,13 @@ RUNS = (
             "request_level",
         )),
         "reference_plugins/logits_slot/dual_target_token.py",
+        "reference_plugins/parser/thinking.py",
+        *(f"reference_plugins/modality/{name}" for name in (
+            "images.py:ImagePlugin", "point_clouds.py:PointCloudPlugin",
+            "audio.py:AudioPlugin", "video.py:VideoPlugin",
+        )),
     ]),
+    (20, ["reference_plugins/parser/tagged_calls.py"]),
 )  # fmt: skip
 
 #: What a person may have found of a change that was not noticed.
@@ -57,7 +63,7 @@ KINDS = {
     "cost": "the answer is the same, and only time or memory may be other",
     "choice": "another limit or name of the author's own, as right as the one that it replaces",
     "host": "only another release of vLLM, or an engine on several devices, runs the line",
-    "meaning": "only its author can name it, and this family's profile has no `expected` for it",
+    "meaning": "only its author can name it, and `expected` of the profile does not",
     "unseen": "an example, a rule or a history is missing",
 }
 
@@ -68,7 +74,7 @@ HEAD = """\
 # Changes to the reference plugins that their certificates notice
 
 {mutants} small changes, one at a time, each certified with the quick budget in the simulator:
-{minutes:.0f} minutes of two cores; `python tests/mutation.py` makes this again.
+{minutes:.0f} minutes of two cores that had other work; `python tests/mutation.py` makes this again.
 What the numbers mean stands in [docs/mutation.md](../docs/mutation.md).
 Changes with which a file cannot be imported are not counted ({unloaded}).
 
@@ -93,7 +99,11 @@ def measure() -> None:
 
 def named() -> set[str]:
     """Return the files that the lane changes."""
-    return {part.removeprefix("--source=").partition("@")[0] for _, of in RUNS for part in of}
+    return {
+        part.removeprefix("--source=").partition("@")[0].partition(":")[0]
+        for _, of in RUNS
+        for part in of
+    }
 
 
 def keep(files: list[dict[str, Any]], seed: int, seconds: float) -> None:

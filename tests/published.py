@@ -91,7 +91,7 @@ def certify(entry: dict[str, Any]) -> None:
     for path in folder(entry).iterdir():
         if path.name not in KEPT:
             path.unlink()
-    _forget_machine(folder(entry) / "cases", found)
+    _forget_machine(folder(entry), found)
 
 
 def obtained(entry: dict[str, Any], variables: dict[str, str]) -> Path:
@@ -121,9 +121,9 @@ def obtained(entry: dict[str, Any], variables: dict[str, str]) -> Path:
     return made.rename(place)
 
 
-def _forget_machine(cases: Path, found: Path) -> None:
-    """Take out of counterexamples where plugins, environments and models lie on this machine."""
-    for path in cases.glob("*"):
+def _forget_machine(kept: Path, found: Path) -> None:
+    """Take out of what is kept where plugins, environments and models lie on this machine."""
+    for path in (kept / "certificate.json", *kept.glob("cases/*")):
         text = path.read_text(encoding="utf-8")
         for place, word in ((found, "PLUGIN"), (cache_directory(), "CACHE"), (FOLDER, "PUBLISHED")):
             text = text.replace(str(place), word)

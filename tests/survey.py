@@ -51,7 +51,9 @@ BATCH = Survey("logits-batch", "Batch logits processors")
 SLOT = Survey("logits-slot", "Slot logits processors")
 PROCESSOR = Survey("mm-processor", "Multi-modal processors")
 MODALITY = Survey("mm-modality", "Plugins of one modality")
-SURVEYS = (BATCH, SLOT, PROCESSOR, MODALITY)
+TOOL_PARSER = Survey("parser-tool", "Tool parsers")
+REASONING_PARSER = Survey("parser-reasoning", "Reasoning parsers")
+SURVEYS = (BATCH, SLOT, PROCESSOR, MODALITY, TOOL_PARSER, REASONING_PARSER)
 
 
 def quiet_seeds() -> range:

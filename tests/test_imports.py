@@ -50,6 +50,38 @@ def test_there_are_no_circles() -> None:
     assert not circles
 
 
+def _defined(body: list[ast.stmt]) -> set[str]:
+    """Return the names that a module has when it runs: what is for its types alone is left out."""
+    names: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            names |= _defined(node.orelse)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        else:
+            stored = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+            names |= {each.id for each in stored if isinstance(each.ctx, ast.Store)}
+    return names
+
+
+def test_what_is_imported_is_there() -> None:
+    """No module imports, when it runs, a name that another one has for its types alone."""
+    modules = {**_modules("conformance"), **_modules("reference_plugins")}
+    defined = {name: _defined(tree.body) for name, tree in modules.items()}
+    missing = [
+        f"{name}: {node.module}.{alias.name}"
+        for name, tree in modules.items()
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module in modules
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in modules and alias.name not in defined[node.module]
+    ]
+
+    assert not missing
+
+
 def test_the_map_is_true() -> None:
     """It draws the layers that the linter holds, and names no module that there is not."""
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")

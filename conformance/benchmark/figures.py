@@ -81,6 +81,9 @@ CROWDS = {Budget.QUICK: (8,), Budget.STANDARD: (1, 8, 32), Budget.DEEP: (1, 4, 1
 #: Turns for each of them.
 TURNS = {Budget.QUICK: 10, Budget.STANDARD: 20, Budget.DEEP: 60}
 
+#: A figure of items in a prompt, and one of a token behind others: all others are of requests.
+PER_ITEM, PER_TOKEN = "seconds per item", "next token"
+
 #: What a round tells, by name, and what it is in.
 FIGURES: dict[str, Callable[[Round], float | None]] = {
     "seconds per token": lambda found: found.seconds / found.tokens if found.tokens else None,
@@ -94,7 +97,8 @@ FIGURES: dict[str, Callable[[Round], float | None]] = {
         if found.processor_seconds and not found.tokens
         else None
     ),
-    "seconds per item": lambda found: found.seconds / found.requests,
+    PER_ITEM: lambda found: found.seconds / found.requests,
+    PER_TOKEN: lambda found: found.seconds / found.requests,
     "time to first token": lambda found: found.first_token,
     "time per output token": lambda found: found.per_token,
     "latency": lambda found: found.latency,
@@ -106,8 +110,8 @@ FIGURES: dict[str, Callable[[Round], float | None]] = {
 class Overhead:
     """One figure, with the plugin against without; more is worse, 0.05 is 5 % more."""
 
-    where: str  #: ``offline`` or ``server``, or what is done with which items
-    crowd: int  #: requests at once, or items in a prompt
+    where: str  #: ``offline`` or ``server``, or what is done with which items or tokens
+    crowd: int  #: requests at once, items in a prompt, or tokens in front
     figure: str  #: out of :data:`FIGURES`
     without: float  #: median, in seconds
     interval: Interval  #: what the plugin adds, as a part of ``without``

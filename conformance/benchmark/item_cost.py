@@ -9,16 +9,15 @@ has them; the items encoded one by one and all at once.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import attrs
 
-from conformance.benchmark.figures import TURNS, Failed, Overhead, Round, compare
-from conformance.benchmark.surroundings import environment
-from conformance.engine.environment import chosen_device
+from conformance.benchmark.figures import TURNS, Overhead, Round, compare
+from conformance.benchmark.in_turns import Measuring
 from conformance.jobs import class_of, profile_of
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
@@ -47,36 +46,36 @@ class Items:
     size: str  #: as a profile describes it
     count: int
 
+    @property
+    def name(self) -> str:
+        """What progress says."""
+        return f"{self.modality} {self.size}"
+
     def prompt(self) -> Prompt:
         """Return a prompt with as many, each drawn for itself."""
         each = [Item(self.modality, f"{self.size}#{n + 1}") for n in range(self.count)]
         return Prompt(tuple(part for item in each for part in (1, item)))
 
 
-def serve(connection: Connection, *, plugin: Plugin, settings: Settings) -> None:
-    """Answer ``"open"`` with the versions and all :class:`Items`, then each with its figures."""
-    bench: Bench | None = None
+@contextmanager
+def opened(plugin: Plugin, settings: Settings) -> Iterator[Measuring[Items]]:
+    """Open a plugin, and return all its loads with what measures one.
+
+    Raises:
+        UsageError: nobody knows a model of the class, or an item that it takes.
+
+    """
     try:
-        connection.recv()
-        try:
-            bench = _opened(plugin, settings)
-        except (UsageError, CannotBuild) as error:
-            connection.send(UsageError(f"{plugin.target} cannot be measured: {error}"))
-            return
-        connection.send((environment(chosen_device(settings.device)), _loads(bench, settings)))
-        while True:
-            connection.send(list(_measured(bench, connection.recv(), settings)))
-    except EOFError:
-        pass
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises
-        traceback.print_exc()
-        connection.send(Failed(f"{type(error).__name__}: {error}"))
+        bench = _bench(plugin, settings)
+    except CannotBuild as error:
+        raise UsageError(str(error)) from None
+    try:
+        yield _loads(bench, settings), partial(_measured, bench, settings=settings)
     finally:
-        if bench is not None:
-            remove(bench.host.folder)
+        remove(bench.host.folder)
 
 
-def _opened(plugin: Plugin, settings: Settings) -> Bench:
+def _bench(plugin: Plugin, settings: Settings) -> Bench:
     """Open what processes prompts, and encodes items.
 
     Raises:
@@ -114,7 +113,6 @@ def _measured(bench: Bench, load: Items, settings: Settings) -> Iterator[Overhea
     processed = bench.process(prompt)
     if not processed.good:
         return
-    told = f"{load.modality} {load.size}"
     tokens, words = bench.tokens(prompt), bench.words()
     text = [words[n % len(words)] for n in range(len(processed.value.tokens))]
     processor, host = bench.processor(), bench.host
@@ -128,7 +126,8 @@ def _measured(bench: Bench, load: Items, settings: Settings) -> Iterator[Overhea
     ) -> list[Overhead]:
         first, second = _rounds(without, load.count), _rounds(with_it, load.count)
         turns = [(first(), second(), first()) for _ in range(TURNS[settings.budget])]
-        return compare(f"{where}, {told}", load.count, turns, figures=_FIGURES, seed=settings.seed)
+        told = f"{where}, {load.name}"
+        return compare(told, load.count, turns, figures=_FIGURES, seed=settings.seed)
 
     yield from compared("items for text", lambda: host.process(processor, text, {}, {}), process())
     yield from compared("cached", process(), process(cache))

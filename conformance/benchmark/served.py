@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import importlib
 import random
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 import numpy as np
 import torch
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
+from conformance.benchmark.loads import Load
 from conformance.engine.model_classes import inspect_models_here
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vllm.config import VllmConfig
-
-    from conformance.benchmark.loads import Load
-
-    Keywords = Mapping[str, Any]
+Keywords = Mapping[str, Any]
 
 #: Tokens that a request may have; more steps than this are not measured in a row.
 LONGEST = 2048

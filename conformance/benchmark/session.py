@@ -27,8 +27,8 @@ from conformance.target import Plugin
 from conformance.worker import Job, JobDied, JobHung, Zygote
 
 #: What can be measured.
-STEPS, OFFLINE, SERVER, ITEMS = "steps", "offline", "server", "items"
-MEASURES = (STEPS, OFFLINE, SERVER, ITEMS)
+STEPS, OFFLINE, SERVER, ITEMS, TOKENS = "steps", "offline", "server", "items", "tokens"
+MEASURES = (STEPS, OFFLINE, SERVER, ITEMS, TOKENS)
 
 #: The runner whose interface a generation is.
 RUNNERS: dict[str, Runner] = {"logits/batch": "v1", "logits/slot": "v2"}
@@ -36,9 +36,13 @@ RUNNERS: dict[str, Runner] = {"logits/batch": "v1", "logits/slot": "v2"}
 #: Of the others, those whose servers are compared.
 HOOK, IO = "hook/rfc", "io/data"
 
-#: That whose items are.
-PROCESSOR = "mm/processor"
-GENERATIONS = (*RUNNERS, IO, HOOK, PROCESSOR)
+#: Those that are measured in calls of their own, as what, and the context that opens a plugin.
+IN_TURNS = {
+    "mm/processor": (ITEMS, "conformance.benchmark.item_cost:opened"),
+    "parser/tool": (TOKENS, "conformance.benchmark.token_cost:opened"),
+    "parser/reasoning": (TOKENS, "conformance.benchmark.token_cost:opened"),
+}
+GENERATIONS = (*RUNNERS, IO, HOOK, *IN_TURNS)
 
 #: Seconds of rounds for each load.
 SECONDS = {Budget.QUICK: 1.0, Budget.STANDARD: 2.5, Budget.DEEP: 10.0}
@@ -108,8 +112,8 @@ class Benchmark:
         with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
             if self.plugin.generation in RUNNERS:
                 return self._logits(Path(folder), measures)
-            if self.plugin.generation == PROCESSOR:
-                return self._items(Path(folder))
+            if self.plugin.generation in IN_TURNS:
+                return self._in_turns(Path(folder), *IN_TURNS[self.plugin.generation])
             return self._front_end(Path(folder))
 
     def _known(self) -> tuple[str, ...]:
@@ -118,8 +122,8 @@ class Benchmark:
             return (STEPS, OFFLINE, SERVER)
         if self.plugin.generation in (HOOK, IO):
             return (SERVER,)
-        if self.plugin.generation == PROCESSOR:
-            return (ITEMS,)
+        if self.plugin.generation in IN_TURNS:
+            return (IN_TURNS[self.plugin.generation][0],)
         raise UsageError(
             f"{self.plugin.target} is of {self.plugin.generation}: what is measured is "
             f"{', '.join(GENERATIONS)}."
@@ -178,12 +182,12 @@ class Benchmark:
             self.plugin, None, environment, overheads=tuple(overheads), failures=tuple(failures)
         )
 
-    def _items(self, folder: Path) -> Measured:
-        """Measure what the items of prompts cost a front end, and an encoder."""
-        arguments = {"plugin": self.plugin, "settings": self.settings}
-        function = "conformance.benchmark.item_cost:serve"
+    def _in_turns(self, folder: Path, what: str, opened: str) -> Measured:
+        """Measure calls in one process: of the plugin, and of what it is compared with."""
+        arguments = {"opened": opened, "plugin": self.plugin, "settings": self.settings}
+        function = "conformance.benchmark.in_turns:serve"
         overheads: list[Overhead] = []
-        with contextlib.closing(self._fork(function, arguments, folder / "items.log")) as job:
+        with contextlib.closing(self._fork(function, arguments, folder / "turns.log")) as job:
             answer = job.ask("open", limit=LIMIT)
             if isinstance(answer, UsageError):
                 raise answer
@@ -191,10 +195,10 @@ class Benchmark:
 
             def measured() -> Iterator[Overhead]:
                 for number, load in enumerate(planned, 1):
-                    self.notify(f"items, {number} of {len(planned)}: {load.modality} {load.size}")
+                    self.notify(f"{what}, {number} of {len(planned)}: {load.name}")
                     yield from expected(job.ask(load, limit=LIMIT))
 
-            failures = self._kept(overheads, ITEMS, measured())
+            failures = self._kept(overheads, what, measured())
         return Measured(
             self.plugin, None, environment, overheads=tuple(overheads), failures=tuple(failures)
         )

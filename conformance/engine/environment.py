@@ -7,6 +7,7 @@ Nothing here imports vLLM, so the parent process can prepare a server while it d
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -92,6 +93,8 @@ def host_environment(
         environment.pop("VLLM_CPU_KVCACHE_SPACE", None)
     path = [os.path.abspath(entry) for entry in python_path]  # noqa: PTH100 - takes str and Path
     path += foreign_build.python_path()
+    if (shim := _vllm_metadata()) is not None:
+        path.append(str(shim))
     if inherited := environment.get("PYTHONPATH"):
         path.append(inherited)
     if path:
@@ -124,6 +127,24 @@ def vllm_metadata_shim(directory: Path) -> Path | None:
     if "cpu" not in found:
         found += ".cpu" if "+" in found else "+cpu"
     return write_distribution(directory, name="vllm", version=found)
+
+
+def _vllm_metadata() -> Path | None:
+    """Return the folder of such a shim in the cache; None where none is needed, or can be made.
+
+    Plugins and vLLM itself ask for the version of ``vllm`` in any process, not in servers alone.
+    """
+    parent = cache_directory()
+    final = parent / f"metadata-{vllm_version()}"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".metadata-", dir=parent) as draft:
+            if (made := vllm_metadata_shim(Path(draft) / "made")) is None:
+                return None
+            made.rename(final)
+    except OSError:  # it is there, or nothing can be written
+        return final if final.is_dir() else None
+    return final
 
 
 def chosen_device(device: Device) -> str:

@@ -83,6 +83,7 @@ def tiny_llama(
     *,
     tokenizer: Path | None = None,
     additional_config: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Return the folder of a tiny Llama with random weights, and make it if it is not there.
 
@@ -97,6 +98,7 @@ def tiny_llama(
         cache_dir: where it lies; by default `conformance.engine.environment.cache_directory`.
         tokenizer: folder of a model whose tokenizer and vocabulary it is to have.
         additional_config: what engines are started with beside it, see `additional_config`.
+        config: what its ``config.json`` says besides, or instead.
 
     Raises:
         OSError: the cache folder cannot be written, or the tokenizer cannot be read.
@@ -106,7 +108,7 @@ def tiny_llama(
     beside = json.dumps(additional_config, sort_keys=True) if additional_config else ""
     # The recipe is this file: whatever changes in it makes another model.
     recipe = hashlib.sha256(Path(__file__).read_bytes())
-    recipe.update(beside.encode())
+    recipe.update(json.dumps([beside, config or {}], sort_keys=True).encode())
     for path in own.files if own else ():
         recipe.update(path.name.encode() + path.read_bytes())
     parent = cache_directory() if cache_dir is None else cache_dir
@@ -116,7 +118,7 @@ def tiny_llama(
     parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".tiny-llama-", dir=parent))
     try:
-        _write_tiny_llama(draft, own)
+        _write_tiny_llama(draft, own, config or {})
         if beside:
             (draft / _BESIDE).write_text(beside + "\n", encoding="utf-8")
         try:
@@ -183,7 +185,7 @@ def _document(path: Path) -> dict[str, Any]:
     return found
 
 
-def _write_tiny_llama(folder: Path, tokenizer: Tokenizer | None) -> None:
+def _write_tiny_llama(folder: Path, tokenizer: Tokenizer | None, config: Mapping[str, Any]) -> None:
     from safetensors.numpy import save_file
 
     vocabulary = tokenizer.vocabulary if tokenizer else VOCABULARY
@@ -193,7 +195,7 @@ def _write_tiny_llama(folder: Path, tokenizer: Tokenizer | None) -> None:
     weights = _weights(vocabulary, {*ends.values()})
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     documents: dict[str, Any] = {
-        "config.json": _config() | {"vocab_size": vocabulary} | ends,
+        "config.json": _config() | {"vocab_size": vocabulary} | ends | dict(config),
         "generation_config.json": ends,
     }
     own = {

@@ -22,16 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from conformance import lines
 from conformance.engine import held as held_process
 from conformance.engine import model_runner
 from conformance.engine.entry_points import synthetic_distribution
-from conformance.engine.environment import (
-    GPU_SHARE,
-    eager,
-    has_no_room,
-    host_environment,
-    vllm_metadata_shim,
-)
+from conformance.engine.environment import GPU_SHARE, eager, has_no_room, host_environment
 from conformance.engine.external_server import (
     ExternalServer,
     HostTrouble,
@@ -161,8 +156,6 @@ class Server:
                         folder, name=f"conformance-entries-{index}", group=group, entries=entries
                     )
                 )
-            if shim := vllm_metadata_shim(folder):
-                path.append(shim)
             command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model)]
             command += [f"--host={_HOST}", f"--served-model-name={served_model_name}"]
             if beside := additional_config(model):
@@ -391,6 +384,7 @@ def _serve_fresh(command: Sequence[str], environment: Mapping[str, str]) -> None
     from vllm.entrypoints.cli.main import main
 
     model_runner.prepare()
+    lines.begin()
     main()
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import chain, islice
-from types import CodeType, FrameType, FunctionType
-from typing import Any
+from types import CodeType, FunctionType
 
 import torch
 
+from conformance import lines
 from conformance.interruption import PluginHung
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 
@@ -76,14 +76,14 @@ def told(rows: Rows, script: Sequence[int], tokens: Iterable[int], path: str) ->
     """
     kept: dict[int, None] = {}
     said = iter(islice(tokens, MOST_SAID))
-    with suppress(PluginHung), _lines(path) as ran:
+    with suppress(PluginHung), lines.collected(path) as ran:
         known = tuple(_run(rows, script, ran))
         while len(kept) < MOST_KEPT and (outputs := tuple(islice(said, OUTPUTS))):
             kept |= dict.fromkeys(token for token in _run(rows, outputs, ran) if token not in known)
     return tuple(islice(kept, MOST_KEPT))
 
 
-def _run(rows: Rows, outputs: Sequence[int], ran: set[tuple[str, int]]) -> Iterator[int]:
+def _run(rows: Rows, outputs: Sequence[int], ran: set[int]) -> Iterator[int]:
     """Yield the outputs behind each of which a line was new, a row was changed, or it raised."""
     known = len(ran)
     changed = False
@@ -98,24 +98,3 @@ def _run(rows: Rows, outputs: Sequence[int], ran: set[tuple[str, int]]) -> Itera
         if newest is not None and (new or len(ran) > known):
             yield newest
         known = len(ran)
-
-
-@contextmanager
-def _lines(path: str) -> Iterator[set[tuple[str, int]]]:
-    """Collect the lines of a file that run."""
-    ran: set[tuple[str, int]] = set()
-
-    def called(frame: FrameType, *_: Any) -> Any:  # noqa: ANN401 - what sys.settrace wants
-        return line if frame.f_code.co_filename == path else None
-
-    def line(frame: FrameType, event: str, _: Any) -> Any:  # noqa: ANN401 - as above
-        if event == "line":
-            ran.add((path, frame.f_lineno))
-        return line
-
-    before = sys.gettrace()
-    sys.settrace(called)
-    try:
-        yield ran
-    finally:
-        sys.settrace(before)

@@ -54,6 +54,8 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
 
     #: What becomes of a row with +inf in the sampler that comes next.
     infinite: ClassVar[str]
+    #: Whether a plugin has to leave a token also where others have masked some before it.
+    masked: ClassVar[bool]
 
     bench: BenchT
     host: HostT
@@ -192,12 +194,13 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         """Say what keeps a changed row from being sampled from, if anything does."""
         if math.isfinite(after.amax()):  # neither NaN, which this hands on, nor +inf, nor all -inf
             return None
-        some = torch.isfinite(before).any()
-        if torch.isnan(after).any() and (some or self.requests[name].choice[0] != "with"):
+        some, combined = torch.isfinite(before).any(), self.requests[name].choice[0] == "with"
+        if torch.isnan(after).any() and (some or not combined):
             return Kind.NAN, "the row holds NaN"
         if self.params[name].temperature != 0 and torch.isposinf(after).any():
             return Kind.INFINITE, f"the row holds +inf, {self.infinite}"
-        if some and torch.isneginf(after).all():
+        left = some if combined or self.masked else torch.isfinite(before).all()
+        if left and torch.isneginf(after).all():
             return Kind.NO_TOKEN, "every token of the row is -inf: none can be sampled"
         return None
 

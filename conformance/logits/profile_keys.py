@@ -35,6 +35,7 @@ FIELDS: Mapping[str, Field] = {
     "tokenizer": Field(
         str, "The folder of the model whose tokenizer and vocabulary it is for.", '"path/to/model"'
     ),
+    "config": Field(dict, "What config.json of its model says besides, or instead.", "{}"),
     "additional_config": Field(dict, "VllmConfig.additional_config of its deployment.", "{}"),
     "environment": Field(dict, "Variables that are set before it is imported.", "{}"),
     "unsupported_configurations": Field(

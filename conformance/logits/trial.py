@@ -18,7 +18,7 @@ from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simul
 from conformance.history import History, Shape
 from conformance.interruption import CALL_LIMIT, PluginHung
 from conformance.loading import Observer
-from conformance.logits import sweeps
+from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import OFTENER
 from conformance.logits.fuzzing.exploration import Explored, explore
@@ -267,8 +267,13 @@ class Trial(Asked):
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         served = self._played and self._obstacle is None
-        more = self.contract.tells(self) if served else {}
-        return {"profile": self.parameters.document() | {"refused": self.refusals()}, **more}
+        profile = self.parameters.document() | {"refused": self.refusals()}
+        if not served:
+            return {"profile": profile}
+        more = self.contract.tells(self)
+        declared = len(self.parameters.on) if self.parameters.declared else 0
+        same = alike.notes(self.bench, self.contract.rows_alone, declared)
+        return {"profile": profile, **more, "notes": [*more.get("notes", ()), *same]}
 
     def refusals(self) -> list[Any]:
         """Return the short requests that were refused; none where nobody has asked."""

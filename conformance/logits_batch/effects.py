@@ -8,6 +8,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 import torch
+from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
@@ -100,7 +101,31 @@ def does_without_prompt(trial: Trial) -> Finding:
                 if prompt is not None:
                     raise  # not about the prompt
                 return failed(f"for a request without prompt token ids ({label(choice)}): {error}")
+        if _alike_beside(bench, choice, [bench.tokens[0]]) and not _alike_beside(
+            bench, choice, None
+        ):
+            return failed(
+                f"beside a request without prompt token ids another one ({label(choice)}) does not "
+                f"get what it gets alone, and beside one with them it does"
+            )
     return Finding(Verdict.PASS, len(bench.parameters), len(bench.parameters))
+
+
+def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> bool:
+    """Tell whether requests get behind one of the same parameters what they get alone."""
+    own, rows = [bench.tokens[-1]], bench.table[:3]
+    alone, behind = bench.new(), bench.new()
+    params = bench.params(choice)
+    prompts = enumerate((prompt, own, own))
+    try:
+        with limited():
+            alone.begin(bench.params(choice), own, [])
+            expected = alone.apply(rows[2:].clone())
+            update = BatchUpdate(3, [], [(row, params, each, []) for row, each in prompts], [])
+            behind.update_state(update)
+            return alike(behind.apply(rows.clone())[2:], expected)
+    except PluginRaised:
+        return False
 
 
 def keeps_masks(trial: Trial) -> Finding:

@@ -47,6 +47,7 @@ class _Play(Playing[Bench, Host, _Seen, Twin]):
     """The state of one playing in vLLM's persistent batch."""
 
     infinite = "of which the sampler's softmax makes NaN"
+    masked = False
 
     #: Where placeholders stay: the outputs of each request as ``update_state`` found them.
     found: dict[str, list[int]] = attrs.field(factory=dict)

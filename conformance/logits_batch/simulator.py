@@ -84,7 +84,7 @@ CONTRACT = Contract(
         Call.CLAIM: "LB-13",
         Call.NO_UPDATE: "LB-09",
     },
-    comparing=frozenset(("LB-02", "LB-10", "LB-29", "LB-30", "LB-31", "LB-39")),
+    comparing=frozenset(("LB-02", "LB-10", "LB-25", "LB-29", "LB-30", "LB-31", "LB-39")),
     leading=frozenset(("LB-04", "LB-09", "LB-14", "LB-16")),
     anywhere=frozenset(("LB-09",)),
     follows_from=_follows_from,

@@ -60,6 +60,7 @@ class _Play(Playing[Bench, Host, Seen, Alone]):
     """The state of one playing in the slots of Model Runner V2."""
 
     infinite = "beside which no other logit has a probability"
+    masked = True
 
     #: Requests that were preempted, with the outputs they will come back with.
     paused: dict[str, tuple[int, ...]] = attrs.field(factory=dict)

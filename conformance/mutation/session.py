@@ -90,6 +90,7 @@ class Mutant:
     rule: str | None = None  #: that noticed it first
     #: Whether nothing but the author's ``expected`` noticed it.
     by_meaning: bool = False
+    ran: bool = True  #: whether the line ran when the plugin was certified as it is
 
     @property
     def digest(self) -> str:
@@ -106,6 +107,7 @@ class Mutant:
             "outcome": self.outcome.value,
             "rule": self.rule,
             "by_meaning": self.by_meaning,
+            "ran": self.ran,
             "digest": self.digest,
             "diff": self.edit.diff,
         }
@@ -152,6 +154,8 @@ class Session:
     unopened: dict[str, str]  #: the certification's
     #: The rules that are asked of each plugin, in their order, by its target.
     _order: dict[str, list[str]] = attrs.field(init=False, factory=dict)
+    #: The lines of each file that never ran for any of its plugins, by its name.
+    _never: dict[str, set[int]] = attrs.field(init=False, factory=dict)
 
     def sound(self, subject: Subject) -> None:
         """Make sure that a subject's plugins are conformant as they are, and are what is changed.
@@ -172,6 +176,7 @@ class Session:
                 for rule in generation.rules
                 if rule.id in _rules(plugin)
             ]
+            self._learn(subject, copy)
             if (said := decide(verdicts)) is not Conclusion.CONFORMANT:
                 raise Unsound(
                     f"{plugin.target} is {said} as it is ({_first(verdicts)}): certify it first; "
@@ -194,6 +199,13 @@ class Session:
                 "without it."
             )
 
+    def _learn(self, subject: Subject, copy: Plugin) -> None:
+        """Keep which lines of a file never ran."""
+        for file in self.certification.contexts.get(copy.target, {}).get("lines", ()):
+            if file["file"] == subject.name:
+                never = {row["line"] for row in file["source"] if row["never"]}
+                self._never[subject.name] = self._never.get(subject.name, never) & never
+
     def mutants(self, subject: Subject, chosen: Sequence[Edit]) -> Iterator[Mutant]:
         """Try changes of a subject, and yield each with what became of it."""
         made = [self._made(subject, edit.source, str(n)) for n, edit in enumerate(chosen)]
@@ -205,9 +217,10 @@ class Session:
         self.certification.select([check for of in checks for one in of for check in one])
         for edit, plugins, asked in zip(chosen, made, checks, strict=True):
             notes = [self._tried(plugin, one) for plugin, one in zip(plugins, asked, strict=True)]
+            ran = edit.line not in self._never.get(subject.name, ())
             yield min(
                 (
-                    Mutant(subject.name, subject.generation, edit, outcome, rule, by_meaning)
+                    Mutant(subject.name, subject.generation, edit, outcome, rule, by_meaning, ran)
                     for outcome, rule, by_meaning in notes
                 ),
                 key=lambda each: (_WORST_FIRST.index(each.outcome), each.by_meaning),

@@ -11,7 +11,7 @@ import attrs
 from conformance.checking import checks
 from conformance.findings import passed
 from conformance.parser import samples
-from conformance.parser.bench import TOOL
+from conformance.parser.bench import TOOL, WHOLE
 from conformance.parser.messages import quoted, shortened
 from conformance.parser.search import Judged
 
@@ -51,7 +51,7 @@ def whole(trial: Trial) -> Finding:
         if sample.says is not None and not found.same(sample.says):
             says = sample.says.document
             scene = partial(bench.scene, "whole", answer, (), says=says)
-            return Judged(acted=True, wrong=f"{told}; expected {sample.says}", scene=scene)
+            return Judged(wrong=f"{told}; expected {sample.says}", scene=scene)
         scene = partial(bench.scene, "reads", answer)
         return Judged(acted(trial, found), told if found.raised else None, scene)
 
@@ -72,7 +72,7 @@ def types(trial: Trial) -> Finding:
             return Judged(sample.says is not None and acted(trial, found))
         told = f"of {quoted(sample.text)} the parser made {found}; expected {sample.says}"
         scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
-        return Judged(acted=True, wrong=told, scene=scene)
+        return Judged(wrong=told, scene=scene)
 
     return trial.search(judge)
 
@@ -152,14 +152,10 @@ def text(trial: Trial) -> Finding:
         bench, answer = trial.for_sample(sample)
         if sample.says is None or sample.says.calls:
             return Judged(acted=False)
-        for how, cuts, found in (
-            ("whole", (), bench.whole(answer)),
-            ("token by token", range(1, len(answer)), bench.by_token(answer).said),
-            ("in 1 delta", (), bench.stream(answer, ()).said),
-        ):
+        for how, cuts, found in bench.ways(answer):
             if not found.same(sample.says):
                 told = f"{quoted(sample.text)} {how}: {found}; expected all of it as content"
-                says, kind = sample.says.document, "whole" if how == "whole" else "deltas"
+                says, kind = sample.says.document, "whole" if how == WHOLE else "deltas"
                 scene = partial(bench.scene, kind, answer, cuts, says=says)
                 return Judged(call, told, scene)
         return Judged(call)

@@ -12,12 +12,11 @@ import attrs
 
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.parser import tokens
-from conformance.parser.client import Client, Stream
-from conformance.parser.messages import Call, Message
+from conformance.parser.messages import Call, Client, Message, Stream
 from conformance.raised import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
@@ -31,6 +30,22 @@ if TYPE_CHECKING:
 NAME = "vllm_conformance"
 
 TOOL, REASONING = "tool", "reasoning"
+
+#: How an answer comes that is not streamed.
+WHOLE = "whole"
+
+
+@attrs.frozen
+class Wish:
+    """What a request says of calls."""
+
+    choice: Choice = "auto"
+    parallel: bool = True
+    tools: bool = True  #: whether it has any
+
+
+#: What a request says that does not speak of it.
+PLAIN = Wish()
 
 
 class PluginExited(Exception):
@@ -141,20 +156,15 @@ class Bench:
         return name_of(self.cls, self.role)
 
     def request(
-        self,
-        *,
-        stream: bool,
-        choice: Choice = "auto",
-        tools: bool = True,
-        parallel: bool = True,
+        self, wish: Wish = PLAIN, *, stream: bool
     ) -> ChatCompletionRequest | ResponsesRequest:
         """Return a request as a client sends it."""
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
         wanted: dict[str, Any] = {}
-        if self.calls and tools:
-            wanted = {"tools": deepcopy(list(self.tools)), "tool_choice": choice}
-            wanted["parallel_tool_calls"] = parallel
+        if self.calls and wish.tools:
+            wanted = {"tools": deepcopy(list(self.tools)), "tool_choice": wish.choice}
+            wanted["parallel_tool_calls"] = wish.parallel
         if self.responses:
             from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
@@ -212,17 +222,17 @@ class Bench:
         skip = bool(self.skipped) and getattr(self.adjusted(), "skip_special_tokens", True)
         return tokens.answer(self.tokenizer, text, skip=skip)
 
-    def adjusted(self, choice: Choice = "auto", *, parallel: bool = True) -> Any:  # noqa: ANN401 - a request
+    def adjusted(self, wish: Wish = PLAIN) -> Any:  # noqa: ANN401 - a request
         """Return a request as the parser adjusts it, or what it raised."""
-        request = self.request(stream=True, choice=choice, parallel=parallel)
+        request = self.request(wish, stream=True)
         adjust = partial(self.make(request).adjust_request, request)
         return guarded("adjust_request", adjust)
 
-    def grammar(self, choice: Choice) -> Any:  # noqa: ANN401 - a schema, or its text
+    def grammar(self, wish: Wish) -> Any:  # noqa: ANN401 - a schema, or its text
         """Return the schema of the JSON that vLLM itself has a model write for a choice."""
         from vllm.tool_parsers import ToolParser
 
-        request = self.request(stream=True, choice=choice)
+        request = self.request(wish, stream=True)
         adjusted = ToolParser.adjust_request(self.make(request).tool_parser, request)
         return getattr(adjusted.structured_outputs, "json", None)
 
@@ -237,12 +247,12 @@ class Bench:
         found: list[int] = self.tokenizer.encode(self.prompt, add_special_tokens=False)
         return found
 
-    def whole(self, answer: Answer, choice: Choice = "auto", *, parallel: bool = True) -> Message:
+    def whole(self, answer: Answer, wish: Wish = PLAIN) -> Message:
         """Return what the parser makes of a whole answer."""
         method = "extract_tool_calls" if self.role == TOOL else "extract_reasoning"
 
         def parse() -> Message:
-            request = self.request(stream=False, choice=choice, parallel=parallel)
+            request = self.request(wish, stream=False)
             parser = self.make(request)
             request = parser.adjust_request(request)
             reasoning, content, calls = parser.parse(
@@ -257,19 +267,24 @@ class Bench:
         found = guarded(method, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
-    def stream(
-        self,
-        answer: Answer,
-        cuts: Sequence[int],
-        choice: Choice = "auto",
-        *,
-        parallel: bool = True,
-    ) -> Stream:
+    def stream(self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN) -> Stream:
         """Return what the parser streams of an answer in parts, cut before these tokens."""
-        streaming = Streaming(self, answer, cuts, choice, parallel=parallel)
+        streaming = Streaming(self, answer, cuts, wish)
         while streaming.step():
             pass
         return streaming.end()
+
+    def by_token(self, answer: Answer, wish: Wish = PLAIN) -> Stream:
+        """Return what the parser streams of an answer token by token."""
+        return self.stream(answer, range(1, len(answer)), wish)
+
+    def ways(
+        self, answer: Answer, wish: Wish = PLAIN
+    ) -> Iterator[tuple[str, Sequence[int], Message]]:
+        """Yield what the parser makes of an answer that comes in three ways, how, and its cuts."""
+        yield WHOLE, (), self.whole(answer, wish)
+        yield "token by token", range(1, len(answer)), self.by_token(answer, wish).said
+        yield "in 1 delta", (), self.stream(answer, (), wish).said
 
     def scene(
         self,
@@ -291,10 +306,6 @@ class Bench:
             "prompt": self.prompt,
             "chat": dict(self.chat),
         }
-
-    def by_token(self, answer: Answer, choice: Choice = "auto", *, parallel: bool = True) -> Stream:
-        """Return what the parser streams of an answer token by token."""
-        return self.stream(answer, range(1, len(answer)), choice, parallel=parallel)
 
 
 def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
@@ -321,13 +332,7 @@ class Streaming:
     """One answer on its way: several may be under way at a time."""
 
     def __init__(
-        self,
-        bench: Bench,
-        answer: Answer,
-        cuts: Sequence[int],
-        choice: Choice = "auto",
-        *,
-        parallel: bool = True,
+        self, bench: Bench, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN
     ) -> None:
         self._what = (
             "extract_tool_calls_streaming" if bench.role == TOOL else "extract_reasoning_streaming"
@@ -336,7 +341,7 @@ class Streaming:
         self._position = 0
         self._client = Client()
         self._raised: str | None = None
-        self._request: Any = bench.request(stream=True, choice=choice, parallel=parallel)
+        self._request: Any = bench.request(wish, stream=True)
         self._parser = bench.make(self._request)
         self._prompt = bench.prompt_ids()
         adjusted = guarded("adjust_request", partial(self._parser.adjust_request, self._request))

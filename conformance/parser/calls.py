@@ -13,7 +13,7 @@ from vllm.exceptions import VLLMClientError
 from conformance.checking import checks
 from conformance.findings import failed, passed
 from conformance.parser.answers import acted, differing
-from conformance.parser.bench import guarded
+from conformance.parser.bench import Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.search import Judged
 from conformance.raised import said
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conformance.findings import Finding
-    from conformance.parser.bench import Bench, Choice
+    from conformance.parser.bench import Bench
     from conformance.parser.samples import Sample
     from conformance.parser.trial import Trial
 
@@ -40,7 +40,7 @@ def arguments(trial: Trial) -> Finding:
             if call.arguments and isinstance(call.value, str):
                 told = f"the arguments of call {index} came as {quoted(call.arguments)}"
                 told = f"{told}, which is no JSON; whole: {expected}"
-                return Judged(acted=True, wrong=told, scene=partial(differing, bench, answer))
+                return Judged(wrong=told, scene=partial(differing, bench, answer))
         return Judged(acted(trial, found))
 
     return trial.search(judge)
@@ -56,7 +56,7 @@ def order(trial: Trial) -> Finding:
             if stumbles := bench.stream(answer, cuts).stumbles:
                 told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
                 scene = partial(bench.scene, "begins", answer, cuts)
-                return Judged(acted=True, wrong=told, scene=scene)
+                return Judged(wrong=told, scene=scene)
         return Judged(acted(trial, bench.by_token(answer).said))
 
     return trial.search(judge)
@@ -89,26 +89,28 @@ NAMED = {"type": "function", "function": {"name": "get_time"}}
 def adjusted(trial: Trial) -> Finding:
     """Look what becomes of requests: with each ``tool_choice``, and without any tools."""
     bench = attrs.evolve(trial.made(), tools=(*trial.made().tools[:1], STRICT))
-    asked = [(choice, True) for choice in ("auto", "none", "required", NAMED)]
-    for choice, tools in (*asked, ("auto", False)):
-        request = bench.request(stream=True, choice=choice, tools=tools, parallel=False)
+    choices = ("auto", "none", "required", NAMED)
+    wishes = [Wish(choice, parallel=False) for choice in choices]
+    wishes.append(Wish(parallel=False, tools=False))
+    for wish in wishes:
+        request = bench.request(wish, stream=True)
         sent = {each: _plain(getattr(request, each)) for each in KEPT}
         what = f"a request with tool_choice {sent['tool_choice']!r}"
-        what = what if tools else "a request without tools"
+        what = what if wish.tools else "a request without tools"
         plugin = bench.make(request).tool_parser
         found = guarded("adjust_request", partial(plugin.adjust_request, request))
-        if isinstance(found, REFUSALS) and choice not in ("auto", "none"):
+        if isinstance(found, REFUSALS) and wish.choice not in ("auto", "none"):
             continue  # the client gets status 400, and knows
         if isinstance(found, Exception):
             return failed(f"adjust_request of {what} raised {said(found)}")
         if not isinstance(found, type(request)):
             return failed(f"adjust_request of {what} returned {type(found).__name__}")
-        if (choice == "none" or not tools) and found.structured_outputs is not None:
+        if (wish.choice == "none" or not wish.tools) and found.structured_outputs is not None:
             return failed(f"adjust_request made {what} obey a grammar")
-        for each in KEPT if tools else ():
+        for each in KEPT if wish.tools else ():
             if (now := _plain(getattr(found, each))) != sent[each]:
                 return failed(f"adjust_request made of {what} one with {each} {now!r}")
-    return passed(len(asked) + 1, len(asked) + 1)
+    return passed(len(wishes), len(wishes))
 
 
 @checks("TP-15", after=("TP-12", "TP-05"))
@@ -117,14 +119,13 @@ def choices(trial: Trial) -> Finding:
 
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
-        says = bench.whole(answer)
-        streamed = bench.by_token(answer).said, bench.stream(answer, ()).said
+        says, *streamed = (found for _, _, found in bench.ways(answer))
         if not says.calls or not all(each.same(says) for each in streamed):
             return Judged(acted=False)
         for asks in asked(bench, sample.text, says):
             if wrong := _misread(bench, asks):
-                return Judged(acted=True, wrong=wrong)
-        return Judged(acted=True)
+                return Judged(wrong=wrong)
+        return Judged()
 
     return trial.search(judge)
 
@@ -133,8 +134,7 @@ def choices(trial: Trial) -> Finding:
 class Asked:
     """A request that says more of calls than that there may be some, and its answer."""
 
-    choice: Choice
-    parallel: bool
+    wish: Wish
     text: str
     expected: tuple[Message, ...]  #: one of them
     hosts: bool = False  #: it is vLLM that reads the answer, as a grammar of its own
@@ -142,8 +142,8 @@ class Asked:
     @property
     def how(self) -> str:
         """The request in a few words."""
-        off = "" if self.parallel else " and parallel_tool_calls off"
-        return f"for tool_choice {self.choice!r}{off}"
+        off = "" if self.wish.parallel else " and parallel_tool_calls off"
+        return f"for tool_choice {self.wish.choice!r}{off}"
 
 
 def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
@@ -158,30 +158,25 @@ def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
     named = {"type": "function", "function": {"name": says.calls[0].name}}
     in_json = [{"name": call.name, "parameters": call.value} for call in says.calls]
     first = attrs.evolve(says, calls=says.calls[:1])
-    for choice, grammar in (
-        ("required", (json.dumps(in_json), Message(calls=says.calls))),
-        (named, (says.calls[0].arguments, Message(calls=first.calls))),
+    for wish, grammar in (
+        (Wish("required"), (json.dumps(in_json), Message(calls=says.calls))),
+        (Wish(named), (says.calls[0].arguments, Message(calls=first.calls))),
     ):
-        found = bench.adjusted(choice)
+        found = bench.adjusted(wish)
         if isinstance(found, Exception):
             continue  # TP-12 says which of these are refusals
         wanted = getattr(found.structured_outputs, "json", None)
-        if wanted and wanted == bench.grammar(choice):
-            yield Asked(choice, True, grammar[0], (grammar[1],), hosts=True)  # noqa: FBT003 - as above
-        elif wanted:
-            continue  # a grammar of its own
-        elif choice == "required" or first == says:
-            yield Asked(choice, True, text, (says,))  # noqa: FBT003 - as above
-    yield Asked("auto", False, text, (says, first))  # noqa: FBT003 - as above
+        if wanted and wanted == bench.grammar(wish):
+            yield Asked(wish, grammar[0], (grammar[1],), hosts=True)
+        elif wanted or (found.structured_outputs is not None and says.content):
+            continue  # a grammar of its own, or one of calls, in which there is no place for text
+        elif wish.choice == "required" or first == says:
+            yield Asked(wish, text, (says,))
+    yield Asked(Wish(parallel=False), text, (says, first))
 
 
 def _misread(bench: Bench, asks: Asked) -> str | None:
-    answer, choice, parallel = bench.answer(asks.text), asks.choice, asks.parallel
-    for way, found in (
-        ("whole", bench.whole(answer, choice, parallel=parallel)),
-        ("token by token", bench.by_token(answer, choice, parallel=parallel).said),
-        ("in 1 delta", bench.stream(answer, (), choice, parallel=parallel).said),
-    ):
+    for way, _, found in bench.ways(bench.answer(asks.text), asks.wish):
         if not any(found.same(each) for each in asks.expected):
             # What no parser would get of this release is nobody's fault but the host's.
             if asks.hosts and _misread(bench.bare(), attrs.evolve(asks, hosts=False)):

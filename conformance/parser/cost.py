@@ -58,12 +58,18 @@ def lines_of(function: Callable[[], object]) -> int:
     return count
 
 
-def step_lines(bench: Bench, answer: Answer) -> float:
-    """Return how many lines one of the last tokens of an answer costs."""
+def near_end(bench: Bench, answer: Answer) -> Streaming:
+    """Return a long answer on its way, of which some tokens are left that come one by one."""
     last = len(answer) - 1 - STEPS
     streaming = Streaming(bench, answer, [*range(WIDE, last, WIDE), *range(last, len(answer))])
     for _ in range(-(-last // WIDE)):
         streaming.step()
+    return streaming
+
+
+def step_lines(bench: Bench, answer: Answer) -> float:
+    """Return how many lines one of the last tokens of an answer costs."""
+    streaming = near_end(bench, answer)
     return statistics.median(lines_of(streaming.step) for _ in range(STEPS))
 
 

@@ -13,6 +13,8 @@ from conformance.parser.search import Judged
 from conformance.raised import said
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from conformance.findings import Finding
     from conformance.parser.bench import Bench
     from conformance.parser.samples import Sample
@@ -31,7 +33,7 @@ def twin(trial: Trial) -> Finding:
         bench, answer = trial.for_sample(sample)
         end = _end(bench, answer)
         if isinstance(end, str):
-            return Judged(acted=True, wrong=f"{quoted(sample.text)}: {end}")
+            return Judged(wrong=f"{quoted(sample.text)}: {end}")
         for step in (1, STEP):
             told = _told(bench, answer, step)
             expected = None if end is None else -(-end // step) * step
@@ -41,7 +43,7 @@ def twin(trial: Trial) -> Finding:
                     f"{_place(told)} and is_reasoning_end {_place(end)}"
                 )
             if isinstance(told, str):
-                return Judged(acted=True, wrong=f"{quoted(sample.text)}: {told}")
+                return Judged(wrong=f"{quoted(sample.text)}: {told}")
         return Judged(end is not None)
 
     return trial.search(judge)
@@ -63,7 +65,7 @@ def gate(trial: Trial) -> Finding:
         elif isinstance(end, int) and last > end:
             wrong = f"reasoning comes {_place(last)}, and is_reasoning_end is true {_place(end)}"
         if wrong:
-            return Judged(acted=True, wrong=f"{quoted(sample.text)}: {wrong}")
+            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
         return Judged(content is not None and last > 0)
 
     return trial.search(judge)
@@ -93,7 +95,7 @@ def content_ids(trial: Trial) -> Finding:
                     f"extract_content_ids returned the tokens of {quoted(text)}; whole: {expected}"
                 )
         if wrong:
-            return Judged(acted=True, wrong=f"{quoted(sample.text)}: {wrong}")
+            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
         return Judged(bool(expected.content))
 
     return trial.search(judge)
@@ -106,28 +108,31 @@ def _place(token: Any) -> str:  # noqa: ANN401 - a number, or None
 def _end(bench: Bench, answer: Answer) -> int | str | None:
     """Return after how many tokens reasoning has ended, None for never, or what was raised."""
     parser, prompt = bench.engine(), bench.prompt_ids()
-    for count in range(1, len(answer) + 1):
-        ids = [*prompt, *answer.ids[:count]]
-        found = guarded("is_reasoning_end", partial(parser.is_reasoning_end, ids))
-        if isinstance(found, Exception):
-            return f"is_reasoning_end raised {said(found)}"
-        if found:
-            return count
-    return None
+    counts = range(1, len(answer) + 1)
+    asked = ((count, ([*prompt, *answer.ids[:count]],)) for count in counts)
+    return _first(parser, "is_reasoning_end", asked)
 
 
 def _told(bench: Bench, answer: Answer, step: int) -> int | str | None:
     """Return after how many tokens the twin says so, in steps of some tokens."""
     parser, prompt = bench.engine(), bench.prompt_ids()
-    for start in range(0, len(answer), step):
-        delta = list(answer.ids[start : start + step])
-        ids = [*prompt, *answer.ids[: start + step]]
-        found = guarded(
-            "is_reasoning_end_streaming",
-            partial(parser.is_reasoning_end_streaming, ids, delta),
-        )
+    ends = range(step, len(answer) + step, step)
+    asked = (
+        (end, ([*prompt, *answer.ids[:end]], list(answer.ids[end - step : end]))) for end in ends
+    )
+    return _first(parser, "is_reasoning_end_streaming", asked)
+
+
+def _first(
+    parser: Any,  # noqa: ANN401 - a plugin
+    what: str,
+    asked: Iterable[tuple[int, tuple[list[int], ...]]],
+) -> int | str | None:
+    """Return the first place at which a method says yes, None for none, or what was raised."""
+    for place, arguments in asked:
+        found = guarded(what, partial(getattr(parser, what), *arguments))
         if isinstance(found, Exception):
-            return f"is_reasoning_end_streaming raised {said(found)}"
+            return f"{what} raised {said(found)}"
         if found:
-            return start + step
+            return place
     return None

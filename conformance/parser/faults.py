@@ -10,18 +10,15 @@ from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.parser.answers import acted
-from conformance.parser.bench import Streaming
+from conformance.parser.bench import WHOLE, Streaming
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import HARD
 from conformance.parser.search import Judged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from conformance.findings import Finding
     from conformance.parser.bench import Bench
-    from conformance.parser.client import Stream
-    from conformance.parser.messages import Call
+    from conformance.parser.messages import Call, Stream
     from conformance.parser.samples import Sample
     from conformance.parser.tokens import Answer
     from conformance.parser.trial import Trial
@@ -40,16 +37,16 @@ def alone(trial: Trial) -> Finding:
         expected = bench.by_token(answer)
         found = bench.by_token(answer)
         if not found.alike(expected):
-            return Judged(acted=True, wrong=_told("a second time", found, expected, answer))
+            return Judged(wrong=_told("a second time", found, expected, answer))
         _abandoned(other_bench, other)
         found = bench.by_token(answer)
         if not found.alike(expected):
             how = f"after {quoted(other.text)} was broken off"
-            return Judged(acted=True, wrong=_told(how, found, expected, answer))
+            return Judged(wrong=_told(how, found, expected, answer))
         found = _interleaved(bench, answer, other_bench, other)
         if not found.alike(expected):
             how = f"beside {quoted(other.text)}"
-            return Judged(acted=True, wrong=_told(how, found, expected, answer))
+            return Judged(wrong=_told(how, found, expected, answer))
         return Judged(acted(trial, expected.said))
 
     return trial.search_with(trial.answers(), judge, trial.first()[:2])
@@ -129,18 +126,17 @@ def _wrong(bench: Bench, answer: Answer, calls: tuple[Call, ...] = ()) -> Judged
 
     Of *calls*, those of the answer with its rest, the ones behind which another has begun stay.
     """
-    streamed = bench.by_token(answer).said
-    ways: tuple[tuple[str, Sequence[int], Message], ...] = (
-        ("whole", (), bench.whole(answer)),
-        ("in 1 delta", (), bench.stream(answer, ()).said),
-        ("token by token", range(1, len(answer)), streamed),
-    )
-    kept = calls[: max(len(streamed.calls) - 1, 0)]
+    ways = list(bench.ways(answer))
+    begun = next(len(message.calls) for how, _, message in ways if how != WHOLE)
+    kept = calls[: max(begun - 1, 0)]
     for how, cuts, message in ways:
         if message.raised is not None:
-            scene = partial(bench.scene, "reads" if how == "whole" else "goes_on", answer, cuts)
-            return Judged(acted=True, wrong=f"{quoted(answer.text)} {how}: {message}", scene=scene)
+            scene = partial(bench.scene, "reads" if how == WHOLE else "goes_on", answer, cuts)
+            return Judged(wrong=f"{quoted(answer.text)} {how}: {message}", scene=scene)
         if not Message(calls=message.calls[: len(kept)]).same(Message(calls=kept)):
             told = f"{quoted(answer.text)}, which ends there, {how}: {message}"
-            return Judged(acted=True, wrong=f"{told}; complete were {Message(calls=kept)}")
+            complete = Message(calls=kept)
+            scene = partial(bench.scene, "keeps", answer, says=complete.document)
+            wrong = f"{told}; complete were {complete}"
+            return Judged(wrong=wrong, scene=scene if how == WHOLE else None)
     return None

@@ -12,7 +12,7 @@ from conformance.checking import checks
 from conformance.findings import Finding
 from conformance.parser.bench import REASONING, TOOL
 from conformance.parser.messages import Message, quoted
-from conformance.parser.search import Judged, search
+from conformance.parser.search import Judged
 from conformance.parser.trial import Undecided
 from conformance.verdict import Verdict
 
@@ -102,8 +102,7 @@ def handover(trial: Trial) -> Finding:
             return Judged(acted=False)
         both, tool, reasoning = pair.benches(sample)
         answer, rest = both.answer(pair.text(sample, thought)), tool.answer(sample.text)
-        calls = tool.whole(rest)
-        alone = tool.by_token(rest).said, tool.stream(rest, ()).said
+        calls, *alone = (found for _, _, found in tool.ways(rest))
         if not calls.calls or not all(calls.same(each) for each in alone):
             return Judged(acted=False)
         expected = attrs.evolve(calls, reasoning=thought)
@@ -121,17 +120,15 @@ def handover(trial: Trial) -> Finding:
             # Where reasoning alone is parted wrongly, another rule is broken, or the partner is.
             if (parted is None or before.same(parted)) and not found.same(expected):
                 told = f"{quoted(answer.text)} {how}: {found}; expected {expected}"
-                return Judged(acted=True, wrong=told)
-        return Judged(acted=True)
+                return Judged(wrong=told)
+        return Judged()
 
     thoughts = pair.drawing.content()
     cut = st.lists(st.integers(1, 120), max_size=6).map(lambda found: tuple(sorted(found)))
-    return search(
+    return trial.sought(
         [(sample, THOUGHT, ()) for sample in pair.tool.first()],
         st.tuples(pair.tool.answers(), thoughts, cut),
         judge,
-        budget=trial.budget,
-        seed=trial.seed,
-        case=lambda example: {"text": pair.text(*example[:2])},
-        nothing=trial.way_out("any answer behind reasoning"),
+        lambda example: pair.text(*example[:2]),
+        "any answer behind reasoning",
     )

@@ -15,12 +15,12 @@ import attrs
 from conformance.engine.asking import Question
 from conformance.engine.saying import saying
 from conformance.interruption import PluginHung
-from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, name_of
+from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Wish, name_of
 from conformance.parser.calls import asked
 from conformance.parser.checks import trial
-from conformance.parser.client import Stream
 from conformance.parser.formats import KNOWN
 from conformance.parser.handover import THOUGHT, Pair
+from conformance.parser.messages import Stream
 from conformance.parser.partners import partner
 from conformance.parser.trial import Undecided
 from conformance.search import examples
@@ -164,7 +164,8 @@ def _choices(
         says = bench.whole(answer)
         for asks in asked(bench, sample.text, says) if says.calls else ():
             for question, _ in _asked(judged, pair, [attrs.evolve(sample, text=asks.text)]):
-                yield attrs.evolve(question, choice=asks.choice, parallel=asks.parallel), asks
+                wish = asks.wish
+                yield attrs.evolve(question, choice=wish.choice, parallel=wish.parallel), asks
 
 
 def played(cls: type[Any], errand: Errand) -> Stream | None:
@@ -186,12 +187,13 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
         chat=question.template,
     )
     answer = bench.answer(question.text)
+    wish = Wish(question.choice, question.parallel)
     try:
         if not question.stream:
-            whole = bench.whole(answer, question.choice, parallel=question.parallel)
+            whole = bench.whole(answer, wish)
             return Stream(whole, (), tuple(range(len(whole.calls))), ())
         sizes = errand.sizes or (1,) * len(answer)
         cuts = [sum(sizes[:count]) for count in range(len(sizes))]
-        return bench.stream(answer, cuts, question.choice, parallel=question.parallel)
+        return bench.stream(answer, cuts, wish)
     except NotMade:
         return None

@@ -25,7 +25,7 @@ _Example = TypeVar("_Example")
 class Judged:
     """What one example showed."""
 
-    acted: bool  #: whether the parser found anything in it
+    acted: bool = True  #: whether the parser found anything in it
     wrong: str | None = None
     #: Returns what shows it, where that is known: see :meth:`conformance.parser.bench.Bench.scene`.
     scene: Callable[[], dict[str, Any]] | None = None
@@ -38,12 +38,13 @@ def search(
     *,
     budget: Budget,
     seed: int,
-    case: Callable[[_Example], dict[str, object]],
+    text: Callable[[_Example], str],
     nothing: str,
 ) -> Finding:
     """Judge examples, those that are known first; what fails among the drawn ones is shrunk.
 
-    *nothing* says what is missing where the parser found nothing in any of them.
+    *text* returns the answer of one; *nothing* says what is missing where the parser found nothing
+    in any of them.
     """
     acted = 0
 
@@ -62,6 +63,6 @@ def search(
             str(found.wrong),
             count,
             max(acted, 1),
-            case={"answer": case(example) | cut, "program": shown},
+            case={"answer": {"text": text(example), **cut}, "program": shown},
         )
     return passed(count, acted) if acted else Finding(Verdict.NOT_VERIFIED, count, 0, nothing)

@@ -20,9 +20,8 @@ from conformance.engine.saying import PROCESSOR
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
 from conformance.parser.bench import NAME, REASONING, TOOL, name_of, other
-from conformance.parser.client import Client, Stream
 from conformance.parser.live import Errand, Found
-from conformance.parser.messages import Message, quoted
+from conformance.parser.messages import Client, Message, Stream, quoted
 from conformance.parser.trial import Given
 from conformance.untouched import Ended, Untouched
 from conformance.verdict import must_wait

@@ -7,7 +7,7 @@ import logging
 import warnings
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import attrs
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from conformance import expectation
 from conformance.checking import Simulation
 from conformance.findings import Finding
 from conformance.interruption import PluginHung
-from conformance.parser import fitting, formats, player, samples
+from conformance.parser import formats, player, samples
 from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, guarded
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.search import Judged, search
@@ -24,13 +24,18 @@ from conformance.settings import UsageError
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hypothesis.strategies import SearchStrategy
 
     from conformance.parser.formats import Format
     from conformance.parser.tokens import Answer
     from conformance.settings import Budget
+
+_Example = TypeVar("_Example")
+
+#: What no parser survives.
+_FATAL = (PluginHung, PluginExited)
 
 
 class Undecided(Exception):
@@ -84,7 +89,7 @@ class Trial(Simulation):
     budget: Budget
     seed: int
     partner: Trial | None = None  #: of the parser that takes the other part of answers
-    _fit: fitting.Fit | None = None
+    _fit: formats.Fit | None = None
     _why: str | None = None
     _sought: bool = False
 
@@ -126,15 +131,18 @@ class Trial(Simulation):
         }
 
     def _shows(self, scene: Mapping[str, Any] | None) -> bool:
-        """Tell whether a program shows a failure, whose tokens are other than those of a trial."""
-        if not scene:
+        """Tell whether a program shows a failure, whose tokens are other than those of a trial.
+
+        No token of it is one that a request may have skipped.
+        """
+        if not scene or self.given.section.get("skipped_tokens"):
             return False
         given = dict(scene)
         play = getattr(player, f"check_{given.pop('is')}")
         try:
             with redirect_stdout(None):
                 fault = guarded("the program", partial(play, self.cls, **given))
-        except (PluginExited, PluginHung):
+        except _FATAL:
             return False
         return isinstance(fault, str)
 
@@ -220,15 +228,7 @@ class Trial(Simulation):
         drawing = self.drawing
         if drawn is None and drawing is not None:
             drawn = drawing.samples()
-        return search(
-            self.first(),
-            drawn,
-            judge,
-            budget=self.budget,
-            seed=self.seed,
-            case=lambda sample: {"text": sample.text},
-            nothing=self.way_out("any answer that is known"),
-        )
+        return self.sought(self.first(), drawn, judge, lambda sample: sample.text)
 
     def search_with(
         self,
@@ -237,14 +237,27 @@ class Trial(Simulation):
         first: Sequence[Any] = (),
     ) -> Finding:
         """Judge answers with something else that is drawn, and known answers with *first*."""
+        known = [(sample, value) for sample in self.first() for value in first]
+        drawn = st.tuples(self.answers(), other)
+        return self.sought(known, drawn, judge, lambda example: example[0].text)
+
+    def sought(
+        self,
+        first: Iterable[_Example],
+        drawn: SearchStrategy[_Example] | None,
+        judge: Callable[[_Example], Judged],
+        text: Callable[[_Example], str],
+        where: str = "any answer that is known",
+    ) -> Finding:
+        """Judge examples, of which *text* is the answer; *where* says what the known ones are."""
         return search(
-            [(sample, value) for sample in self.first() for value in first],
-            st.tuples(self.answers(), other),
+            first,
+            drawn,
             judge,
             budget=self.budget,
             seed=self.seed,
-            case=lambda example: {"text": example[0].text},
-            nothing=self.way_out("any answer that is known"),
+            text=text,
+            nothing=self.way_out(where),
         )
 
     def plain_bench(self) -> Bench:
@@ -267,14 +280,14 @@ class Trial(Simulation):
         if named is None and self.given.samples:
             return  # the profile tells what answers look like
         tried = (named,) if named else formats.KNOWN[self.role]
-        found, raised = fitting.fits(self.plain_bench(), tried, named=named is not None)
+        found, raised = formats.fits(self.plain_bench(), tried, named=named is not None)
         if found:
             # Rather its own, or one that holds more: several calls, any values, text.
             self._fit = max(found, key=self._worth)
             return
         self._why = self.way_out(f"any of {len(tried)} known formats", raised)
 
-    def _worth(self, fit: fitting.Fit) -> tuple[bool, bool, bool, bool]:
+    def _worth(self, fit: formats.Fit) -> tuple[bool, bool, bool, bool]:
         found = fit.format
         return fit.bench.name in found.parsers, found.several, not found.letters, found.content
 
@@ -300,7 +313,7 @@ class Trial(Simulation):
             Undecided: it raised with the tokens of each format that is known.
 
         """
-        if why := fitting.unfit(self.cls, self.role):
+        if why := formats.unfit(self.cls, self.role):
             raise NotMade(why)
         self._seek()
         if self._fit is not None:
@@ -336,24 +349,15 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _broken_by(loads: str, survives: str) -> Mapping[type[BaseException], tuple[str, str]]:
-    """Return which rule each error breaks that ends a trial."""
-    return {
-        NotMade: (loads, "{}"),
-        PluginHung: (survives, "{}"),
-        PluginExited: (survives, "{}"),
-    }
-
-
 class ToolTrial(Trial):
     """A tool parser."""
 
     loads, survives = "TP-01", "TP-02"
-    breaks = _broken_by(loads, survives)
+    breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(_FATAL, (survives, "{}"))}
 
 
 class ReasoningTrial(Trial):
     """A reasoning parser."""
 
     loads, survives = "RP-01", "RP-02"
-    breaks = _broken_by(loads, survives)
+    breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(_FATAL, (survives, "{}"))}

@@ -94,6 +94,7 @@ def build(
         },
         "profile": profile,
         "notes": list(context.get("notes", ())),
+        **({"lines": context["lines"]} if context.get("lines") else {}),
         "rules": [_rule(verdict, generation) for verdict in verdicts],
         **({"configurations": rows} if settings.configurations else {}),
         "not_asked": [

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from conformance import baseline
 from conformance.generations import named
+from conformance.reached import sentence
 from conformance.reporting import badge, plots, steps
 from conformance.reporting.reasons import reasons
 from conformance.rules import Level
@@ -255,7 +256,7 @@ def _template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"prose": _prose, "breakable": _breakable}
+    environment.filters |= {"prose": _prose, "breakable": _breakable, "reason": sentence}
     return environment.get_template(name)
 
 

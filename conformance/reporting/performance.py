@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance import __version__
 from conformance.benchmark import growth, loads
+from conformance.benchmark.figures import PER_ITEM, PER_TOKEN
 from conformance.reporting.certificate import write_whole
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ PYTEST_FILE_NAME = "benchmark.json"
 _ABOUT = "What it costs, measured on"
 
 #: Figures that are said in sentences; the others are in the table and the plots.
-#: A figure of items in a prompt; all others are of requests.
-PER_ITEM = "seconds per item"
-
 _SAID = (
     "seconds per token",
     "processor seconds per token",
@@ -257,7 +255,48 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
                 times = "once" if waits == 1 else f"{waits} times"
                 said.append(f"In a step ({cost['name']}) the host waits for the GPU {times}.")
     said += [_said(found) for found in document["throughput"] if found["figure"] in _SAID]
+    for where, found in by_length(document).items():
+        said += [_said_of_token(where, each) for each in found]
+        if (growing := _times(found)) is not None:
+            said.append(f"{where.capitalize()}, {growing}.")
     return said
+
+
+def by_length(document: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return what the next token costs, the shortest answer first, by what is long in it."""
+    every: dict[str, list[Mapping[str, Any]]] = {}
+    for found in document["throughput"]:
+        if found["figure"] == PER_TOKEN:
+            every.setdefault(found["where"], []).append(found)
+    return every
+
+
+def _said_of_token(where: str, found: Mapping[str, Any]) -> str:
+    told = f"{where.capitalize()} of {found['crowd']:,} tokens, the next one"
+    low, middle, high = (1e6 * value for value in found["added_seconds"])
+    least = 1e6 * found["floor"] * found["without_seconds"]
+    if not found["measurable"]:
+        return f"{told}: not measurable; {least:.1f} us would have been."
+    return (
+        f"{told} takes {middle:+.1f} us beside a parser that does nothing ({low:+.1f} to "
+        f"{high:+.1f}; noise {least:.1f})."
+    )
+
+
+def _times(found: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say how many times what a token costs behind few it costs behind many, where both is known.
+
+    Each end of the interval is that of the one against the other end of the other.
+    """
+    first, last = found[0], found[-1]
+    low, middle, high = first["added_seconds"]
+    longer, longest, most = last["added_seconds"]
+    if len(found) == 1 or low <= 0 or not first["measurable"]:
+        return None
+    return (
+        f"a token costs {longest / middle:.1f} times as much behind {last['crowd']:,} as behind "
+        f"{first['crowd']:,} ({longer / high:.1f} to {most / low:.1f})"
+    )
 
 
 def _said(found: Mapping[str, Any]) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import attrs
 from markupsafe import Markup, escape
 
+from conformance.reporting.performance import by_length
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
@@ -62,6 +64,9 @@ def figures(document: Mapping[str, Any]) -> list[tuple[str, Markup]]:
             for cost in steps
         ]
         found.append((f"Steps against those of {document['against']}", forest(rows)))
+    for where, found_there in by_length(document).items():
+        points = [Point(each["crowd"], *each["added_seconds"]) for each in found_there]
+        found.append((f"Cost of the next token {where}", lines(points, "tokens")))
     for where, caption in (("offline", "an offline engine"), ("server", "a server")):
         rows = [
             _row(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance import baseline
+from conformance import baseline, reached
 from conformance.reporting.certificate import conclusion
 from conformance.reporting.reasons import shared
 from conformance.rules import Level
@@ -34,6 +34,9 @@ _CONCLUSION_STYLE = {
     Conclusion.ERROR: "bold magenta",
 }
 
+
+#: Reasons for which lines never ran, of one file.
+_MOST_WHYS = 6
 
 #: Columns before the title: id, verdict, counts, evidence (sim off ser) and time.
 _FIXED_WIDTH = 7 + 16 + 11 + 13 + 6 + 2
@@ -118,6 +121,7 @@ def show(console: Console, certificate: Mapping[str, Any]) -> None:
         console.print(configurations(certificate))
     console.print(known(certificate), end="", soft_wrap=True)
     console.print(notes(certificate), end="")
+    console.print(lines(certificate), end="", soft_wrap=True)
 
 
 def known(certificate: Mapping[str, Any]) -> Text:
@@ -137,6 +141,19 @@ def notes(certificate: Mapping[str, Any]) -> Text:
         text.append(f"{note['about']}:\n")
         for sentence in note["says"]:
             text.append(f"  - {sentence}\n")
+    return text
+
+
+def lines(certificate: Mapping[str, Any]) -> Text:
+    """Return which lines of a plugin never ran, and why."""
+    text = Text(style="dim")
+    for file in certificate.get("lines", ()):
+        ran = file["lines"] - len(file["never"])
+        never = f"; never: {file['says']}" if file["never"] else ""
+        text.append(f"{file['file']}: {ran} of {file['lines']} lines ran{never}\n")
+        text.append("".join(f"  - {reached.sentence(why)}\n" for why in file["why"][:_MOST_WHYS]))
+        if (more := len(file["why"]) - _MOST_WHYS) > 0:
+            text.append(f"  - and {more} more, which the page has\n")
     return text
 
 

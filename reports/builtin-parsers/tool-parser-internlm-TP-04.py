@@ -1,143 +1,29 @@
-"""TP-04 Streamed token by token, an answer says the same.
+"""tool-parser:internlm, TP-04: Streamed token by token, an answer says the same."""
 
-Plugin    tool-parser:internlm
-Did       '<|action_start|><|plugin|>{"name": "get_weather", "parameters": {}}<|action_end|>'
-          streamed token by token: get_weather(); whole: get_weather({})
-Expected  The deltas of extract_tool_calls_streaming, one for each token, add up to the content and
-          calls that extract_tool_calls returns of the whole answer.
-Check     Print the deltas of the answer in the message, one for each token.
-
-Needs vLLM and the plugin. The exit status is 1 while the fault is there, and 0
-when it is gone. Written by vllm-conformance.
-"""
-
-import json
-import os
-import sys
-from typing import Any
-
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
-from vllm.reasoning import ReasoningParserManager
-from vllm.tool_parsers import ToolParserManager
 
-from vllm.tool_parsers.internlm2_tool_parser import Internlm2ToolParser as Plugin
+DELTAS = ['<|action_start|><|plugin|>{"name": "get_weather", "', 'parameters": {}}<|action_end|>']
+TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
+tokenizer = ByT5Tokenizer()
+tokenizer.add_tokens(["<|action_start|>", "<|plugin|>", "<|action_end|>"])
+request = ChatCompletionRequest(messages=[], tools=TOOLS)
+Parser = ParserManager.get_parser(tool_parser_name="internlm", enable_auto_tools=True)
 
+text = "".join(DELTAS)
+ids = tokenizer.encode(text)
+whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
+print("whole:", whole)
 
-END = "<|end|>"
+parser, said = Parser(tokenizer, request.tools), []
+for number, text in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(text, add_special_tokens=last)
+    said.append(parser.parse_delta(text, ids, request, [], finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
-
-def served(
-    plugin: Any,
-    *,
-    role: str,
-    name: str,
-    special: list[str],
-    tools: list[Any],
-    prompt: str,
-    chat: dict[str, Any],
-    stream: bool,
-) -> tuple[Any, Any, Any, list[int]]:
-    """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({each: number for number, each in enumerate(alphabet)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_tokens([AddedToken(text, special=False, normalized=False) for text in special])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
-
-    managers: Any = {"tool": ToolParserManager, "reasoning": ReasoningParserManager}
-    managers[role].register_module(name, force=True, module=plugin)
-    names: Any = {f"{role}_parser_name": name}
-    cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
-    asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
-    request = ChatCompletionRequest(**asked, stream=stream)
-    parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
-    return parser, parser.adjust_request(request), tokenizer, tokenizer.encode(prompt)
-
-
-def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:
-    """Return what a client has in the end: reasoning, content, and calls with their arguments."""
-    found: list[Any] = []
-    for name, arguments in calls:
-        try:
-            found.append((name, json.loads(arguments)))
-        except ValueError:
-            found.append((name, f"no JSON: {arguments}"))
-    return (reasoning or "").strip(), (content or "").strip(), found
-
-
-def whole(plugin: Any, deltas: list[str], **how: Any) -> tuple[Any, ...]:
-    """Return what the parser makes of a whole answer."""
-    parser, request, tokenizer, _ = served(plugin, **how, stream=False)
-    ids = [*tokenizer.encode("".join(deltas)), tokenizer.eos_token_id]
-    reasoning, content, calls = parser.parse("".join(deltas), request, bool(request.tools), ids)
-    return message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])
-
-
-def streamed(plugin: Any, deltas: list[str], **how: Any) -> list[Any]:
-    """Return what the parser says to each delta of an answer."""
-    parser, request, tokenizer, prompt = served(plugin, **how, stream=True)
-    found: list[Any] = []
-    for number, text in enumerate(deltas, 1):
-        last = number == len(deltas)
-        ids = tokenizer.encode(text) + [tokenizer.eos_token_id] * last
-        said = parser.parse_delta(text, ids, request, prompt, finished=last)
-        print(f"{text!r}: {said and said.model_dump(exclude_unset=True)}")
-        found += [said] if said else []
-    return found
-
-
-def joined(said: list[Any]) -> tuple[Any, ...]:
-    """Return what a client puts together of what a parser said."""
-    calls: dict[int, list[str]] = {}
-    for call in (call for each in said for call in each.tool_calls or ()):
-        name, arguments = calls.get(call.index, ("", ""))
-        name += (call.function and call.function.name) or ""
-        calls[call.index] = [name, arguments + ((call.function and call.function.arguments) or "")]
-    reasoning = "".join(each.reasoning or "" for each in said)
-    content = "".join(each.content or "" for each in said)
-    return message(reasoning, content, [calls[index] for index in sorted(calls)])
-
-
-def check_streamed(plugin: Any, deltas: list[str], **how: Any) -> str | None:
-    """In these deltas the answer says what it says whole."""
-    expected, found = whole(plugin, deltas, **how), joined(streamed(plugin, deltas, **how))
-    return None if found == expected else f"streamed {found}\nexpected {expected}, as whole"
-
-
-fault = check_streamed(
-    Plugin,
-    deltas=[
-        '<|action_start|><|plugin|>{"name": "get_weather", "',
-        'parameters": {}}<|action_end|>',
-    ],
-    role="tool",
-    name="internlm",
-    special=["<|action_start|>", "<|plugin|>", "<|action_end|>"],
-    tools=[
-        {
-            "type": "function",
-            "function": {
-                "name": "get_weather",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "city": {"type": "string"},
-                        "unit": {"type": "string"},
-                        "days": {"type": "integer"},
-                        "options": {"type": "object"},
-                    },
-                },
-            },
-        },
-    ],
-    prompt="user: x",
-    chat={},
-)
-print(f"FAILS: {fault}" if fault else f"OK: {check_streamed.__doc__}")
-sys.exit(1 if fault else 0)
+# It printed:
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-86842d38f0433ab9', name='get_weather', arguments='{}')])
+# '<|action_start|><|plugin|>{"name": "get_weather", "' -> {'tool_calls': [{'id': 'chatcmpl-tool-ad5df5487f6316f2', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# 'parameters": {}}<|action_end|>' -> None

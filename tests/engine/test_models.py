@@ -120,6 +120,16 @@ def test_made_once(model: Path) -> None:
     assert (model / "model.safetensors").stat() == before
 
 
+def test_what_its_configuration_says(tmp_path: Path) -> None:
+    """Keys of ``config.json`` are added and replaced; it is another model then."""
+    plain, told = tiny_llama(tmp_path), tiny_llama(tmp_path, config={"eos_token_id": 7, "kind": 1})
+
+    written = json.loads((told / "config.json").read_text(encoding="utf-8"))
+
+    assert (written["eos_token_id"], written["kind"], written["vocab_size"]) == (7, 1, VOCABULARY)
+    assert plain != told
+
+
 def test_made_by_many_at_once(tmp_path: Path) -> None:
     """Processes that ask for it at the same moment all get the one complete model."""
     program = (

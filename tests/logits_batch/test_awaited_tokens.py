@@ -59,7 +59,7 @@ class Hidden(LogitsProcessor):
 """
 ON = {"on": [{"extra_args": {"calm": 2.0}}], "off": [{}]}
 
-#: Does nothing without a variable, and bans the token that the deployment's configuration names.
+#: Does nothing without a variable, and bans a token that the deployment and the model name.
 DEPLOYED = """\
 import os
 
@@ -71,6 +71,7 @@ FLAVOUR = os.environ["FLAVOUR"]
 class Deployed(LogitsProcessor):
     def __init__(self, vllm_config, device, is_pin_memory):
         self.token = vllm_config.additional_config["banned"][FLAVOUR]
+        self.token += vllm_config.model_config.hf_config.shift
 
     def is_argmax_invariant(self):
         return False
@@ -170,13 +171,14 @@ def test_a_profile_names_the_tokenizer_of_a_real_model(zygote: Zygote, tmp_path:
 
 @pytest.mark.engine
 def test_a_profile_names_the_deployment(zygote: Zygote, tmp_path: Path) -> None:
-    """Variables are set before the import; engines have the additional configuration."""
+    """Variables are set before the import; engines and models have the configuration."""
     (tmp_path / "deployed.py").write_text(DEPLOYED, encoding="utf-8")
     profile = {
         "on": [{}],
         "off": [],
         "environment": {"FLAVOUR": "sour"},
         "additional_config": {"banned": {"sour": 67}},
+        "config": {"shift": 3},
     }
     specimen = Specimen(f"{tmp_path / 'deployed.py'}:Deployed", None, profile)
 

@@ -97,6 +97,15 @@ def test_what_neighbours_do_is_no_matter_of_size(zygote: Zygote, tmp_path: Path)
     assert "LB-03" in str(results["LB-30"].message)
 
 
+def test_a_token_that_was_masked_before_is_no_token_lost(zygote: Zygote, tmp_path: Path) -> None:
+    """Where a grammar masks the one token that a plugin leaves, it is not the plugin's fault."""
+    name = "looks_through_every_row"
+    specimen = next(each for each in gallery(DEFECTIVE) if each.name == name)
+    results = certify(zygote, specimen, tmp_path, rules={"LB-22", "LB-45"})
+
+    assert {result.verdict for result in results.values()} == {Verdict.PASS}, results
+
+
 def test_a_copy_of_outputs_is_proven(zygote: Zygote, tmp_path: Path) -> None:
     """A plugin that keeps the list of outputs and loses something on resume fails by that alone."""
     name = "takes_outputs_of_resumed_for_prompt"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from support import UNUSUAL, certify, gallery
+from support import UNUSUAL, Specimen, certify, gallery
 
 from conformance.findings import LEAST_ACTED
 from conformance.history import Shape
@@ -27,6 +27,40 @@ if TYPE_CHECKING:
 #: Rules of strata in which requests seldom live for long.
 RULES = {"LB-03", "LB-08", "LB-18", "LB-20"}
 
+#: Keeps its rows in a list, from which those without a prompt are dropped: what is behind moves up.
+DROPS = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+
+class Drops(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.requests = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        if batch_update is None:
+            return
+        for row in batch_update.removed:
+            self.requests.pop(row, None)
+        for row, params, prompt, _ in batch_update.added:
+            self.requests[row] = (prompt, (params.extra_args or {}).get("bias"))
+        for source, target, direction in batch_update.moved:
+            moved, met = self.requests.pop(source, None), self.requests.pop(target, None)
+            if moved is not None:
+                self.requests[target] = moved
+            if met is not None and direction.name == "SWAP":
+                self.requests[source] = met
+
+    def apply(self, logits):
+        kept = [self.requests[row] for row in sorted(self.requests)]
+        for row, (prompt, bias) in enumerate(each for each in kept if each[0] is not None):
+            if bias is not None:
+                logits[row, prompt[0]] += bias
+        return logits
+"""
+
 PLAIN = Shape(name="plain", title="requests join and advance")
 
 
@@ -40,6 +74,19 @@ def test_more_is_played_where_little_was_seen(zygote: Zygote, tmp_path: Path) ->
     for rule, result in results.items():
         assert result.verdict is Verdict.PASS, (rule, result.message)
         assert result.acted >= LEAST_ACTED[Budget.QUICK]
+
+
+def test_what_one_without_a_prompt_does_to_others(zygote: Zygote, tmp_path: Path) -> None:
+    """A request beside one whose prompt is given as embeddings gets what it gets alone."""
+    (tmp_path / "drops.py").write_text(DROPS, encoding="utf-8")
+    profile = {"on": [{"extra_args": {"bias": 2.5}}], "off": [{}]}
+    specimen = Specimen(f"{tmp_path / 'drops.py'}:Drops", "LB-25", profile)
+
+    found = certify(zygote, specimen, tmp_path, rules={"LB-04", "LB-25"})
+
+    assert found["LB-04"].verdict is Verdict.PASS
+    assert found["LB-25"].verdict is Verdict.FAIL
+    assert "does not get what it gets alone" in str(found["LB-25"].message)
 
 
 @pytest.mark.parametrize("budget", Budget)

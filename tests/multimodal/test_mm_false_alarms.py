@@ -23,6 +23,21 @@ if TYPE_CHECKING:
 
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
+NEEDY = """\
+from fixtures.multimodal.small_model import SmallModel, SmallProcessor, registered
+
+
+class NeedyProcessor(SmallProcessor):
+    def audio(self, *arguments):
+        import no_such_package
+
+
+@registered(NeedyProcessor)
+class Needy(SmallModel):
+    def __init__(self, *, vllm_config, prefix=""):
+        import no_such_package
+"""
+
 
 def _passes(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
     results = certify(zygote, specimen, folder)
@@ -41,6 +56,24 @@ def _passes(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
 def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
     """A correct processor passes every rule that applies to it."""
     _passes(zygote, specimen, tmp_path)
+
+
+def test_a_model_that_needs_a_package_of_its_own(zygote: Zygote, tmp_path: Path) -> None:
+    """What its author has and this machine has not is said, and is no fault."""
+    (tmp_path / "needy.py").write_text(NEEDY, encoding="utf-8")
+    specimen = Specimen(
+        f"{tmp_path / 'needy.py'}:Needy",
+        None,
+        {"model": "fixtures.multimodal.small_model:write_checkpoint"},
+        generation="mm/processor",
+    )
+
+    results = certify(zygote, specimen, tmp_path, rules={"MM-02", "MM-11"})
+
+    made, served = results["MM-02"], results["MM-11"]
+    assert (made.verdict, served.verdict) == (Verdict.NOT_VERIFIED, Verdict.NOT_VERIFIED)
+    assert "install no_such_package" in str(made.message)
+    assert "No module named 'no_such_package'" in str(served.message)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from specimens import parser_references
 from support import UNUSUAL_PARSER, Specimen, certify, gallery
 
-from conformance.settings import Budget, UsageError
+from conformance.settings import UsageError
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -56,18 +56,6 @@ def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -
     alarms = _alarms(specimen, certify(zygote, specimen, tmp_path))
 
     assert set(alarms) == set(specimen.advice), alarms
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(1, 51))
-@pytest.mark.parametrize("specimen", CORRECT, ids=lambda specimen: specimen.label)
-def test_passes_with_any_seed(
-    zygote: Zygote, specimen: Specimen, seed: int, tmp_path: Path
-) -> None:
-    """There is no alarm, however long one looks."""
-    found = certify(zygote, specimen, tmp_path, seed=seed, budget=Budget.DEEP)
-
-    assert set(alarms := _alarms(specimen, found)) == set(specimen.advice), alarms
 
 
 def test_nothing_is_shown_of_a_format_that_nobody_knows(zygote: Zygote, tmp_path: Path) -> None:

@@ -46,17 +46,6 @@ def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path
     assert result.counterexample["kind"] == "check"
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(1, 21))
-@pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda specimen: specimen.label)
-def test_dies_for_any_seed(zygote: Zygote, specimen: Specimen, seed: int, tmp_path: Path) -> None:
-    """That a defective parser fails is no matter of chance."""
-    rule = str(specimen.rule)
-    result = certify(zygote, specimen, tmp_path, rules={rule}, seed=seed)[rule]
-
-    assert result.verdict is Verdict.FAIL, result.message
-
-
 #: Parsers whose fault is in the way of nothing else.
 ALONE = (
     "TP-01",

@@ -127,7 +127,8 @@ RULES = section(
         title="A request without prompt token ids is served",
         statement=(
             "The prompt of an added request may be None, where it was given as embeddings: "
-            "the plugin serves it, or leaves it alone, and does not raise."
+            "the plugin serves it, or leaves it alone, does not raise, "
+            "and gives the others of its batch what they get without it."
         ),
         level=Level.MUST,
         sources=(

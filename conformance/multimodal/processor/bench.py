@@ -15,6 +15,7 @@ from vllm.exceptions import VLLMClientError
 
 from conformance.comparison import shortened
 from conformance.expectation import Expected, OracleFailed
+from conformance.missing import way_out
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, unusual
@@ -207,11 +208,16 @@ class Bench:
             found = self.processed(alone(item))
             if found.good:
                 good.append(item)
-            elif found.refused:
+            elif found.refused or self._wants(found):
                 self.refused[item] = found.describe()
             else:
                 self.failing[item] = found.describe()
         return tuple(good)
+
+    def _wants(self, found: Answer) -> bool:
+        """Tell whether what was raised wants a package that is not on this machine."""
+        error, module = found.error, self.host.cls.__module__
+        return isinstance(error, ImportError) and way_out(error, module, None) is not None
 
     def as_taken(self, item: Item) -> Item:
         """Return an item in the form in which the processor takes those of its modality."""

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 
 import torch
 
 from conformance.findings import Finding, failed
+from conformance.missing import way_out
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.bench import Bench, answer, named, same_rows
 from conformance.multimodal.processor.host import Range, by_place, mask_of, ranges_of
@@ -29,7 +31,10 @@ def interface(trial: Trial) -> Finding:
         if not callable(getattr(cls, name, None)):
             return failed(f"{cls.__name__} has no {name}")
     made = answer(bench.host.model)
-    if not made.good:
+    if made.error is not None:
+        if out := way_out(made.error, cls.__module__, inspect.getsourcefile(cls)):
+            why = f"making the model {made.describe()}: {out}"
+            return Finding(Verdict.NOT_VERIFIED, message=why)
         return failed(f"making the model {made.describe()}")
     return _serves(bench)
 

@@ -165,4 +165,5 @@ SUITE = Suite(
     resolved=_resolved,
     maker=_maker,
     shares=("MM-79", "MM-01"),
+    called_by_host=True,
 )

@@ -1,10 +1,11 @@
-"""TP-07 Arguments that were sent are never taken back.
+"""TP-04 Streamed token by token, an answer says the same.
 
-Plugin    tool-parser:functiongemma
-Did       the arguments of call 0 came as '{"city": "xy"} "options": "xy"}', which is no JSON;
-          whole: get_weather({"city": "xy", "options": "xy"})
-Expected  The pieces of the arguments of a complete call, joined, are JSON.
-Check     Send only what cannot change any more: no quote or bracket that closes too early.
+Plugin    raif_vllm.tool_parser:RaifToolParser
+Did       'city=Paris\\ndays=3' streamed token by token: get_weather(); whole:
+          get_weather({"city":"Paris","days":3})
+Expected  The deltas of extract_tool_calls_streaming, one for each token, add up to the content and
+          calls that extract_tool_calls returns of the whole answer.
+Check     Print the deltas of the answer in the message, one for each token.
 
 Needs vLLM and the plugin. The exit status is 1 while the fault is there, and 0
 when it is gone. Written by vllm-conformance.
@@ -24,7 +25,9 @@ from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 
-from vllm.tool_parsers.functiongemma_tool_parser import FunctionGemmaToolParser as Plugin
+sys.path.insert(0, "PLUGIN")
+
+from raif_vllm.tool_parser import RaifToolParser as Plugin
 
 
 END = "<|end|>"
@@ -111,12 +114,10 @@ def check_streamed(plugin: Any, deltas: list[str], **how: Any) -> str | None:
 
 fault = check_streamed(
     Plugin,
-    deltas=[
-        "<start_function_call>call:get_weather{city:<escape>xy<escape>,options:<escape>xy<escape>}<end_function_call>",
-    ],
+    deltas=["city=Paris\ndays=3"],
     role="tool",
-    name="functiongemma",
-    special=["<start_function_call>", "<end_function_call>", "<escape>"],
+    name="vllm_conformance",
+    special=["</raif>", "<|raif_end|>"],
     tools=[
         {
             "type": "function",
@@ -124,12 +125,7 @@ fault = check_streamed(
                 "name": "get_weather",
                 "parameters": {
                     "type": "object",
-                    "properties": {
-                        "city": {"type": "string"},
-                        "unit": {"type": "string"},
-                        "days": {"type": "integer"},
-                        "options": {"type": "object"},
-                    },
+                    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
                 },
             },
         },

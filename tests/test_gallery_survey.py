@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many seeds of multi-modal plugins: every defect dies by its own rule, and no correct one does."""
+"""Many seeds: every defective plugin dies by its own rule, and no correct one does."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 import survey
-from specimens import modality_references, processor_references
+from specimens import modality_references, parser_references, processor_references
 from support import (
     DEFECTIVE_MODALITY,
+    DEFECTIVE_PARSER,
     DEFECTIVE_PROCESSOR,
     UNUSUAL_MODALITY,
+    UNUSUAL_PARSER,
     UNUSUAL_PROCESSOR,
     certify,
     gallery,
 )
 
+from conformance.rules import Evidence
 from conformance.settings import DEFAULT_SEED, Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from support import Specimen
@@ -28,13 +32,29 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
+PARSERS = {"parser/tool": survey.TOOL_PARSER, "parser/reasoning": survey.REASONING_PARSER}
+
+
+def _parsers(specimens: Iterable[Specimen]) -> dict[Survey, list[Specimen]]:
+    """Return those that the simulator judges, by what they are for."""
+    found: dict[Survey, list[Specimen]] = {about: [] for about in PARSERS.values()}
+    for each in specimens:
+        if each.evidence is Evidence.SIMULATOR:
+            found[PARSERS[str(each.generation)]].append(each)
+    return found
+
+
 DEFECTS = {
     survey.PROCESSOR: gallery(DEFECTIVE_PROCESSOR),
     survey.MODALITY: gallery(DEFECTIVE_MODALITY),
+    **_parsers(each for folder in DEFECTIVE_PARSER for each in gallery(folder)),
 }
 CORRECT = {
     survey.PROCESSOR: [*processor_references(), *gallery(UNUSUAL_PROCESSOR)],
     survey.MODALITY: [*modality_references(), *gallery(UNUSUAL_MODALITY)],
+    **_parsers(
+        [*parser_references(), *(each for folder in UNUSUAL_PARSER for each in gallery(folder))]
+    ),
 }
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 

@@ -1,10 +1,10 @@
-"""TP-07 Arguments that were sent are never taken back.
+"""TP-06 Text without a call is content, all of it.
 
-Plugin    tool-parser:hunyuan_a13b
-Did       the arguments of call 0 came as '{"city": "{"}}', which is no JSON; whole:
-          get_weather({"city": "{"})
-Expected  The pieces of the arguments of a complete call, joined, are JSON.
-Check     Send only what cannot change any more: no quote or bracket that closes too early.
+Plugin    raif_vllm.tool_parser:RaifToolParser
+Did       'Nothing to call, 1 < 2.' token by token: get_weather(); expected all of it as content
+Expected  An answer without a call gives its text as content, once and in order, whole and streamed,
+          also where it begins like a marker.
+Check     Text that was held back as the beginning of a marker is sent when it is none.
 
 Needs vLLM and the plugin. The exit status is 1 while the fault is there, and 0
 when it is gone. Written by vllm-conformance.
@@ -24,7 +24,9 @@ from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 
-from vllm.tool_parsers.hunyuan_a13b_tool_parser import HunyuanA13BToolParser as Plugin
+sys.path.insert(0, "PLUGIN")
+
+from raif_vllm.tool_parser import RaifToolParser as Plugin
 
 
 END = "<|end|>"
@@ -70,14 +72,6 @@ def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any
     return (reasoning or "").strip(), (content or "").strip(), found
 
 
-def whole(plugin: Any, deltas: list[str], **how: Any) -> tuple[Any, ...]:
-    """Return what the parser makes of a whole answer."""
-    parser, request, tokenizer, _ = served(plugin, **how, stream=False)
-    ids = [*tokenizer.encode("".join(deltas)), tokenizer.eos_token_id]
-    reasoning, content, calls = parser.parse("".join(deltas), request, bool(request.tools), ids)
-    return message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])
-
-
 def streamed(plugin: Any, deltas: list[str], **how: Any) -> list[Any]:
     """Return what the parser says to each delta of an answer."""
     parser, request, tokenizer, prompt = served(plugin, **how, stream=True)
@@ -103,18 +97,39 @@ def joined(said: list[Any]) -> tuple[Any, ...]:
     return message(reasoning, content, [calls[index] for index in sorted(calls)])
 
 
-def check_streamed(plugin: Any, deltas: list[str], **how: Any) -> str | None:
-    """In these deltas the answer says what it says whole."""
-    expected, found = whole(plugin, deltas, **how), joined(streamed(plugin, deltas, **how))
-    return None if found == expected else f"streamed {found}\nexpected {expected}, as whole"
+def check_deltas(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> str | None:
+    """The deltas add up to what the answer says."""
+    expected, found = message(*says), joined(streamed(plugin, deltas, **how))
+    return None if found == expected else f"streamed {found}\nexpected {expected}"
 
 
-fault = check_streamed(
+fault = check_deltas(
     Plugin,
-    deltas=['<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "{"}}\n]</tool_calls>'],
+    deltas=[
+        "N",
+        "o",
+        "th",
+        "in",
+        "g",
+        " ",
+        "t",
+        "o",
+        " ",
+        "c",
+        "all",
+        ", ",
+        "1",
+        " ",
+        "<",
+        " ",
+        "2",
+        ".",
+        "",
+    ],
+    says=["", "Nothing to call, 1 < 2.", []],
     role="tool",
-    name="hunyuan_a13b",
-    special=["<tool_calls>", "</tool_calls>"],
+    name="vllm_conformance",
+    special=["</raif>", "<|raif_end|>"],
     tools=[
         {
             "type": "function",
@@ -122,12 +137,7 @@ fault = check_streamed(
                 "name": "get_weather",
                 "parameters": {
                     "type": "object",
-                    "properties": {
-                        "city": {"type": "string"},
-                        "unit": {"type": "string"},
-                        "days": {"type": "integer"},
-                        "options": {"type": "object"},
-                    },
+                    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
                 },
             },
         },
@@ -135,5 +145,5 @@ fault = check_streamed(
     prompt="user: x",
     chat={},
 )
-print(f"FAILS: {fault}" if fault else f"OK: {check_streamed.__doc__}")
+print(f"FAILS: {fault}" if fault else f"OK: {check_deltas.__doc__}")
 sys.exit(1 if fault else 0)

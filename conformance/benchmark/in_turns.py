@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in workers: what one plugin costs in calls that take turns with others, load by load."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from conformance.benchmark.figures import Failed, Overhead
+from conformance.benchmark.surroundings import environment
+from conformance.engine.environment import chosen_device
+from conformance.settings import UsageError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from conformance.settings import Settings
+    from conformance.target import Plugin
+
+
+class Load(Protocol):
+    """What is done with a plugin, and how often or how much of it."""
+
+    @property
+    def name(self) -> str:
+        """What progress says."""
+
+
+_Load = TypeVar("_Load", bound=Load)
+
+#: All loads of a plugin, and what measures one.
+Measuring = tuple[Sequence[_Load], Callable[[_Load], Iterable[Overhead]]]
+
+
+def serve(connection: Connection, *, opened: str, plugin: Plugin, settings: Settings) -> None:
+    """Answer ``"open"`` with the versions and all loads, then each of these with its figures.
+
+    *opened* is the ``module:function`` of the context that opens a plugin, a :data:`Measuring`.
+    """
+    module, _, name = opened.partition(":")
+    try:
+        connection.recv()
+        with getattr(importlib.import_module(module), name)(plugin, settings) as (loads, measured):
+            connection.send((environment(chosen_device(settings.device)), loads))
+            while True:
+                connection.send(list(measured(connection.recv())))
+    except EOFError:
+        pass
+    except UsageError as error:
+        connection.send(UsageError(f"{plugin.target} cannot be measured: {error}"))
+    except Exception as error:  # noqa: BLE001 - whatever a plugin raises
+        traceback.print_exc()
+        connection.send(Failed(f"{type(error).__name__}: {error}"))

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter sets of a profile that nothing here could tell apart: advice, and no verdict."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import combinations
+from typing import Any
+
+from conformance.interruption import limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.rows import RowsAlone, alike
+
+ABOUT = "parameters of the profile that do the same, so that exchanging them would not be noticed"
+
+#: Steps of each request, as far as a bench has logits for them.
+STEPS = 16
+
+
+def notes(bench: Any, rows_alone: RowsAlone, count: int) -> list[dict[str, Any]]:  # noqa: ANN401 - the bench of a generation
+    """Return what a certificate says of the first sets that switch on, served alone."""
+    rows: dict[int, list[Any]] = {}
+    with suppress(PluginRaised, PluginMisshapen), limited():
+        for index in range(count):
+            rows[index] = [after.clone() for _, after in rows_alone(bench, ("on", index), STEPS)]
+    says = [
+        f"on[{first}] and on[{second}] never gave different rows"
+        for first, second in combinations(rows, 2)
+        if all(map(alike, rows[first], rows[second]))
+    ]
+    return [{"about": ABOUT, "says": says}] if says else []

@@ -1,0 +1,25 @@
+"""tool-parser:granite4, TP-10: An answer may end anywhere.
+
+It says get_weather({}).
+"""
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+
+DELTAS = [
+    '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>',
+]
+TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
+tokenizer = ByT5Tokenizer()
+tokenizer.add_tokens(["<tool_call>", "</tool_call>"])
+request = ChatCompletionRequest(messages=[], tools=TOOLS)
+Parser = ParserManager.get_parser(tool_parser_name="granite4", enable_auto_tools=True)
+
+text = "".join(DELTAS)
+ids = tokenizer.encode(text)
+whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
+print("whole:", whole)
+
+# It printed:
+# whole: (None, '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>', None)

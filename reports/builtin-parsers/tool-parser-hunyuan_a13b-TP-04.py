@@ -1,0 +1,28 @@
+"""tool-parser:hunyuan_a13b, TP-04: Streamed token by token, an answer says the same."""
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+
+DELTAS = ['<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n]</tool_calls>']
+TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
+tokenizer = ByT5Tokenizer()
+tokenizer.add_tokens(["<tool_calls>", "</tool_calls>"])
+request = ChatCompletionRequest(messages=[], tools=TOOLS)
+Parser = ParserManager.get_parser(tool_parser_name="hunyuan_a13b", enable_auto_tools=True)
+
+text = "".join(DELTAS)
+ids = tokenizer.encode(text)
+whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
+print("whole:", whole)
+
+parser, said = Parser(tokenizer, request.tools), []
+for number, text in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(text, add_special_tokens=last)
+    said.append(parser.parse_delta(text, ids, request, [], finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+
+# It printed:
+# whole: (None, None, [FunctionCall(id='call_af43745f2e0b83b1', name='get_weather', arguments='{"city": "Paris"}')])
+# '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n]</tool_calls>' -> {'tool_calls': [{'id': 'call_0_95584b9d1d0b443e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}]}

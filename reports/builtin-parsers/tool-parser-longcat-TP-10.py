@@ -1,0 +1,27 @@
+"""tool-parser:longcat, TP-10: An answer may end anywhere.
+
+It says get_weather({"city": "Paris"}).
+"""
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+
+DELTAS = [
+    'Let me look. <longcat_tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</longcat_tool_call><longcat_tool_call>{"name": "get_time", "',
+]
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather"}},
+    {"type": "function", "function": {"name": "get_time"}},
+]
+tokenizer = ByT5Tokenizer()
+request = ChatCompletionRequest(messages=[], tools=TOOLS)
+Parser = ParserManager.get_parser(tool_parser_name="longcat", enable_auto_tools=True)
+
+text = "".join(DELTAS)
+ids = tokenizer.encode(text)
+whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
+print("whole:", whole)
+
+# It printed:
+# whole: (None, 'Let me look. <longcat_tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</longcat_tool_call><longcat_tool_call>{"name": "get_time", "', None)

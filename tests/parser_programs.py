@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short programs that show what was found of vLLM's own parsers, and need vLLM alone.
+
+The program beside a counterexample tells by itself whether the fault is there, of any plugin.
+These are to be read: one gives a parser the deltas, and prints what it makes of them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from conformance.counterexample.source import laid_out, literal
+from conformance.generations import named
+from conformance.parser.player import joined, message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOP = """\
+{docstring}
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+
+{given}
+tokenizer = ByT5Tokenizer(){special}
+request = ChatCompletionRequest(messages=[]{tools})
+Parser = ParserManager.get_parser({role}_parser_name="{name}", enable_auto_tools=True)
+"""
+
+WHOLE = """
+text = "".join(DELTAS)
+ids = tokenizer.encode(text)
+whole = Parser({made}).parse(text, request, {calls}, ids)
+print("whole:", whole)
+"""
+
+STREAMED = """
+parser, said = Parser({made}), []
+for number, text in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(text, add_special_tokens=last)
+    said.append(parser.parse_delta(text, ids, request, {prompt}, finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+"""
+
+#: Parts of a program, by what its case is.
+PARTS = {
+    "streamed": (WHOLE, STREAMED),
+    "whole": (WHOLE,),
+    "keeps": (WHOLE,),
+    "deltas": (STREAMED,),
+}
+
+#: Ids of calls are drawn.
+_ID = re.compile(r"(?<=['\"])(chatcmpl-tool-|call_|functions\.)[\w.:-]*(?=['\"])")
+
+PRINTED = "\n# It printed:\n"
+
+
+def short(case: Mapping[str, Any]) -> str | None:
+    """Return the program of a case with what it printed, or None where it does not show the fault.
+
+    Args:
+        case: a case document whose counterexample has a ``program``.
+
+    """
+    scene = case["counterexample"]["program"]
+    parts = PARTS.get(scene["is"])
+    if parts is None:
+        return None
+    # Where calls differ or are lost, it is no matter which types arguments have.
+    for typed in (False, True) if scene["is"] in ("streamed", "keeps") else (True,):
+        source = _source(case, scene, parts, typed=typed)
+        printed, left = _run(source)
+        if _shown(scene, left):
+            return source + PRINTED + "".join(f"# {line}\n" for line in printed.splitlines())
+    return None
+
+
+def told(output: str) -> str:
+    """Return what a program printed without the ids of calls, which are others each time."""
+    return _ID.sub("ID", output)
+
+
+def _source(
+    case: Mapping[str, Any], scene: Mapping[str, Any], parts: tuple[str, ...], *, typed: bool
+) -> str:
+    """Return a program; where it does not matter, its tools have no types of arguments."""
+    rule = named(case["generation"]).rule(case["rule"])
+    says = f"\n\nIt says {_words(scene['says'])}.\n" if "says" in scene else ""
+    docstring = f"{case['target']}, {rule.id}: {rule.title}.{says}"
+    text = "".join(scene["deltas"])
+    tools = [_tool(tool, text if typed else "") for tool in scene["tools"]]
+    given = laid_out(literal(scene["deltas"]), before="DELTAS = ")
+    if tools:
+        given += laid_out(literal(tools), before="TOOLS = ")
+    made = "tokenizer, request.tools" if tools else "tokenizer"
+    if scene["chat"]:
+        given += laid_out(literal(scene["chat"]), before="CHAT = ")
+        made += ", chat_template_kwargs=CHAT"
+    plain = scene["prompt"] == "user: x"
+    special = laid_out(literal(scene["special"]), before="\ntokenizer.add_tokens(", after=")")
+    return "".join((TOP, *parts)).format(
+        docstring='"""' + docstring.replace("\\", "\\\\") + '"""',
+        given="\n".join(given),
+        special="\n".join(special) if scene["special"] else "",
+        tools=", tools=TOOLS" if tools else "",
+        role=scene["role"],
+        name=scene["name"],
+        made=made,
+        calls=bool(tools),
+        prompt="[]" if plain else f"tokenizer.encode({scene['prompt']!r})",
+    )
+
+
+def _words(says: list[Any]) -> str:
+    reasoning, content, calls = says
+    parts = [f"reasoning {reasoning!r}"] if reasoning else []
+    parts += [f"content {content!r}"] if content else []
+    return " and ".join([*parts, *(f"{name}({arguments})" for name, arguments in calls)])
+
+
+def _tool(tool: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return a tool with those of its properties that are in a text."""
+    function = dict(tool["function"])
+    schema = function.pop("parameters", {})
+    kept = {key: value for key, value in schema.get("properties", {}).items() if key in text}
+    if kept:
+        function["parameters"] = {**schema, "properties": kept}
+    return {"type": "function", "function": function}
+
+
+def _run(source: str) -> tuple[str, dict[str, Any]]:
+    """Execute a program here, and return what it printed, and its variables."""
+    left: dict[str, Any] = {}
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(compile(source, "program.py", "exec"), left)  # noqa: S102 - a program of ours
+    return printed.getvalue(), left
+
+
+def _shown(scene: Mapping[str, Any], left: Mapping[str, Any]) -> bool:
+    """Tell whether a program that was executed shows the fault."""
+    whole = left.get("whole")
+    made = None
+    if whole is not None:
+        reasoning, content, calls = whole
+        made = message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])
+    streamed = joined([each for each in left.get("said", ()) if each])
+    if scene["is"] == "streamed":
+        return streamed != made
+    expected = message(*scene["says"])
+    if scene["is"] == "keeps":
+        assert made is not None
+        return bool(made[2][: len(expected[2])] != expected[2])
+    return (made if scene["is"] == "whole" else streamed) != expected
