@@ -89,6 +89,17 @@ def gets_on(connection):
         time.sleep(0.5)
     connection.send(["done"])
 
+def computes(connection):
+    connection.recv()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(5)]
+    started = time.process_time()
+    while time.process_time() < started + 0.3:
+        pass
+    for hog in hogs:
+        hog.kill()
+    connection.send(["done"])
+
 def hangs_in_a_plugin(connection):
     connection.recv()
     connection.send("working")
@@ -276,6 +287,15 @@ def test_a_job_that_gets_on_is_left_alone(fork: Callable[..., Job]) -> None:
     heard: list[str] = []
     assert fork("gets_on").ask("anything", limit=1, progress=heard.append) == ["done"]
     assert not heard
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
+def test_a_job_that_gets_no_core_has_more_time(fork: Callable[..., Job]) -> None:
+    """Time in which others have the core does not count: 0.3 s of work take two here."""
+    started = time.monotonic()
+
+    assert fork("computes").ask("anything", limit=1) == ["done"]
+    assert time.monotonic() - started > 1
 
 
 def test_a_job_that_hangs_is_ended(fork: Callable[..., Job]) -> None:

@@ -36,6 +36,9 @@ TICK_SECONDS = 0.5
 #: What is in a pipe is read in.
 NO_TIME = 0.001
 
+#: How many times longer than its limit a job may take on a machine that is busy with others.
+PATIENCE = 4
+
 
 class ZygoteFailed(Exception):
     """vLLM could not be imported: one sentence."""
@@ -226,6 +229,8 @@ class Job:
         self._zygote = zygote
         self._busy = False  #: whether a question is not answered yet
         self._limit = self._deadline = math.inf
+        self._looked = -math.inf
+        self._queued: dict[int, float] = {}  #: seconds waited for a core when it was looked at
         self._lost = False  #: whether it was gone before it had the question
 
     def ask(
@@ -249,14 +254,15 @@ class Job:
         """
         self.put(question, limit=limit)
         while (answer := self.hear(progress)) is NOT_YET:
-            first_heard([self], min(TICK_SECONDS, max(0.0, self._deadline - time.monotonic())))
+            first_heard([self], min(TICK_SECONDS, max(NO_TIME, self._left())))
             if patience and not self._connection.poll() and (reason := patience(self)):
                 raise JobHung(reason, stack=self._give_up())
         return answer
 
     def put(self, question: object, *, limit: float) -> None:
         """Send a question, to be answered within ``limit`` seconds, and return at once."""
-        self._limit, self._deadline = limit, time.monotonic() + limit
+        self._limit = limit
+        self._begin_anew()
         self._busy = True
         try:
             self._connection.send(question)
@@ -279,7 +285,7 @@ class Job:
                 if not isinstance(answer, str):
                     self._busy = False
                     return answer
-                self._deadline = time.monotonic() + self._limit
+                self._begin_anew()
                 if progress and answer:
                     progress(answer)
         except (EOFError, ConnectionResetError, BrokenPipeError):
@@ -287,9 +293,38 @@ class Job:
         if self._lost:
             status = self._zygote.exit_status(self.pid)
             raise JobDied(f"the process {_describe(status)}", exit_status=status)
-        if time.monotonic() > self._deadline:
+        if self._left() < 0:
             raise JobHung(f"did not answer within {self._limit:.0f} s", stack=self._give_up())
         return NOT_YET
+
+    def _begin_anew(self) -> None:
+        now = time.monotonic()
+        if now > self._looked + 1.0:  # signs of life may come often
+            self._looked, self._queued = now, self._delays()
+        self._deadline = now + self._limit
+
+    def _left(self) -> float:
+        """Return the seconds that the job still has.
+
+        The time in which it could run, and the machine had no core for it, is not its own.
+        """
+        left = self._deadline - time.monotonic()
+        if left > 0:
+            return left
+        lost = max(
+            (delay - self._queued.get(pid, 0.0) for pid, delay in self._delays().items()),
+            default=0.0,
+        )
+        return left + min(lost, (PATIENCE - 1) * self._limit)
+
+    def _delays(self) -> dict[int, float]:
+        """Return how long the processes of the job have waited for a core, in seconds."""
+        found = {}
+        for pid in (self.pid, *_descendants(self.pid)):
+            with contextlib.suppress(OSError):
+                told = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii")
+                found[pid] = int(told.split()[1]) / 1e9
+        return found
 
     def leave(self) -> None:
         """Tell the job that no more questions come, and return at once."""
