@@ -93,8 +93,7 @@ def computes(connection):
     connection.recv()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(5)]
-    started = time.process_time()
-    while time.process_time() < started + 0.3:
+    while int(open("/proc/self/schedstat").read().split()[1]) < 1.5e9:
         pass
     for hog in hogs:
         hog.kill()
@@ -291,11 +290,8 @@ def test_a_job_that_gets_on_is_left_alone(fork: Callable[..., Job]) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
 def test_a_job_that_gets_no_core_has_more_time(fork: Callable[..., Job]) -> None:
-    """Time in which others have the core does not count: 0.3 s of work take two here."""
-    started = time.monotonic()
-
+    """A second and a half in which others had the core does not count."""
     assert fork("computes").ask("anything", limit=1) == ["done"]
-    assert time.monotonic() - started > 1
 
 
 def test_a_job_that_hangs_is_ended(fork: Callable[..., Job]) -> None:
