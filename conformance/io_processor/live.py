@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -88,8 +89,9 @@ class IOProcessorTrial(LiveTrial):
 
     @property
     def model_name(self) -> str:
-        """What certificates call the model: as the profile does."""
-        return str(self.opening.section.get("model", super().model_name))
+        """What certificates call the model: as the profile does, a folder by its name."""
+        named = str(self.opening.section.get("model", super().model_name))
+        return Path(named).name if Path(named).is_absolute() else named
 
     def document(self) -> Mapping[str, Any] | None:
         """Return what the plugin is tried with, once that is known."""

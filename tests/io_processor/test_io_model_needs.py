@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from support import Specimen, certify
+from user import CACHE
 
 from conformance.engine.pooling_models import tiny_embedding
 from conformance.rules import Evidence
@@ -116,6 +121,24 @@ def test_a_model_that_the_profile_names_by_its_folder_is_the_plugins_own(
 
     assert found.verdict is Verdict.FAIL
     assert "vLLM does not take" in (found.message or "")
+
+
+@pytest.mark.engine
+def test_a_certificate_names_a_folder_and_not_where_it_lies(tmp_path: Path) -> None:
+    """The model of the profile is a folder of this machine, whose name says enough."""
+    (tmp_path / "mine").symlink_to(tiny_embedding())
+    (tmp_path / "variation.py").write_text(SOURCE + _params(FORGETFUL), encoding="utf-8")
+    profile = '[io-processor]\nmodel = "mine"\nvalid = [{ text = "a fox runs" }]\n'
+    (tmp_path / "variation.conformance.toml").write_text(profile)
+    command = [sys.executable, "-m", "conformance.cli", "certify", "variation.py:Variation@io/data"]
+    options = ["--evidence=offline", "--budget=quick", "--conformance-report=reports", "--quiet"]
+    variables = os.environ | {"VLLM_CONFORMANCE_CACHE": CACHE}
+    subprocess.run([*command, *options], cwd=tmp_path, check=False, env=variables)
+    (path,) = (tmp_path / "reports").glob("*/certificate.json")
+    written = path.read_text(encoding="utf-8")
+
+    assert json.loads(written)["environment"]["model"] == "mine"
+    assert str(tmp_path) not in written
 
 
 @pytest.mark.engine
