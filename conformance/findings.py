@@ -14,6 +14,10 @@ from conformance.verdict import Reason, RuleResult, Verdict, awaited, must_wait
 #: and it did in fewer, a rule is not verified.
 LEAST_ACTED = {"quick": 3, "standard": 6, "deep": 20}
 
+#: A plugin that acts in fewer than one of so many examples acts rarely. Where a check has a few
+#: fixed examples and the plugin acts in most of them, those are enough.
+RARELY = 3
+
 
 @attrs.frozen
 class Finding:
@@ -38,8 +42,8 @@ class Finding:
         return self.tried and self.acted < min(least, self.examples)
 
     def enough(self, least: int, advice: str = "") -> Finding:
-        """Return this finding, or ``not-verified`` where it rests on too few examples."""
-        if not self.acted or not self.scant(least):
+        """Return this finding, or ``not-verified`` where it rests on few examples among many."""
+        if not self.acted or not self.scant(least) or self.acted * RARELY >= self.examples:
             return self
         why = few(self.acted, self.examples, least)
         return unjudged(f"{why}; {advice}" if advice else why, self.examples, self.acted)

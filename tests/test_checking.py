@@ -119,3 +119,20 @@ def test_a_question_is_asked_once() -> None:
 
     assert (trial.once(question), trial.once(question)) == (7, 7)
     assert asked == [trial]
+
+
+@pytest.mark.parametrize(
+    ("examples", "acted", "verdict"),
+    [
+        (30, 4, Verdict.NOT_VERIFIED),  # rarely, among many
+        (30, 6, Verdict.PASS),
+        (6, 4, Verdict.PASS),  # most of a few that are always the same
+        (2, 2, Verdict.PASS),
+        (5, 0, Verdict.NOT_VERIFIED),
+    ],
+)
+def test_a_plugin_that_acts_rarely_shows_little(
+    examples: int, acted: int, verdict: Verdict
+) -> None:
+    """A pass rests on some examples in which the plugin acted, or on most of a few."""
+    assert passed(examples, acted).enough(6).verdict is verdict
