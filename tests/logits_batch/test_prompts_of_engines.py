@@ -19,7 +19,8 @@ WAITED = (11, 401, 402)
 
 def _stock(*prompts: tuple[int, ...]) -> Stock:
     words = Words((3, 4), prompts=prompts)
-    return cast("Stock", SimpleNamespace(vocabulary=500, tokens=(3, 4), words=words))
+    known = {"vocabulary": 500, "tokens": (3, 4), "words": words, "parameters": {}}
+    return cast("Stock", SimpleNamespace(**known))
 
 
 @pytest.mark.parametrize("length", [6, 9, 40])
