@@ -33,6 +33,11 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
+def _name(word: str) -> str:
+    """Return what a test is called by, wherever the checkout lies."""
+    return word.removeprefix(f"{ROOT}/")
+
+
 #: A certificate that is kept here.
 REPORT = str(ROOT / "reports/published/vllm-0.32.0/mineru_vl_utils-MinerULogitsProcessor")
 
@@ -49,7 +54,7 @@ REPORT = str(ROOT / "reports/published/vllm-0.32.0/mineru_vl_utils-MinerULogitsP
         ((*CLI, "verify", REPORT), "✓ verdict"),
         ((*PYTEST, "--help"), "--plugin-path"),
     ],
-    ids=lambda value: " ".join(value[1:3]) if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(map(_name, value[1:3])) if isinstance(value, tuple) else "",
 )
 def test_reading_needs_no_vllm(command: tuple[str, ...], says: str, tmp_path: Path) -> None:
     """Rules, certificates and help are for whoever has no vLLM, and nothing that it brings."""
