@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from conformance.reporting import certificate
 from conformance.rules import Evidence
 from conformance.runner import Certification
 from conformance.settings import DEFAULT_SEED, Budget, Device, Settings
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from _pytest.mark import ParameterSet
+    from survey import Survey
 
     from conformance.verdict import RuleResult
     from conformance.worker import Zygote
@@ -128,6 +132,17 @@ def gallery(folder: Path) -> list[Specimen]:
     return specimens
 
 
+def of_surveys(
+    galleries: Mapping[Survey, Iterable[Specimen]], name: Callable[[Specimen], str]
+) -> list[ParameterSet]:
+    """Return the parameters of a test of each specimen, under the survey that it is of."""
+    return [
+        pytest.param(about, specimen, id=f"{about.name}-{name(specimen)}")
+        for about, specimens in galleries.items()
+        for specimen in specimens
+    ]
+
+
 def of_configurations() -> set[str]:
     """Return the rules by which the plugins of the gallery of configurations fail."""
     index = FIXTURES / "defective" / "configurations" / "index.toml"
@@ -168,6 +183,34 @@ def certify(
             checks = [c for c in checks if c.plugin.generation == specimen.generation]
         certification.select(checks)
         return {check.rule: certification.run(check) for check in checks}
+
+
+def certificate_of(zygote: Zygote, settings: Settings) -> dict[str, Any]:
+    """Return the certificate of the one plugin that settings name."""
+    with Certification(settings, zygote=zygote) as certification:
+        (plugin,) = certification.load()
+        checks = certification.checks()
+        certification.select(checks)
+        results = [certification.run(check) for check in checks]
+        context = certification.contexts[plugin.target]
+    return certificate.build(plugin, results, settings=settings, context=context)
+
+
+def timeless(zygote: Zygote, specimen: Specimen, folder: Path, seed: int) -> dict[str, Any]:
+    """Return the certificate of a specimen without the seconds that its rules took."""
+    profile = folder / "profile.toml"
+    profile.write_text(as_toml(specimen.profile), encoding="utf-8")
+    settings = Settings(
+        targets=(specimen.target,),
+        profile=str(profile),
+        budget=Budget.QUICK,
+        seed=seed,
+        report=folder,
+    )
+    document = certificate_of(zygote, settings)
+    for rule in document["rules"]:
+        rule.pop("seconds")
+    return document
 
 
 def caught(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from support import (
     UNUSUAL_PROCESSOR,
     certify,
     gallery,
+    of_surveys,
 )
 
 from conformance.rules import Evidence
@@ -61,14 +63,7 @@ GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)  # twenty seeds
-@pytest.mark.parametrize(
-    ("about", "specimen"),
-    [
-        pytest.param(about, specimen, id=f"{about.name}-{specimen.name}")
-        for about, specimens in DEFECTS.items()
-        for specimen in specimens
-    ],
-)
+@pytest.mark.parametrize(("about", "specimen"), of_surveys(DEFECTS, attrgetter("name")))
 def test_dies_for_every_seed(
     zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
 ) -> None:
@@ -98,14 +93,7 @@ def test_dies_for_every_seed(
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)  # fifty seeds
-@pytest.mark.parametrize(
-    ("about", "specimen"),
-    [
-        pytest.param(about, specimen, id=f"{about.name}-{specimen.label}")
-        for about, specimens in CORRECT.items()
-        for specimen in specimens
-    ],
-)
+@pytest.mark.parametrize(("about", "specimen"), of_surveys(CORRECT, attrgetter("label")))
 def test_is_never_flagged(
     zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
 ) -> None:

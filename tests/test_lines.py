@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support import certificate_of
 
 from conformance import lines, reached
 from conformance.reporting import certificate, page, summary
-from conformance.runner import Certification
 from conformance.settings import Budget, Settings
 from conformance.worker import Zygote
 
@@ -252,13 +252,7 @@ def test_a_certificate_says_what_never_ran(zygote: Zygote, tmp_path: Path) -> No
     settings = Settings(
         targets=(str(tmp_path / "ban.py"),), budget=Budget.QUICK, report=tmp_path / "report"
     )
-    with Certification(settings, zygote=zygote) as certification:
-        (plugin,) = certification.load()
-        checks = certification.checks()
-        certification.select(checks)
-        results = [certification.run(check) for check in checks]
-        context = certification.contexts[plugin.target]
-    document = certificate.build(plugin, results, settings=settings, context=context)
+    document = certificate_of(zygote, settings)
     certificate.write(document, tmp_path)
 
     (file,) = document["lines"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import attrs
 import pytest
 import survey
 from specimens import OF_CLIENTS, correct, slot_references
-from support import DEFECTIVE, DEFECTIVE_SLOT, PROFILES, UNUSUAL_SLOT, certify, gallery
+from support import DEFECTIVE, DEFECTIVE_SLOT, PROFILES, UNUSUAL_SLOT, certify, gallery, of_surveys
 
 from conformance import target as targets
 from conformance.engine.models import tiny_llama
@@ -61,14 +62,7 @@ def _fork(
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)  # a plugin that hangs is waited for, seed by seed
-@pytest.mark.parametrize(
-    ("about", "specimen"),
-    [
-        pytest.param(about, specimen, id=f"{about.name}-{specimen.name}")
-        for about, specimens in DEFECTS.items()
-        for specimen in specimens
-    ],
-)
+@pytest.mark.parametrize(("about", "specimen"), of_surveys(DEFECTS, attrgetter("name")))
 def test_dies_for_every_seed(
     zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
 ) -> None:
@@ -147,14 +141,7 @@ def test_dies_without_a_profile_for_every_seed(
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)  # a plugin that hangs is waited for, seed by seed
-@pytest.mark.parametrize(
-    ("about", "specimen"),
-    [
-        pytest.param(about, specimen, id=f"{about.name}-{specimen.label}")
-        for about, specimens in CORRECT.items()
-        for specimen in specimens
-    ],
-)
+@pytest.mark.parametrize(("about", "specimen"), of_surveys(CORRECT, attrgetter("label")))
 def test_is_never_flagged(
     zygote: Zygote, about: Survey, specimen: Specimen, tmp_path: Path
 ) -> None:

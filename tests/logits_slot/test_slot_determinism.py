@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from specimens import slot_references
-from support import DEFECTIVE_SLOT, as_toml, gallery
+from support import DEFECTIVE_SLOT, gallery, timeless
 
-from conformance.reporting import certificate
-from conformance.runner import Certification
-from conformance.settings import DEFAULT_SEED, Budget, Settings
+from conformance.settings import DEFAULT_SEED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,35 +25,13 @@ SPECIMENS = [
 ]
 
 
-def _certificate(zygote: Zygote, specimen: Specimen, folder: Path, seed: int) -> dict[str, Any]:
-    profile = folder / "profile.toml"
-    profile.write_text(as_toml(specimen.profile), encoding="utf-8")
-    settings = Settings(
-        targets=(specimen.target,),
-        profile=str(profile),
-        budget=Budget.QUICK,
-        seed=seed,
-        report=folder,
-    )
-    with Certification(settings, zygote=zygote) as certification:
-        (plugin,) = certification.load()
-        checks = certification.checks()
-        certification.select(checks)
-        results = [certification.run(check) for check in checks]
-        context = certification.contexts[plugin.target]
-    document = certificate.build(plugin, results, settings=settings, context=context)
-    for rule in document["rules"]:
-        rule.pop("seconds")
-    return document
-
-
 @pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda specimen: specimen.label)
 def test_the_same_seed_gives_the_same_bytes(
     zygote: Zygote, specimen: Specimen, tmp_path: Path
 ) -> None:
     """Two runs with one seed differ in nothing but the time they took."""
     first, second = (
-        json.dumps(_certificate(zygote, specimen, tmp_path, DEFAULT_SEED)) for _ in range(2)
+        json.dumps(timeless(zygote, specimen, tmp_path, DEFAULT_SEED)) for _ in range(2)
     )
 
     assert first == second
@@ -66,7 +42,7 @@ def test_another_seed_gives_the_same_failures(
     zygote: Zygote, specimen: Specimen, tmp_path: Path
 ) -> None:
     """What is found does not hang on the seed; which rules have to wait for it may."""
-    first, second = (_certificate(zygote, specimen, tmp_path, seed) for seed in (1, 2))
+    first, second = (timeless(zygote, specimen, tmp_path, seed) for seed in (1, 2))
 
     assert first["run"]["seed"] != second["run"]["seed"]
     assert first["verdict"] == second["verdict"]
