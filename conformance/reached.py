@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
@@ -26,9 +25,6 @@ _COMPILES = re.compile(r"\b(compile|n?jit)\b")
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NO_LINE = (ast.Global, ast.Nonlocal)
-
-#: What plugins are written against: other files there are not the plugin's.
-_LIBRARIES = ("vllm/", "reference_plugins/modality/")
 
 #: Lines around those that never ran in an excerpt.
 _CONTEXT = 2
@@ -64,53 +60,6 @@ class Gap:
     lines: tuple[int, ...]
     says: str  #: why they did not
     keys: tuple[str, ...] = ()  #: what is read of parameters to decide it
-
-
-def sources(path: str) -> tuple[str, ...]:
-    """Return the file of a plugin, and those of its folder that it imports, directly or not.
-
-    A folder that is no package holds files that have nothing to do with each other.
-    """
-    found: dict[Path, None] = {}
-    pending = deque([Path(path)])
-    alone = (import_path(path) or "").startswith(_LIBRARIES)
-    package = not alone and (Path(path).parent / "__init__.py").exists()
-    while pending:
-        file = pending.popleft()
-        if file in found or not file.is_file():
-            continue
-        found[file] = None
-        if package:
-            pending += _imported(file)
-    return tuple(map(str, found))
-
-
-def _imported(file: Path) -> Iterator[Path]:
-    """Yield the files of the same folder that a file imports, as its source says."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
-        return
-    folder = file.parent
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            names = [alias.name for alias in node.names]
-            if node.level == 1 or _is(folder, node.module):
-                inner = node.module if node.level == 1 else None
-                yield from (folder / f"{name}.py" for name in ([inner] if inner else names))
-            elif node.level == 0 and _is(folder, (node.module or "").rpartition(".")[0]):
-                yield folder / f"{(node.module or '').rpartition('.')[2]}.py"
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                package, _, name = alias.name.rpartition(".")
-                if _is(folder, package):
-                    yield folder / f"{name}.py"
-
-
-def _is(folder: Path, package: str | None) -> bool:
-    """Tell whether a dotted name is that of a package in a folder."""
-    parts = (package or "").split(".")
-    return package not in (None, "") and folder.parts[-len(parts) :] == tuple(parts)
 
 
 def lines_of(source: str, without: Collection[int] = ()) -> list[Line]:

@@ -32,6 +32,7 @@ from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
 from conformance.generations import all_generations, named
 from conformance.interruption import innermost
+from conformance.plugin_files import sources
 from conformance.rules import Evidence
 from conformance.settings import Budget, Device, Settings, UsageError, require_writable
 from conformance.target import Plugin
@@ -556,7 +557,7 @@ class Certification:
         if plugin.target not in self._sheets:
             assert self._temporary is not None
             place = Path(self._temporary.name) / f"lines-{len(self._sheets)}"
-            self._sheets[plugin.target] = lines.Sheet.laid(place, reached.sources(plugin.path))
+            self._sheets[plugin.target] = lines.Sheet.laid(place, sources(plugin.path))
         return self._sheets[plugin.target]
 
     def _lost(self, check: Check, message: str) -> RuleResult:

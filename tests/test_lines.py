@@ -16,6 +16,7 @@ import pytest
 from support import certificate_of
 
 from conformance import lines, reached
+from conformance.plugin_files import sources
 from conformance.reporting import certificate, page, summary
 from conformance.settings import Budget, Settings
 from conformance.worker import Zygote
@@ -71,7 +72,7 @@ def told(tmp_path: Path) -> Iterator[tuple[ModuleType, lines.Sheet]]:
     """The module, with a sheet for its lines."""
     path = tmp_path / "told.py"
     path.write_text(SOURCE, encoding="utf-8")
-    sheet = lines.Sheet.laid(tmp_path / "sheet", reached.sources(str(path)))
+    sheet = lines.Sheet.laid(tmp_path / "sheet", sources(str(path)))
     lines.watch(sheet)
     module: Any = type(sys)("told")
     try:
@@ -178,7 +179,7 @@ def test_files_of_the_package_are_the_plugins(tmp_path: Path) -> None:
         (package / f"{name}.py").write_text(text, encoding="utf-8")
 
     def found() -> set[str]:
-        return {Path(each).stem for each in reached.sources(str(package / "one.py"))}
+        return {Path(each).stem for each in sources(str(package / "one.py"))}
 
     assert found() == {"one"}
     (package / "__init__.py").touch()
