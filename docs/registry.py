@@ -62,7 +62,7 @@ def page(certificate: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
     failed = [rule for rule in rules if rule["verdict"] == "fail"]
     unseen = [rule for rule in rules if rule["verdict"] in ("not-verified", "error")]
     facts = {
-        "Obtained as": f"`{_origin(entry)}`",
+        "Obtained as": f"`{origin(entry)}`",
         "Interface": plugin["generation"],
         "vLLM": environment["vllm"] or entry["vllm"],
         "Evidence": ", ".join(run["evidence"]),
@@ -115,22 +115,25 @@ def feed(site: str) -> str:
 
 
 @cache
-def _entries() -> tuple[dict[str, Any], ...]:
+def entries() -> tuple[dict[str, Any], ...]:
+    """Return the entries of ``plugins.toml``, each with its release of vLLM and its evidence."""
     document = tomllib.loads((PUBLISHED / "plugins.toml").read_text(encoding="utf-8"))
-    return tuple({"vllm": document["vllm"], **entry} for entry in document["plugin"])
+    usual = {"vllm": document["vllm"], "evidence": document["evidence"]}
+    return tuple({**usual, **entry} for entry in document["plugin"])
 
 
 def _entry(certificate: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Return what ``plugins.toml`` says of a certificate."""
     target, release = certificate["plugin"]["target"], Path(folder).parent.name
-    for entry in _entries():
+    for entry in entries():
         same = target in (entry["target"], entry["target"].partition("@")[0])
         if same and release == f"vllm-{entry['vllm']}":
             return entry
     raise LookupError(f"reports/published/{folder} is not in plugins.toml")
 
 
-def _origin(entry: Mapping[str, Any]) -> str:
+def origin(entry: Mapping[str, Any]) -> str:
+    """Return what was certified: a requirement, or a repository at a commit."""
     if "repository" in entry:
         return f"{entry['repository']}@{entry['commit'][:10]}"
     return str(entry["requirement"])
@@ -138,8 +141,8 @@ def _origin(entry: Mapping[str, Any]) -> str:
 
 def _title(certificate: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
     named = certificate["plugin"]["target"].partition("@")[0].rpartition("/")[2].rpartition(":")[2]
-    origin = entry.get("repository") or entry["requirement"].partition("==")[0]
-    return f"{origin}: {named} is {certificate['verdict']}"
+    source = entry.get("repository") or entry["requirement"].partition("==")[0]
+    return f"{source}: {named} is {certificate['verdict']}"
 
 
 def _listed(title: str, rules: list[dict[str, Any]], pages: str) -> list[str]:

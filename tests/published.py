@@ -26,8 +26,8 @@ from conformance.matrix.processes import Processes
 from conformance.matrix.releases import CPU, Release
 from conformance.reporting.badge import musts
 from conformance.runner import folder_name
-
-FOLDER = Path(__file__).parents[1] / "reports" / "published"
+from docs.registry import PUBLISHED as FOLDER
+from docs.registry import entries, origin
 
 #: What is kept of a report: the rest is drawn from it, or is of this machine.
 KEPT = ("certificate.json", "badge.json", "badge.svg", "summary.md", "cases")
@@ -51,23 +51,9 @@ a rule that fails a correct plugin is a defect of this project.
 """
 
 
-def plugins() -> list[dict[str, Any]]:
-    """Return the entries of the list, each with its release of vLLM and its evidence."""
-    document = tomllib.loads((FOLDER / "plugins.toml").read_text(encoding="utf-8"))
-    usual = {"vllm": document["vllm"], "evidence": document["evidence"]}
-    return [{**usual, **entry} for entry in document["plugin"]]
-
-
 def folder(entry: dict[str, Any]) -> Path:
     """Return where the certificate of an entry is kept: by the release of vLLM, and the target."""
     return FOLDER / f"vllm-{entry['vllm']}" / folder_name(entry["target"])
-
-
-def name(entry: dict[str, Any]) -> str:
-    """Return what was certified: a requirement, or a repository at a commit."""
-    if "repository" in entry:
-        return f"{entry['repository']}@{entry['commit'][:10]}"
-    return str(entry["requirement"])
 
 
 def certify(entry: dict[str, Any]) -> None:
@@ -100,7 +86,7 @@ def obtained(entry: dict[str, Any], variables: dict[str, str]) -> Path:
     Nothing of what a plugin declares is installed by itself: it often names a vLLM.
     """
     needs = entry.get("needs", [])
-    told = " ".join([name(entry), *needs])
+    told = " ".join([origin(entry), *needs])
     place = cache_directory() / "published" / folder_name(told)
     if place.is_dir():
         return place
@@ -133,7 +119,7 @@ def _forget_machine(kept: Path, found: Path) -> None:
 def table() -> str:
     """Return the table of all certificates, with what was made of them."""
     rows, notes = [], []
-    for entry in plugins():
+    for entry in entries():
         path = folder(entry) / "certificate.json"
         if not path.is_file():
             continue  # not certified yet
@@ -143,7 +129,7 @@ def table() -> str:
             for rule in document["rules"]
             if rule["verdict"] == "fail"
         ]
-        what, about = name(entry).replace("==", " "), entry["says"].strip()
+        what, about = origin(entry).replace("==", " "), entry["says"].strip()
         summary = (path.parent / "summary.md").relative_to(FOLDER)
         cells = (
             f"[{what}]({summary})<br>`{entry['target']}`",
@@ -169,8 +155,8 @@ def table() -> str:
 
 def main(words: list[str]) -> None:
     """Certify what the words choose, and draw the table."""
-    for entry in plugins():
-        named = f"{name(entry)} {entry['target']} vllm-{entry['vllm']}"
+    for entry in entries():
+        named = f"{origin(entry)} {entry['target']} vllm-{entry['vllm']}"
         if "--draw" not in words and (not words or any(word in named for word in words)):
             certify(entry)
     (FOLDER / "README.md").write_text(table(), encoding="utf-8")

@@ -11,21 +11,20 @@ import pytest
 
 from conformance.engine.environment import cache_directory
 from conformance.reporting import certificate, verification
+from docs.registry import PUBLISHED, entries
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CERTIFICATES = certificate.under(published.FOLDER)
+CERTIFICATES = certificate.under(PUBLISHED)
 
 
 def test_the_table_is_drawn_from_the_certificates() -> None:
     """Nobody edits it: ``python tests/published.py --draw`` draws it again."""
-    assert (published.FOLDER / "README.md").read_text(encoding="utf-8") == published.table()
+    assert (PUBLISHED / "README.md").read_text(encoding="utf-8") == published.table()
 
 
-@pytest.mark.parametrize(
-    "entry", published.plugins(), ids=lambda entry: f"{entry['target']}-{entry['vllm']}"
-)
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: f"{entry['target']}-{entry['vllm']}")
 def test_each_entry_has_a_certificate(entry: dict[str, str]) -> None:
     """It says of which version it is, and what was asked of which vLLM."""
     document = certificate.read(published.folder(entry) / certificate.FILE_NAME)
@@ -41,7 +40,7 @@ def test_each_entry_has_a_certificate(entry: dict[str, str]) -> None:
 
 def test_no_certificate_is_left_of_a_plugin_that_is_not_listed() -> None:
     """What is kept is what the list makes, and no two entries have one folder."""
-    folders = [published.folder(entry) for entry in published.plugins()]
+    folders = [published.folder(entry) for entry in entries()]
 
     assert sorted(folders) == sorted(path.parent for path, _ in CERTIFICATES)
 
@@ -52,8 +51,8 @@ def test_each_certificate_verifies(found: tuple[Path, dict[str, Any]]) -> None:
     path, document = found
 
     assert not verification.wrong(verification.of_document(document))
-    assert str(published.FOLDER.parents[1]) not in path.read_text(encoding="utf-8")
+    assert str(PUBLISHED.parents[1]) not in path.read_text(encoding="utf-8")
     for case in path.parent.glob("cases/*"):
         text = case.read_text(encoding="utf-8")
-        assert str(published.FOLDER.parents[1]) not in text
+        assert str(PUBLISHED.parents[1]) not in text
         assert str(cache_directory()) not in text

@@ -3,35 +3,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from support import ROOT
 
-if TYPE_CHECKING:
-    from types import ModuleType
+from docs import registry
 
-
-def _registry() -> ModuleType:
-    found = importlib.util.spec_from_file_location("registry", ROOT / "docs" / "registry.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-REGISTRY = _registry()
-CERTIFICATES: dict[str, dict[str, Any]] = REGISTRY.certificates()
+CERTIFICATES = registry.certificates()
 
 
 @pytest.mark.parametrize("folder", CERTIFICATES)
 def test_a_page_names_what_failed(folder: str) -> None:
     """Failing rules are listed, and all stand in the table, linked to a place that is there."""
     certificate = CERTIFICATES[folder]
-    text = REGISTRY.page(certificate, REGISTRY._entry(certificate, folder))
+    text = registry.page(certificate, registry._entry(certificate, folder))
     listed, _, table = text.partition("## All rules")
     rules = ROOT / "docs" / "rules" / f"{certificate['plugin']['generation'].replace('/', '-')}.md"
     places = rules.read_text(encoding="utf-8")
@@ -47,8 +33,8 @@ def test_a_page_names_what_failed(folder: str) -> None:
 @pytest.mark.parametrize("site", ["", "https://example.org/conformance/"])
 def test_the_feed_has_every_certificate(site: str) -> None:
     """It is Atom: the newest first, ids that differ, and links where the address is known."""
-    root = ET.fromstring(REGISTRY.feed(site))  # noqa: S314 - it was made a line before
-    space = {"a": REGISTRY.ATOM}
+    root = ET.fromstring(registry.feed(site))  # noqa: S314 - it was made a line before
+    space = {"a": registry.ATOM}
     entries = root.findall("a:entry", space)
     ids = {entry.findtext("a:id", namespaces=space) for entry in entries}
     dates = [entry.findtext("a:updated", "", space) for entry in entries]
@@ -63,4 +49,4 @@ def test_the_feed_has_every_certificate(site: str) -> None:
 
 def test_text_is_not_taken_for_markup() -> None:
     """What a rule's message holds is read as it is: names in brackets, stars and pipes."""
-    assert REGISTRY._plain("a <lambda> | b_c*") == r"a &lt;lambda&gt; \| b\_c\*"
+    assert registry._plain("a <lambda> | b_c*") == r"a &lt;lambda&gt; \| b\_c\*"
