@@ -6,15 +6,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
+import openai
 import psutil
 
 from conformance.configuration import idle
-from conformance.configuration.asked import IDLE, TESTED, Answers
+from conformance.configuration.asked import IDLE, TESTED, Answers, Ask, Workload
 from conformance.configuration.engine import said
+from conformance.configuration.table import Configuration
 from conformance.engine import access
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import MAX_MODEL_LEN
@@ -23,19 +27,11 @@ from conformance.generations import named as generation_named
 from conformance.installed import suite_of
 from conformance.jobs import deployed
 from conformance.logits.conversation import LIMIT, body_of
+from conformance.settings import Settings
+from conformance.target import Plugin
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from multiprocessing.connection import Connection
-
-    import openai
-
-    from conformance.configuration.asked import Ask, Workload
-    from conformance.configuration.table import Configuration
-    from conformance.settings import Settings
-    from conformance.target import Plugin
-
-#: Seconds in which a server on a tiny model becomes healthy.
+#: Seconds in which a server on a tiny model becomes healthy, though each of several processes
+#: imports vLLM.
 START_LIMIT = 300.0
 
 #: Seconds between two requests, in turn: a front end takes all connections that wait when it
@@ -45,6 +41,9 @@ APART = (0.001, 0.004, 0.02)
 #: Times that the workload is sent until each front end has had some of it; two at least, since a
 #: plugin that keeps something answers otherwise the second time.
 MOST_PASSES = 8
+
+#: The requests that HTTP can carry by their numbers, each with the fields of its body.
+Carried = Mapping[int, tuple[Ask, Mapping[str, Any]]]
 
 #: Tokens after which an impatient client disconnects.
 LEAVES_AFTER = 3
@@ -63,9 +62,12 @@ def serve(
     """Answer with what the server answers; ``loaded`` says what it is started with."""
     folder = Path(connection.recv())
     started = time.monotonic()
-    bodies = {number: _body(ask) for number, ask in enumerate(workload.asks)}
-    asks = {number: ask for number, ask in enumerate(workload.asks) if bodies[number] is not None}
-    if not any(ask.on and not ask.aborted for ask in asks.values()) and plugin.module:
+    carried = {
+        number: (ask, {**body, "return_token_ids": True})
+        for number, ask in enumerate(workload.asks)
+        if (body := body_of(ask.keywords)) is not None
+    }
+    if not any(ask.on and not ask.aborted for ask, _ in carried.values()) and plugin.module:
         connection.send(Answers(absent="HTTP carries none of the requests that opt in"))
         return
     model = deployed(plugin, settings) or model
@@ -80,22 +82,17 @@ def serve(
         runner=suite_of(generation_named(plugin.generation)).runner or "v1",
     )
     with server:
-        answers = _answers(server, configuration, asks, bodies)
+        answers = _answers(server, configuration, carried)
     connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
 
 
-def _answers(
-    server: Server,
-    configuration: Configuration,
-    asks: Mapping[int, Ask],
-    bodies: Mapping[int, dict[str, Any] | None],
-) -> Answers:
+def _answers(server: Server, configuration: Configuration, carried: Carried) -> Answers:
     try:
         server.wait_healthy(START_LIMIT)
     except ServerFailed as error:
         return Answers(problem=str(error))
     try:
-        passes, front_ends = asyncio.run(_passes(server, configuration, asks, bodies))
+        passes, front_ends = asyncio.run(_passes(server, configuration, carried))
     except Exception as error:  # noqa: BLE001 - whatever a client gets instead of tokens
         return Answers(started=True, problem=server.failure(within=10.0) or said(error))
     if front_ends < configuration.front_ends:
@@ -110,33 +107,25 @@ def _names(plugin: Plugin, loaded: str) -> tuple[str, ...]:
     return (idle.name(plugin.generation),) if loaded == IDLE else ()
 
 
-def _body(ask: Ask) -> dict[str, Any] | None:
-    body = body_of(ask.keywords)
-    return None if body is None else {**body, "return_token_ids": True}
-
-
 async def _passes(
-    server: Server,
-    configuration: Configuration,
-    asks: Mapping[int, Ask],
-    bodies: Mapping[int, dict[str, Any] | None],
+    server: Server, configuration: Configuration, carried: Carried
 ) -> tuple[tuple[dict[int, tuple[int, ...]], ...], int]:
     """Send everything, and again; return the tokens, and how many front ends had requests."""
     passes: list[dict[int, tuple[int, ...]]] = []
     front_ends = {server.pid} if configuration.front_ends == 1 else set()
-    early, late = ([n for n, ask in asks.items() if ask.late is side] for side in (False, True))
+    numbers = sorted(carried, key=lambda number: carried[number][0].late)
     for times in range(1, MOST_PASSES + 1):
         async with access.sdk(server.url, LIMIT) as sdk:
             running = []
-            for number in (*early, *late):
-                put = _put(sdk, server.model_name, asks[number], bodies[number])
+            for number in numbers:
+                put = _put(sdk, server.model_name, *carried[number])
                 running.append(asyncio.create_task(put))
                 await asyncio.sleep(APART[number % len(APART)])
                 if len(front_ends) < configuration.front_ends:
                     front_ends |= _connected(server)
             answers = await asyncio.gather(*running)
-        told = zip((*early, *late), answers, strict=True)
-        passes.append({number: tokens for number, tokens in told if not asks[number].aborted})
+        told = zip(numbers, answers, strict=True)
+        passes.append({number: each for number, each in told if not carried[number][0].aborted})
         if times > 1 and len(front_ends) >= configuration.front_ends:
             break
     return tuple(passes), len(front_ends)
@@ -156,7 +145,7 @@ def _connected(server: Server) -> set[int]:
 
 
 async def _put(
-    sdk: openai.AsyncOpenAI, model: str, ask: Ask, body: dict[str, Any] | None
+    sdk: openai.AsyncOpenAI, model: str, ask: Ask, body: Mapping[str, Any]
 ) -> tuple[int, ...]:
     """Put one request, on a connection of its own, and return its tokens."""
     stream = await sdk.completions.create(
