@@ -62,7 +62,7 @@ def opened(plugin: Plugin, settings: Settings) -> Iterator[Measuring[Items]]:
     """Open a plugin, and return all its loads with what measures one.
 
     Raises:
-        UsageError: nobody knows a model of the class, or an item that it takes.
+        UsageError: no model of the class is known, or no item that it accepts.
 
     """
     try:
@@ -79,7 +79,7 @@ def _bench(plugin: Plugin, settings: Settings) -> Bench:
     """Open what processes prompts, and encodes items.
 
     Raises:
-        UsageError: nobody knows a model of the class, or an item that it takes.
+        UsageError: no model of the class is known, or no item that it accepts.
         CannotBuild: vLLM cannot make a processor, or a model, of the class.
 
     """
