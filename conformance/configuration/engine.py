@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from conformance.configuration import idle
+from conformance.configuration import idle, variants
 from conformance.configuration.asked import IDLE, TESTED, Answers, Ask, Workload
 from conformance.configuration.table import PLAIN, Configuration
 from conformance.engine import model_runner
@@ -107,9 +107,18 @@ def _start(
         # Spawned, each would import everything again; on a GPU vLLM has to have it so.
         envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
     model_runner.prepare()
-    return LLM(
-        **{**engine_arguments(model, processors, device), **_ROOM, **configuration.arguments}
-    )
+    arguments = {**engine_arguments(model, processors, device), **_ROOM}
+    return LLM(**arguments | _made(configuration, model))
+
+
+def _made(configuration: Configuration, model: str) -> dict[str, Any]:
+    """Return the arguments of a configuration, with the folders that are made of the model."""
+    arguments = dict(configuration.arguments)
+    for argument, function in configuration.made.items():
+        name, _, key = argument.partition(".")
+        folder = getattr(variants, function)(model)
+        arguments[name] = {**arguments[name], key: folder} if key else folder
+    return arguments
 
 
 def _answers(
@@ -126,6 +135,9 @@ def _answers(
     watched = OfflineEngine(llm)
     if configuration.preempts:
         watched.watch_scheduler()
+    if configuration.reloads:
+        _Crowd(llm, configuration, model, asks).run("before")
+        llm.collective_rpc("reload_weights", kwargs={"weights_path": model})
     passes = []
     for number in range(2):  # a plugin that keeps something answers otherwise the second time
         if number and configuration.pauses:
@@ -212,14 +224,27 @@ class _Crowd:
             if self._configuration.embedded and not ask.on:
                 prompt = {"prompt_embeds": embeddings(self._model, ask.prompt)}
                 self._send(f"{name}-{number}-embedded", prompt, ask.keywords)
+            if self._configuration.adapted:
+                prompt = {"prompt_token_ids": [*ask.prompt]}
+                self._send(f"{name}-{number}-adapted", prompt, ask.keywords, adapted=True)
 
-    def _send(self, name: str, prompt: Any, keywords: Any, priority: int = 0) -> None:  # noqa: ANN401 - vLLM's
+    def _send(
+        self,
+        name: str,
+        prompt: Any,  # noqa: ANN401 - vLLM's
+        keywords: Any,  # noqa: ANN401 - vLLM's
+        priority: int = 0,
+        *,
+        adapted: bool = False,
+    ) -> None:
+        from vllm.lora.request import LoRARequest
         from vllm.sampling_params import StructuredOutputsParams
 
         if isinstance(grammar := keywords.get("structured_outputs"), dict):
             keywords = {**keywords, "structured_outputs": StructuredOutputsParams(**grammar)}
         params = sampling_params(keywords, name)
-        self._engine.add_request(name, prompt, params, priority=priority)
+        adapter = LoRARequest("adapter", 1, variants.adapter(self._model)) if adapted else None
+        self._engine.add_request(name, prompt, params, lora_request=adapter, priority=priority)
 
     def _step(self) -> None:
         if not self._engine.has_unfinished_requests():

@@ -23,6 +23,7 @@ from conformance.engine import access
 from conformance.engine.environment import chosen_device
 from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import Server, ServerFailed
+from conformance.engine.server_log import cause, read_log
 from conformance.generations import named as generation_named
 from conformance.installed import suite_of
 from conformance.jobs import deployed
@@ -90,7 +91,7 @@ def _answers(server: Server, configuration: Configuration, carried: Carried) -> 
     try:
         server.wait_healthy(START_LIMIT)
     except ServerFailed as error:
-        return Answers(problem=str(error))
+        return Answers(problem=cause(read_log(server.log)) or str(error))
     try:
         passes, front_ends = asyncio.run(_passes(server, configuration, carried))
     except Exception as error:  # noqa: BLE001 - whatever a client gets instead of tokens

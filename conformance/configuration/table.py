@@ -37,6 +37,11 @@ class Configuration:
     fills_context: bool = False  #: whether answers go on to the last position of the model
     structured: bool = False  #: whether requests with a grammar stand beside those of the workload
     embedded: bool = False  #: whether opted-out requests beside it send embeddings for a prompt
+    adapted: bool = False  #: whether requests beside it have the same prompts, and an adapter
+    #: Whether the engine starts with other weights, serves with them, and is then given its own.
+    reloads: bool = False
+    #: What is made of the model, by the argument that names its folder: a function of `variants`.
+    made: Mapping[str, str] = attrs.field(factory=dict)
     pauses: bool = False  #: whether the engine sleeps, and is woken, between two workloads
     #: What must have come of the arguments when vLLM has made its configuration of them:
     #: dotted names within ``VllmConfig``. Platforms switch silently off what they cannot do.
@@ -123,6 +128,32 @@ TABLE: tuple[Configuration, ...] = (
         },
     ),
     Configuration(
+        name="draft-model",
+        about="another model drafts, and a request has a row for each draft token",
+        arguments={"speculative_config": {"method": "draft_model", "num_speculative_tokens": 3}},
+        made={"speculative_config.model": "other_weights"},
+    ),
+    Configuration(
+        name="expert-parallel-2",
+        about="the experts of a model are on two ranks, and each rank has an instance",
+        arguments={"tensor_parallel_size": 2, "enable_expert_parallel": True},
+        made={"model": "experts"},
+        ranks=2,
+    ),
+    Configuration(
+        name="lora-adapters",
+        about="requests with an adapter have the same prompts, and the model says something else",
+        # A free slot too: on a CPU, requests without an adapter are given what the last slot holds.
+        arguments={"enable_lora": True, "max_loras": 2},
+        adapted=True,
+    ),
+    Configuration(
+        name="weights-reloaded",
+        about="the engine has served with other weights, which say something else",
+        made={"model": "other_weights"},
+        reloads=True,
+    ),
+    Configuration(
         name="structured-outputs",
         about="grammars mask the rows of other requests of the batch",
         structured=True,
@@ -163,6 +194,17 @@ TABLE: tuple[Configuration, ...] = (
         name="data-parallel-2",
         about="two engines share the requests, and neither sees those of the other",
         server=("--data-parallel-size=2",),
+    ),
+    Configuration(
+        name="data-parallel-external",
+        about="a load balancer shares the requests, and each engine has a front end",
+        server=("--data-parallel-size=2", "--data-parallel-rank=0"),
+    ),
+    Configuration(
+        name="stream-interval",
+        about="clients hear of five tokens at a time, and a step still has one",
+        server=("--stream-interval=5",),
+        refusable=False,
     ),
     Configuration(
         name="ray",
