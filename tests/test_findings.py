@@ -20,6 +20,7 @@ from families import FAMILIES
 from support import ROOT
 from torchvision_site import NoTorchvision, python_path
 
+from conformance.configuration import variants
 from conformance.engine.environment import host_environment
 from conformance.engine.models import tiny_llama
 from conformance.engine.multimodal_models import TINY_LLAVA
@@ -54,6 +55,11 @@ def _family(name: str) -> Callable[[], Path]:
     return lambda: FAMILIES[name].write(Path(tempfile.mkdtemp(prefix="vllm-conformance-")))
 
 
+def _experts() -> Path:
+    """Return the folder of a tiny Mixtral."""
+    return Path(variants.experts(str(tiny_llama())))
+
+
 PROGRAMS = (
     Program("entry_point_output_ids.py"),
     Program("applied_twice.py"),
@@ -69,6 +75,8 @@ PROGRAMS = (
     Program("pictures_in_company.py", _family("deepseek-vl2"), True),
     Program("two_sounds.py", _family("glm-asr")),
     Program("documented_example.py", tiny_llama, marks=_ENGINE),
+    Program("adapters_for_everybody.py", tiny_llama, marks=_ENGINE),
+    Program("experts_on_two_ranks.py", _experts, marks=_ENGINE),
     Program("streamed_refusal.py", tiny_llama, marks=_SERVER),
     Program("blocked_event_loop.py", tiny_embedding, marks=_SERVER),
 )

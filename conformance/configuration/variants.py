@@ -29,7 +29,7 @@ _RANK = 4
 _SEED = 22
 
 
-def experts(model: str) -> str:
+def experts(model: str | Path) -> str:
     """Return a model with a mixture of experts that says what this one says.
 
     All experts of a layer are its own feed-forward layer, so the tokens can be compared.
@@ -58,7 +58,7 @@ def experts(model: str) -> str:
     return _made(model, "experts", write)
 
 
-def other_weights(model: str) -> str:
+def other_weights(model: str | Path) -> str:
     """Return a model of the same shape that says something else to most prompts."""
 
     def write(folder: Path) -> None:
@@ -71,7 +71,7 @@ def other_weights(model: str) -> str:
     return _made(model, "other-weights", write)
 
 
-def adapter(model: str) -> str:
+def adapter(model: str | Path) -> str:
     """Return a LoRA adapter under which the model says something else."""
 
     def write(folder: Path) -> None:
@@ -102,13 +102,13 @@ def adapter(model: str) -> str:
     return _made(model, "adapter", write)
 
 
-def _weights(model: str) -> Weights:
+def _weights(model: str | Path) -> Weights:
     from safetensors.numpy import load_file
 
     return dict(load_file(Path(model) / "model.safetensors"))
 
 
-def _copy(model: str, folder: Path, weights: Weights, config: Mapping[str, Any]) -> None:
+def _copy(model: str | Path, folder: Path, weights: Weights, config: Mapping[str, Any]) -> None:
     """Write a model with these weights, and everything else as the other one has it."""
     from safetensors.numpy import save_file
 
@@ -121,7 +121,7 @@ def _copy(model: str, folder: Path, weights: Weights, config: Mapping[str, Any])
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def _made(model: str, name: str, write: Callable[[Path], None]) -> str:
+def _made(model: str | Path, name: str, write: Callable[[Path], None]) -> str:
     """Return the folder that ``write`` fills, and have it filled if it is not there."""
     final = cache_directory() / f"{Path(model).name}-{name}"
     if not final.is_dir():
