@@ -35,6 +35,7 @@ from conformance.settings import (
     parse_evidence,
     parse_headers,
 )
+from conformance.soak_command import soak
 from conformance.target import Plugin
 from conformance.verdict import ExitStatus, RuleResult, Verdict
 from conformance.warm_command import warm
@@ -364,7 +365,19 @@ def replay(case: Path) -> int:
     return 0 if outcome is Outcome.FIXED else 1
 
 
-for command in (badge, bench, configurations, report, verify, host, init, matrix, mutate, warm):
+for command in (
+    badge,
+    bench,
+    configurations,
+    report,
+    verify,
+    host,
+    init,
+    matrix,
+    mutate,
+    soak,
+    warm,
+):
     main.add_command(command)
 
 

@@ -197,6 +197,7 @@ def _why_not(
         log=Path(folder) / f"{evidence.value}-without-plugin.log",
         device=chosen_device(settings.device),
         runner=runner,
+        arguments=settings.server_arguments,
     )
 
 

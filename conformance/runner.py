@@ -417,6 +417,13 @@ class Certification:
             UsageError: its profile is wrong.
 
         """
+        row = self.configurations_of(plugin).row(name)
+        kept = self.contexts.setdefault(plugin.target, {}).setdefault("configurations", [])
+        kept.append(attrs.asdict(row, value_serializer=_plain))
+        return row
+
+    def configurations_of(self, plugin: Plugin) -> Configured:
+        """Return what runs a plugin in engines and servers of many configurations."""
         if plugin.target not in self._configured:
             self._configured[plugin.target] = Configured(
                 plugin,
@@ -426,10 +433,7 @@ class Certification:
                 str(tiny_llama()),
                 self.notify,
             )
-        row = self._configured[plugin.target].row(name)
-        kept = self.contexts.setdefault(plugin.target, {}).setdefault("configurations", [])
-        kept.append(attrs.asdict(row, value_serializer=_plain))
-        return row
+        return self._configured[plugin.target]
 
     def rows(self, plugin: Plugin) -> list[dict[str, Any]]:
         """Return what was shown of a plugin under configurations, as a certificate has it."""

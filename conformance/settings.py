@@ -57,6 +57,7 @@ class Settings:
     #: that is written or printed holds them.
     server_headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     server_load: int = SERVER_LOAD  #: requests to it that are under way at the same time, at most
+    server_arguments: tuple[str, ...] = ()  #: of servers that the harness starts
     server_hostile: bool = False  #: send it what no profile names, too
     report: Path = Path("reports/local")
     seed: int = DEFAULT_SEED

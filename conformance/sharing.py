@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule about what all code of a process shares, which every family of plugins has.
+"""The rules about what all code of a process shares, and about several processes.
 
 A family says under which number it has it, and where in vLLM others come to harm: processors of
 logits are loaded by the engine, all other plugins by the front end.
@@ -65,4 +65,36 @@ def leaves_others_alone(rule_id: str, *sources: Source, where: str = "", heading
         hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
         "pass dtype and device to what makes tensors; make threads daemons, and end children in "
         "atexit; hand signals on to the handler that was there.",
+    )
+
+
+def same_in_servers(rule_id: str, *, heading: str = "") -> Rule:
+    """Return the rule about the configurations of servers that a run names.
+
+    Args:
+        rule_id: its number in the family.
+        heading: what reports put the rule under, where no section does.
+
+    """
+    return Rule(
+        id=rule_id,
+        title="The same answers under every configuration of the server",
+        statement=(
+            "Under each configuration that is asked for (several API servers, data-parallel "
+            "engines, ...) the rules of a server hold as on one with a single front end, where "
+            "vLLM itself starts without the plugin."
+        ),
+        level=Level.MUST,
+        section=heading,
+        sources=(
+            changes(
+                Source(
+                    "vllm/entrypoints/cli/serve.py:run_multi_api_server",
+                    "each API server is a process and makes an instance; the system decides "
+                    "which of them has a client's connection",
+                )
+            ),
+        ),
+        hint="Look for what is kept from one request to the next: another front end has its own.",
+        evidence=(Evidence.OFFLINE,),
     )

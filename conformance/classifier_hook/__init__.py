@@ -41,6 +41,7 @@ generations = (
         title="External classifier hook (RFC 43999)",
         loading_rule="CH-01",
         survival_rule="CH-29",
+        configured="CH-41",
         meaning_rule="CH-39",
         rules=RULES,
         host_rules=host_rules.RULES,

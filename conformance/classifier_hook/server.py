@@ -72,7 +72,12 @@ class Trial(HookTrial):
             ],
             entry_points=HOOK_RUNTIME,
             device=self.device,
-            arguments=[MIDDLEWARE, "--max-model-len=512", f"--max-num-seqs={AT_ONCE}"],
+            arguments=[
+                MIDDLEWARE,
+                "--max-model-len=512",
+                f"--max-num-seqs={AT_ONCE}",
+                *opening.settings.server_arguments,
+            ],
             environment={
                 "CLASSIFIER_HOOKS": f"{_MODULE}:hook,{_WITNESS}",
                 "CLASSIFIER_HOOKS_STREAMING": "hold",

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 import attrs
 
+from conformance.configuration import rules
 from conformance.configuration.asked import IDLE, NOBODY, TESTED, Answers, Ask, Workload
 from conformance.configuration.judgement import Controls, Row, judge, unequal
-from conformance.configuration.table import PLAIN, TABLE, Configuration, chosen, named
+from conformance.configuration.record import Record
+from conformance.configuration.table import LOGITS, PLAIN, TABLE, Configuration, chosen, named
 from conformance.generations import named as generation_named
 from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
@@ -28,6 +30,7 @@ SERVER_LIMIT = 420.0
 _REQUESTS = "conformance.configuration.requests:run"
 _ENGINE = "conformance.configuration.engine:serve"
 _SERVER = "conformance.configuration.served:serve"
+_SOAK = "conformance.configuration.soak:run"
 
 
 class Fork(Protocol):
@@ -58,6 +61,16 @@ class Configured:
 
         """
         configuration = named(name)
+        if self.plugin.generation not in LOGITS:
+            self.notify(f"{self.plugin.target}: {name}, a server with the plugin")
+            return rules.judged(
+                self.plugin,
+                self.settings,
+                configuration,
+                fork=self.fork,
+                folder=self.folder,
+                model=self.model,
+            )
         if self._workload is None:
             self._workload = self._asked()
         if isinstance(self._workload, str):
@@ -73,6 +86,32 @@ class Configured:
             self._ask(name, TESTED),
             Controls(bare=partial(self._ask, name, NOBODY), idle=partial(self._ask, name, IDLE)),
         )
+
+    def soaked(self, seconds: float, clients: int, loaded: str = TESTED) -> Record | str:
+        """Keep a server with what ``loaded`` names busy; return the record, or why there is none.
+
+        Raises:
+            UsageError: the profile of the plugin is wrong.
+
+        """
+        workload = self._workload = self._workload or self._asked()
+        if isinstance(workload, str):
+            return workload
+        plain = self._ask(PLAIN.name, loaded), self._ask(PLAIN.name, NOBODY)
+        for answers in plain:
+            if answers.problem:
+                return f"the plain engine fails: {answers.problem}"
+        self.notify(f"{clients} clients for {seconds:.0f} s, a server with {loaded}")
+        more = {"workload": workload, "plain": plain, "seconds": seconds, "clients": clients}
+        more["loaded"] = loaded
+        job = self.fork(_SOAK, self._arguments() | more, self.folder / "soak.log")
+        try:
+            record: Record = job.ask(str(self.folder), limit=seconds + SERVER_LIMIT)
+        except (JobDied, JobHung) as error:
+            return f"the soak: {error}"
+        finally:
+            job.close()
+        return record
 
     def _asked(self) -> Workload | str:
         """Return the workload, or why there is none."""

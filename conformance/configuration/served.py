@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -63,28 +63,46 @@ def serve(
     """Answer with what the server answers; ``loaded`` says what it is started with."""
     folder = Path(connection.recv())
     started = time.monotonic()
-    carried = {
+    carried = carriable(workload)
+    if not any(ask.on and not ask.aborted for ask, _ in carried.values()) and plugin.module:
+        connection.send(Answers(absent="HTTP carries none of the requests that opt in"))
+        return
+    log = folder / f"configuration-{configuration.name}-server.log"
+    arguments = configuration.server or ()
+    with start(plugin, settings, model, log=log, arguments=arguments, loaded=loaded) as server:
+        answers = _answers(server, configuration, carried)
+    connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
+
+
+def carriable(workload: Workload) -> Carried:
+    """Return those requests of a workload that HTTP can carry."""
+    return {
         number: (ask, {**body, "return_token_ids": True})
         for number, ask in enumerate(workload.asks)
         if (body := body_of(ask.keywords)) is not None
     }
-    if not any(ask.on and not ask.aborted for ask, _ in carried.values()) and plugin.module:
-        connection.send(Answers(absent="HTTP carries none of the requests that opt in"))
-        return
-    model = deployed(plugin, settings) or model
-    server = Server.start(
-        model,
-        log=folder / f"configuration-{configuration.name}-server.log",
+
+
+def start(
+    plugin: Plugin,
+    settings: Settings,
+    model: str,
+    *,
+    log: Path,
+    arguments: Sequence[str],
+    loaded: str,
+) -> Server:
+    """Start a server with what ``loaded`` names; returns at once."""
+    return Server.start(
+        deployed(plugin, settings) or model,
+        log=log,
         logits_processors=_names(plugin, loaded),
         python_path=[*filter(None, [plugin.root]), settings.directory, *settings.python_path],
         device=chosen_device(settings.device),
-        arguments=[f"--max-model-len={MAX_MODEL_LEN}", *(configuration.server or ())],
+        arguments=[f"--max-model-len={MAX_MODEL_LEN}", *arguments],
         imported=True,
         runner=suite_of(generation_named(plugin.generation)).runner or "v1",
     )
-    with server:
-        answers = _answers(server, configuration, carried)
-    connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
 
 
 def _answers(server: Server, configuration: Configuration, carried: Carried) -> Answers:
@@ -119,7 +137,7 @@ async def _passes(
         async with access.sdk(server.url, LIMIT) as sdk:
             running = []
             for number in numbers:
-                put = _put(sdk, server.model_name, *carried[number])
+                put = asked(sdk, server.model_name, *carried[number])
                 running.append(asyncio.create_task(put))
                 await asyncio.sleep(APART[number % len(APART)])
                 if len(front_ends) < configuration.front_ends:
@@ -145,7 +163,7 @@ def _connected(server: Server) -> set[int]:
     return found
 
 
-async def _put(
+async def asked(
     sdk: openai.AsyncOpenAI, model: str, ask: Ask, body: Mapping[str, Any]
 ) -> tuple[int, ...]:
     """Put one request, on a connection of its own, and return its tokens."""

@@ -13,7 +13,10 @@ import attrs
 
 from conformance.settings import choose
 
-_LOGITS = frozenset({"logits/batch", "logits/slot"})
+LOGITS = frozenset({"logits/batch", "logits/slot"})
+
+#: Plugins that the front end runs: servers are what can matter to them.
+_SERVED = LOGITS | {"io/data", "hook/rfc"}
 
 
 @attrs.frozen(kw_only=True)
@@ -26,7 +29,7 @@ class Configuration:
     #: Of ``vllm serve``; None where no server runs, but an engine of ``vllm.LLM``.
     server: tuple[str, ...] | None = None
     front_ends: int = 1  #: processes of a server that take requests; it shows nothing with fewer
-    generations: frozenset[str] = _LOGITS  #: to whose plugins it can matter
+    generations: frozenset[str] = LOGITS  #: to whose plugins it can matter
     ranks: int = 1  #: worker processes; an engine of one runs in the process of its executor
     own_process: bool = False  #: whether the engine core is in another process than the front end
     #: Random requests with seeds are left out: on a CPU, vLLM cannot go on with the generator of
@@ -181,6 +184,7 @@ TABLE: tuple[Configuration, ...] = (
         name="server",
         about="clients' requests come over HTTP, and the engine is a process that vLLM starts",
         server=(),
+        generations=_SERVED,
         refusable=False,
     ),
     Configuration(
@@ -188,12 +192,14 @@ TABLE: tuple[Configuration, ...] = (
         about="two front ends, each with a class of its own, send requests to one engine",
         server=("--api-server-count=2",),
         front_ends=2,
+        generations=_SERVED,
         refusable=False,
     ),
     Configuration(
         name="data-parallel-2",
         about="two engines share the requests, and neither sees those of the other",
         server=("--data-parallel-size=2",),
+        generations=_SERVED,
     ),
     Configuration(
         name="data-parallel-external",
@@ -204,6 +210,14 @@ TABLE: tuple[Configuration, ...] = (
         name="stream-interval",
         about="clients hear of five tokens at a time, and a step still has one",
         server=("--stream-interval=5",),
+        generations=LOGITS | {"hook/rfc"},
+        refusable=False,
+    ),
+    Configuration(
+        name="renderer-workers-2",
+        about="two threads of the front end work on prompts and on what stands beside them",
+        server=("--renderer-num-workers=2",),
+        generations=frozenset({"io/data"}),
         refusable=False,
     ),
     Configuration(

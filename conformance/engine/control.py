@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from conformance.engine.entry_points import write_distribution
@@ -16,7 +17,13 @@ LIMIT = 240.0
 
 
 def why_not(
-    model: Path | str, *, package: str, log: Path, device: str, runner: Runner | None = None
+    model: Path | str,
+    *,
+    package: str,
+    log: Path,
+    device: str,
+    runner: Runner | None = None,
+    arguments: Sequence[str] = (),
 ) -> str | None:
     """Say why vLLM does not start on this machine without the plugin; None where it does.
 
@@ -26,6 +33,7 @@ def why_not(
         log: where the server's output goes.
         device: ``cpu`` or ``cuda``.
         runner: the model runner; without it vLLM chooses.
+        arguments: of ``vllm serve``, those that the plugin's own has.
 
     """
     with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
@@ -33,7 +41,12 @@ def why_not(
         server: Server | None = None
         try:
             server = Server.start(
-                model, log=log, python_path=[folder], device=device, runner=runner
+                model,
+                log=log,
+                python_path=[folder],
+                device=device,
+                runner=runner,
+                arguments=arguments,
             )
             server.wait_healthy(LIMIT)
         except ServerFailed as error:

@@ -86,6 +86,7 @@ class Trial(IOProcessorTrial):
                 *arguments,
                 f"--num-gpu-blocks-override={BLOCKS}",
                 f"--max-model-len={MAX_MODEL_LEN}",
+                *self.opening.settings.server_arguments,
             ],
             imported=True,
         )

@@ -95,4 +95,5 @@ RULES = section(
         rfc("engine.register_external_classifier_hook(hook)"),
         where=sharing.IN_FRONT_END,
     ),
+    sharing.same_in_servers("CH-41"),
 )

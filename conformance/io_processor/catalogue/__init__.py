@@ -25,6 +25,7 @@ REQUEST_RULES = (
         where=sharing.IN_FRONT_END,
         heading="Loading and calling",
     ),
+    sharing.same_in_servers("IO-41", heading="Many requests"),
 )
 
 DATA_RULES = tuple(rule for rule in REQUEST_RULES if rule.id not in _REQUEST_ONLY)

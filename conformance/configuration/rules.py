@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins of a front end under configurations of servers: the server's rules, asked there again.
+
+Logits processors are compared token by token; an IO processor and a hook have answers of their
+own, which the rules of server evidence judge already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+
+from conformance.configuration.judgement import Row
+from conformance.configuration.table import Configuration
+from conformance.generations import named
+from conformance.rules import Evidence
+from conformance.settings import Settings, UsageError
+from conformance.target import Plugin
+from conformance.verdict import RuleResult, Verdict
+from conformance.worker import Job, JobDied, JobHung
+
+#: Seconds in which a rule is judged, the first of them with the start of a server.
+LIMIT = 420.0
+
+_TRIAL = "conformance.jobs:trial"
+
+
+def judged(
+    plugin: Plugin,
+    settings: Settings,
+    configuration: Configuration,
+    *,
+    fork: Callable[..., Job],
+    folder: Path,
+    model: str,
+) -> Row:
+    """Return what the rules of server evidence say under one configuration.
+
+    Raises:
+        UsageError: the profile of the plugin is wrong.
+
+    """
+    assert configuration.server is not None
+    own = folder / f"configuration-{configuration.name}"
+    own.mkdir(parents=True, exist_ok=True)
+    arguments = {
+        "plugin": plugin,
+        "evidence": Evidence.SERVER,
+        "settings": attrs.evolve(settings, server_url=None, server_arguments=configuration.server),
+        "model": model,
+        "folder": str(own),
+    }
+    rules = named(plugin.generation).rules
+    job = fork(_TRIAL, arguments, own / "trial.log")
+    results: list[RuleResult] = []
+    try:
+        for rule in (each.id for each in rules if Evidence.SERVER in each.evidence):
+            answer = job.ask(rule, limit=LIMIT)
+            if isinstance(answer, UsageError):
+                raise answer
+            results.append(answer)
+        job.leave()
+    except JobDied as error:
+        return _row(configuration, results, Verdict.FAIL, f"its process ended: {error}")
+    except JobHung as error:
+        return _row(configuration, results, Verdict.FAIL, f"it {error}")
+    finally:
+        job.close()
+    return _judge(configuration, results, named(plugin.generation).loading_rule)
+
+
+def _judge(configuration: Configuration, results: Sequence[RuleResult], loading: str) -> Row:
+    for verdict in (Verdict.FAIL, Verdict.ERROR):
+        if found := next((each for each in results if each.verdict is verdict), None):
+            return _row(configuration, results, verdict, f"{found.rule}: {found.message}")
+    first = next(each for each in results if each.rule == loading)
+    if first.verdict is Verdict.NOT_VERIFIED:  # neither starts a server without the plugin
+        return _row(configuration, results, Verdict.NOT_APPLICABLE, first.message)
+    unseen = [each for each in results if each.verdict is Verdict.NOT_VERIFIED]
+    why = f"{unseen[0].rule}: {unseen[0].message}" if unseen else None
+    shown = any(each.verdict is Verdict.PASS and each.rule != loading for each in results)
+    return _row(configuration, results, Verdict.PASS if shown else Verdict.NOT_VERIFIED, why)
+
+
+def _row(
+    configuration: Configuration,
+    results: Sequence[RuleResult],
+    verdict: Verdict,
+    message: str | None,
+) -> Row:
+    return Row(
+        name=configuration.name,
+        about=configuration.about,
+        verdict=verdict,
+        requests=sum(each.examples for each in results),
+        acted=sum(each.acted for each in results),
+        seconds=sum(each.seconds for each in results),
+        message=message,
+    )
