@@ -55,8 +55,10 @@ def test_a_defect_shows_under_its_configuration_alone(
     own = path.with_name(f"{path.stem}.conformance.toml")
     profile = own if own.exists() else GALLERY / "floor.toml"
     target = f"{path}:{entry['class']}"
+    # What a front end runs has no plain engine to be right in.
+    plain = "plain" if entry["rule"][:2] in {"LB", "LS"} else "server"
 
-    verdicts = _rows(zygote, tmp_path, target, profile, ("plain", name))
+    verdicts = _rows(zygote, tmp_path, target, profile, (plain, name))
 
     assert verdicts == [Verdict.PASS, Verdict.FAIL]
 

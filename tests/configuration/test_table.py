@@ -36,10 +36,13 @@ def test_a_wrong_name_is_told_the_nearest() -> None:
         parse("prefix-cashing")
 
 
-def test_none_matters_to_a_hook() -> None:
+def test_only_servers_matter_to_what_a_front_end_runs() -> None:
     """What is not about a generation is not run for its plugins."""
-    assert chosen(parse("all"), "hook/rfc") == []
+    names = {each.name for each in chosen(parse("all"), "hook/rfc")}
+
+    assert names == {"server", "api-servers-2", "data-parallel-2", "stream-interval"}
     assert [each.name for each in chosen(("plain",), "logits/slot")] == ["plain"]
+    assert all(each.server is not None for each in chosen(parse("all"), "io/data"))
 
 
 def test_the_list_imports_no_host() -> None:
