@@ -63,8 +63,9 @@ class _Serving:
 
         from conformance.engine.server import Server
 
-        arguments = {"logits_processors": [plugin], "python_path": path, "runner": "v1"}
-        self.server: Any = Server.start(model, log=Path(log), **arguments)
+        self.server: Any = Server.start(
+            model, log=Path(log), logits_processors=[plugin], python_path=path, runner="v1"
+        )
         self.server.wait_healthy(240.0)
         return ray.get_runtime_context().get_node_id(), self.server.url
 
