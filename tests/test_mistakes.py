@@ -237,6 +237,12 @@ WANTED = {
         + "except ImportError: raise RuntimeError('the checkpoints extra is needed')\n"
         + "class Plugin(IOProcessor): ...\n"
     ),
+    "ImportError: install the extra (plugin.py:4): install no_such_package, or put": (
+        IO_HEAD
+        + "try:\n    import no_such_package\n"
+        + "except ImportError as error: raise ImportError('install the extra') from error\n"
+        + "class Plugin(IOProcessor): ...\n"
+    ),
     "install the release of attrs (here is ": (
         IO_HEAD + "from attrs import no_such_name\nclass Plugin(IOProcessor): ...\n"
     ),
@@ -352,6 +358,7 @@ def test_no_engine_is_asked_what_an_instance_cannot_be_made_for(folder: Path) ->
     [
         "import plugin.missing_module",
         "from vllm.no_such_module import Nothing",
+        "try: import vllm.no_such_module\nexcept ImportError: raise ImportError('too old')",
         "open(__file__ + '.weights')",
         "{}['NO_SUCH_PATH']",
     ],
@@ -364,8 +371,13 @@ def test_what_the_plugin_itself_lacks_is_its_fault(
 
     status, _ = certify("plugin.py:Plugin")
 
+    document = certificates(folder)["plugin.py:Plugin"]
+    (broken,) = [rule for rule in document["rules"] if rule["verdict"] == "fail"]
+
     assert status == 1
-    assert verdicts(certificates(folder)["plugin.py:Plugin"])["IO-01"] == "fail"
+    assert broken["id"] == "IO-01"
+    if "vllm" in line:
+        assert "No module named 'vllm.no_such_module'" in broken["message"]
 
 
 @pytest.mark.parametrize(
