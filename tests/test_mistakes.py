@@ -406,6 +406,9 @@ def test_a_constructor_that_says_what_it_wants_is_quoted(
     assert ended == status, said
     assert sentence in rule["message"]
     assert rule["verdict"] == ("fail" if status == 1 else "not-verified")
+    if status == 2:
+        (idle,) = [rule for rule in document["rules"] if rule["id"] == "LB-05"]
+        assert idle["message"] == "cannot be judged before LB-02 holds"
     assert "Check     Compare the signature" not in said
 
 
@@ -630,16 +633,57 @@ def test_whatever_does_not_start_is_tried_without_the_plugin(
         opening,
         surroundings,
         lambda: None if starts else "vLLM does not start here",
+        lambda: "only.txt",
     )
     guarded.open()
     result = guarded.check("LB-03")
 
     if starts:
         assert result.verdict is Verdict.FAIL
-        assert result.message == "the second engine did not start; without the plugin vLLM starts"
+        assert result.message == (
+            "the second engine did not start; without the plugin vLLM starts "
+            "(what only the log with it says: only.txt)"
+        )
     else:
         assert result.verdict is Verdict.NOT_VERIFIED
         assert result.message == "vLLM does not start here"
+
+
+#: What cannot be made in an engine with weights, after it has warned of that.
+UNSTARTABLE = """
+import logging
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+class Plugin(AdapterLogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        super().__init__(vllm_config, device, is_pin_memory)
+        logging.getLogger("vllm.mine").warning("my table is for another vocabulary")
+        raise RuntimeError("no table")
+    def is_argmax_invariant(self): return False
+    def new_req_logits_processor(self, params): return None
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("evidence", ["offline", "server"])
+def test_what_only_the_log_with_the_plugin_says_is_kept(folder: Path, evidence: str) -> None:
+    """Where vLLM starts without the plugin, the difference of both logs is kept."""
+    (folder / "plugin.py").write_text(UNSTARTABLE)
+    command = (*CLI, "certify", "plugin.py:Plugin", f"--evidence={evidence}", "--budget=quick")
+    status, said = run(*command, folder=folder, paths=(folder,))
+    document = certificates(folder)["plugin.py:Plugin"]
+    (broken,) = [rule for rule in document["rules"] if rule["verdict"] == "fail"]
+    (shown,) = folder.rglob(f"{evidence}-only-with-plugin.txt")
+    (without,) = folder.rglob(f"{evidence}-without-plugin.log")
+    lines = shown.read_text(encoding="utf-8").splitlines()
+
+    assert status == 1, said
+    assert "no table" in broken["message"]
+    assert "without the plugin vLLM starts" in broken["message"]
+    assert shown.name in broken["message"]
+    assert any("my table is for another vocabulary" in line for line in lines)
+    assert any("RuntimeError: no table" in line for line in lines)
+    assert len(lines) < len(without.read_text(encoding="utf-8").splitlines()) * 4
+    assert len(lines) == len(set(lines))
 
 
 def test_what_a_host_does_without_the_plugin_is_asked_once(tmp_path: Path) -> None:
