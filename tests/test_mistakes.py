@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from support import FIXTURES, ROOT
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
-from conformance import runner
+from conformance import likeness, runner
 from conformance.cli import main
 from conformance.engine.entry_points import write_distribution
 from conformance.guarded import Guarded
@@ -26,7 +26,7 @@ from conformance.reporting import folder as reports
 from conformance.rules import Evidence
 from conformance.runner import Certification, Check
 from conformance.settings import Settings
-from conformance.target import Plugin
+from conformance.target import Plugin, Target
 from conformance.verdict import RuleResult, Verdict
 from conformance.worker import private
 
@@ -951,3 +951,29 @@ def test_what_a_module_is_for_is_read_where_its_package_cannot_be_imported(tmp_p
     assert document["plugin"]["generation"] == "parser/tool"
     assert verdicts(document)["TP-01"] == "fail"
     assert "(parser.py:1)" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "generation"),
+    [
+        (
+            (
+                "from vllm.model_executor.layers.logits_processor import LogitsProcessor\n"
+                "from vllm.model_executor.models.interfaces import SupportsLoRA\n"
+                "from .kernels import fused\n"
+                "class Model(nn.Module, SupportsLoRA):\n"
+                "    def __init__(self): self.logits_processor = LogitsProcessor(9)\n"
+            ),
+            "mm/processor",
+        ),
+        ("from vllm.v1.sample.logits_processor import LogitsProcessor as Base\n", "logits/batch"),
+        ("import mine\nclass Mine(LogitsProcessor): ...\n", "logits/batch"),
+    ],
+    ids=["model", "base", "class"],
+)
+def test_the_layer_of_a_model_is_no_plugin(tmp_path: Path, source: str, generation: str) -> None:
+    """A model that computes logits is a model, wherever it cannot be imported."""
+    (tmp_path / "mine.py").write_text(source)
+    target = Target("mine", "mine", root=str(tmp_path))
+
+    assert likeness.likely(target, str(tmp_path / "mine.py")) == generation

@@ -53,7 +53,7 @@ generations = (
         },
         program="conformance.multimodal.processor.program:program",
         likely=_of_processor,
-        sign=r"\bMULTIMODAL_REGISTRY\b|\bBaseMultiModalProcessor\b",
+        sign=r"\bMULTIMODAL_REGISTRY\b|\bBaseMultiModalProcessor\b|\bvllm\.model_executor\.models\b",
         group="vllm.general_plugins",
         preload=("conformance.multimodal.processor.trial",),
         order=5,
