@@ -154,7 +154,10 @@ def certify(
         ),
         (
             [TARGET, "--plugin-profile=field.toml"],
-            "'temperatuur', which is no field of SamplingParams. Did you mean 'temperature'?",
+            (
+                "'temperatuur', which is no field of SamplingParams. Did you mean 'temperature'? "
+                "What the plugin itself reads is under extra_args."
+            ),
         ),
         (
             [TARGET, "--plugin-profile=value.toml"],
