@@ -68,7 +68,7 @@ def _told(bench: Bench, prompt: Prompt) -> list[list[Any]]:
 #: By rule, the function of :mod:`conformance.multimodal.processor.player` that shows its failures.
 _PLAYED: Mapping[str, str] = {
     "MM-07": "refused",
-    "MM-10": "processed",
+    **dict.fromkeys(("MM-10", "MM-84"), "processed"),
     **dict.fromkeys(("MM-20", "MM-21", "MM-22", "MM-23", "MM-24", "MM-82"), "rows"),
     **dict.fromkeys(("MM-25", "MM-26"), "rows_alone"),
     **dict.fromkeys(("MM-32", "MM-33"), "alone"),

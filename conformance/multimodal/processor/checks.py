@@ -125,6 +125,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-81": _means,
     "MM-82": options.harmless,
     "MM-83": options.refused,
+    "MM-84": limits.promised,
 }
 
 
@@ -169,6 +170,7 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-81": ("MM-10", "MM-12", "MM-13", "MM-30", "MM-33"),
     "MM-82": ("MM-02", "MM-20", *_COUNTS),
     "MM-83": ("MM-10",),
+    "MM-84": ("MM-11",),
 }
 
 

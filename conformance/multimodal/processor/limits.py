@@ -78,6 +78,31 @@ def served(trial: Trial) -> Finding:
     return passed(len(wanted), len(wanted))
 
 
+def promised(trial: Trial) -> Finding:
+    """Items, forms and options that the profile names are processed."""
+    bench = trial.bench
+    for one in bench.promised:
+        if not bench.limits.get(one.modality):
+            continue  # the deployment allows none
+        prompt = alone(bench.as_taken(one))
+        found = bench.processed(prompt)
+        if not (found.good or found.lacks):
+            what = f"{one.modality} {one.text!r}, which the profile names, {found.describe()}"
+            return failed(what, case={"shown": prompt})
+    options = range(1, len(bench.stock.options))
+    for number in options:
+        prompts = [alone(each, number) for each in bench.stock.everything]
+        if prompts and not any(bench.processed(each).good for each in prompts):
+            what = f"with {bench.stock.chosen(number)}, options of the profile, no item is taken"
+            said = f"{what}: the first {bench.processed(prompts[0]).describe()}"
+            return failed(said, case={"shown": prompts[0]})
+    count = len(bench.promised) + len(options)
+    if not count:
+        why = "the profile names no items, forms or options"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    return passed(count, count)
+
+
 def odd(trial: Trial) -> Finding:
     """Items of unusual sizes and forms are processed, or refused as the client's error."""
     bench = trial.bench

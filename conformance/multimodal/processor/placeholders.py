@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
-from conformance.multimodal.processor.bench import Bench, answer, named
+from conformance.multimodal.processor.bench import (
+    Bench,
+    answer,
+    named,
+    of_item,
+    same_data,
+    told_apart,
+)
 from conformance.multimodal.processor.host import Processed, Range, by_place, mask_of, ranges_of
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
@@ -123,7 +130,7 @@ def inserted(bench: Bench, prompt: Prompt) -> bool:
 
 
 def means(bench: Bench, prompt: Prompt) -> Trouble | None:
-    """An item has as many placeholders as its author says."""
+    """An item has the placeholders, and the data, that its author says."""
     for index, (one, item) in enumerate(
         zip(_ranges(bench, prompt) or (), prompt.items, strict=False)
     ):
@@ -138,6 +145,13 @@ def means(bench: Bench, prompt: Prompt) -> Trouble | None:
                 str(wanted),
                 str(one.count),
             )
+        (name, place) = prompt.places()[index]
+        made = of_item(bench.processed(prompt).value.data[name][place])
+        for key, value in bench.told_data.get((item, prompt.options), {}).items():
+            if not same_data(made.get(key), value):
+                is_now, says = told_apart(made.get(key), value)
+                what = f"item {named(index)} ({item.modality} {item.text}) has {key} {is_now}, and "
+                return Trouble(f"{what}its author says {says}", index, says, is_now)
     return None
 
 
