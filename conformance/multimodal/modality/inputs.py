@@ -124,6 +124,8 @@ def raw(trial: Trial) -> Finding:
 def _roughly(got: Served, wanted: Served) -> str | None:
     if got.count != wanted.count:
         return f"its count was {got.count} instead of {wanted.count}"
+    if wanted.estimate == wanted.count and got.estimate != wanted.estimate:
+        return f"its estimate was {got.estimate}, where that of the file is exact"
     if what := shape.arrays(got.features, wanted.features):
         for name in wanted.features:
             one = as_array(got.features[name])

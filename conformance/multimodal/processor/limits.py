@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import attrs
@@ -90,11 +91,11 @@ def promised(trial: Trial) -> Finding:
             what = f"{one.modality} {one.text!r}, which the profile names, {found.describe()}"
             return failed(what, case={"shown": prompt})
     options = range(1, len(bench.stock.options))
-    for number in options:
-        prompts = [alone(each, number) for each in bench.stock.everything]
-        if prompts and not any(bench.processed(each).good for each in prompts):
-            what = f"with {bench.stock.chosen(number)}, options of the profile, no item is taken"
-            said = f"{what}: the first {bench.processed(prompts[0]).describe()}"
+    for number, (modality, items) in product(options, bench.stock.items.items()):
+        prompts = [alone(each, number) for each in items]
+        if not any(bench.processed(each).good for each in prompts):
+            what = f"with {bench.stock.chosen(number)}, options of the profile, no {modality}"
+            said = f"{what} is taken: the first {bench.processed(prompts[0]).describe()}"
             return failed(said, case={"shown": prompts[0]})
     count = len(bench.promised) + len(options)
     if not count:

@@ -53,7 +53,8 @@ RULES = section(
         id="MM-52",
         title="Arrays give what a file of the same content gives",
         statement=(
-            "Pixels, samples and points are the same item as an array and in a lossless file."
+            "Pixels, samples and points are the same item as an array and in a lossless file, and "
+            "are estimated as exactly."
         ),
         level=Level.SHOULD,
         sources=(

@@ -96,7 +96,7 @@ RULES = section(
         title="What the profile names is taken",
         statement=(
             "Items and forms that a profile names are processed alone, and with each of its "
-            "options some item is."
+            "options some item of each modality is."
         ),
         level=Level.MUST,
         sources=(
