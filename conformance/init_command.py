@@ -111,33 +111,34 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 -
         table.add(tomlkit.comment(field.says))
         if known:
             table.add(tomlkit.comment(FOUND))
-            table.add(key, values if isinstance(values, str | dict) else _listed(values or ()))
+            table.add(key, values if isinstance(values, str | dict) else listed(values or ()))
         else:
             template = field.template(found.get("keys") or (), found.get("tables") or {})
             table.add(tomlkit.comment(f"{key} = {template}"))
     return table
 
 
-def _listed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - an array of tomlkit
+def listed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - an array of tomlkit
+    """Return the values of a profile's key as TOML writes them, one on each line."""
     array = tomlkit.array()
     for value in values:
-        array.append(_inline(value))
+        array.append(inline(value))
     return array.multiline(multiline=len(values) > 1)
 
 
-def _inline(value: Any) -> Any:  # noqa: ANN401 - any value of a profile
+def inline(value: Any) -> Any:  # noqa: ANN401 - any value of a profile
     """Return a value as TOML writes it on one line; TOML has no null, so those are left out."""
     if isinstance(value, dict):
         table = tomlkit.inline_table()
         for key, item in value.items():
             if item is not None:
-                table.append(key, _inline(item))
+                table.append(key, inline(item))
         return table
     if isinstance(value, list | tuple):
         array = tomlkit.array()
         for item in value:
             if item is not None:
-                array.append(_inline(item))
+                array.append(inline(item))
         return array
     return value
 

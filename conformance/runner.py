@@ -392,19 +392,13 @@ class Certification:
 
     def fork_replay(self, plugin: Plugin, case: dict[str, Any], folder: Path) -> Job:
         """Fork a job that plays a counterexample again."""
-        return self._live_zygote().fork(
-            "conformance.jobs:replay",
-            {
-                "plugin": plugin,
-                "case": case,
-                "model": str(tiny_llama()),
-                "settings": self.settings,
-            },
-            log=folder / "replay.log",
-            directory=self.settings.directory,
-            python_path=self._python_path(),
-            preload=named(plugin.generation).preload,
-        )
+        arguments = {
+            "plugin": plugin,
+            "case": case,
+            "model": str(tiny_llama()),
+            "settings": self.settings,
+        }
+        return self.fork(plugin, "conformance.jobs:replay", arguments, folder / "replay.log")
 
     def configurations(self, plugin: Plugin) -> list[str]:
         """Return the names of the configurations under which a plugin is to be judged."""
@@ -422,7 +416,7 @@ class Certification:
             self._configured[plugin.target] = Configured(
                 plugin,
                 self.settings,
-                partial(self._fork_configured, plugin),
+                partial(self.fork, plugin),
                 self._folder(plugin),
                 str(tiny_llama()),
                 self.notify,
@@ -437,9 +431,8 @@ class Certification:
         found: list[dict[str, Any]] = self.contexts.get(plugin.target, {}).get("configurations", [])
         return found
 
-    def _fork_configured(
-        self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path
-    ) -> Job:
+    def fork(self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path) -> Job:
+        """Fork a job about a plugin, where what it imports is found."""
         return self._live_zygote().fork(
             what,
             arguments,
@@ -591,21 +584,15 @@ class Certification:
             folder = self._folder(plugin)
             log = folder / f"{evidence.value}.log"
             log.unlink(missing_ok=True)
-            self._jobs[key] = self._live_zygote().fork(
-                "conformance.jobs:trial",
-                {
-                    "plugin": plugin,
-                    "evidence": evidence,
-                    "settings": self.settings,
-                    "model": str(tiny_llama()),
-                    "folder": str(folder),
-                    "sheet": self._sheet(plugin, evidence),
-                },
-                log=log,
-                directory=self.settings.directory,
-                python_path=self._python_path(),
-                preload=named(plugin.generation).preload,
-            )
+            arguments = {
+                "plugin": plugin,
+                "evidence": evidence,
+                "settings": self.settings,
+                "model": str(tiny_llama()),
+                "folder": str(folder),
+                "sheet": self._sheet(plugin, evidence),
+            }
+            self._jobs[key] = self.fork(plugin, "conformance.jobs:trial", arguments, log)
         return self._jobs[key]
 
     def _open_next(self, evidence: Evidence) -> None:

@@ -57,15 +57,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--tests",
         metavar="WHICH",
-        help="'sample' (the short ones, each reference, the cheapest killer of each rule, and an "
-        "eighth of the rest), 'all', or a part such as 2/5 (default: what is named; without a "
+        help="'sample' (the short ones, each reference, the cheapest killer of each rule, and a "
+        "part of the rest), 'all', or a part such as 2/5 (default: what is named; without a "
         "name a sample)",
     )
     group.addoption(
-        "--week",
+        "--day",
         type=int,
         metavar="N",
-        help="take the sample of this week, counted from 1970 on (default: that of the commit)",
+        help="take the sample of this day, counted from 1970 on (default: that of the commit)",
     )
 
 
@@ -75,10 +75,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if option.tests is None:
         named = config.args_source is config.ArgsSource.ARGS or option.keyword
         option.tests = sampling.EVERYTHING if named else sampling.SAMPLE
-    if option.week is None:
-        option.week = sampling.week_of_commit()
+    if option.day is None:
+        option.day = sampling.day_of_commit()
     try:
-        config.stash[CHOICE] = sampling.choice(option.tests, option.week)
+        config.stash[CHOICE] = sampling.choice(option.tests, option.day)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -109,7 +109,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say what is left to chance, and how to have the same again."""
     chosen = config.stash[CHOICE]
     if chosen.said == sampling.SAMPLE:
-        return f"tests: the sample of --week {chosen.week}; --tests all runs all of them"
+        return f"tests: the sample of --day {chosen.day}; --tests all runs all of them"
     return f"tests: {chosen.said}"
 
 
@@ -141,8 +141,8 @@ def pytest_terminal_summary(
     if report and taken and config.stash[CHOICE].said == sampling.SAMPLE:
         path = Path(report).with_name("taken.txt")
         path.write_text("".join(f"{nodeid}\n" for nodeid in sorted(taken)), encoding="utf-8")
-        week = config.stash[CHOICE].week
-        terminalreporter.line(f"tests: --week {week} takes {len(taken)}, named in {path}")
+        day = config.stash[CHOICE].day
+        terminalreporter.line(f"tests: --day {day} takes {len(taken)}, named in {path}")
 
 
 class Scheduling(LoadScopeScheduling):

@@ -6,8 +6,8 @@ All of them are too long to wait for, so ``./run test`` takes a sample:
 * what is marked ``smoke``: the shortest way through each of the main paths;
 * of the galleries the cheapest killer of each rule, and every reference plugin once;
 * of other tests what takes less than :data:`LONG` seconds, and what nobody has measured yet;
-* one of :data:`WEEKS` of the rest, another one each week.  The date of the commit says which, so no
-  change is blamed for a test that the change before it did not run.
+* one of :data:`PARTS` parts of the rest, which take about the same time, another one each day.  The
+  date of the commit says which, so a commit always has the same tests.
 
 ``./run all`` runs them all, ``./run all --tests 2/5`` the second of five parts, and where tests are
 named, those run.
@@ -21,7 +21,6 @@ import json
 import re
 import subprocess
 import sys
-import zlib
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
 COSTS = ROOT / "tests" / "seconds.json"
 KILLS, PASSES = "::test_dies_by_its_own_rule[", "::test_passes_everything["
 REFERENCES = f"{ROOT / 'reference_plugins'}/"
-WEEKS = 8
+PARTS = 48
 LONG = 4.0
 SAMPLE, EVERYTHING = "sample", "all"
 
-_WEEK = 7 * 24 * 60 * 60
+_DAY = 24 * 60 * 60
 _KEPT = 1.0  #: seconds; which tests take less changes from run to run
 _PART = re.compile(r"([1-9]\d*)/([1-9]\d*)")
 
@@ -53,30 +52,30 @@ class Choice:
     """What ``--tests`` asks for."""
 
     said: str
-    week: int = 0
+    day: int = 0
     number: int = 1  #: the part, from 1 on
     parts: int = 1
 
 
-def choice(said: str, week: int) -> Choice:
+def choice(said: str, day: int) -> Choice:
     """Read ``--tests``: ``sample``, ``all``, or a part as in ``2/5``.
 
     Raises:
         ValueError: it is none of them.
     """
     if said in (SAMPLE, EVERYTHING):
-        return Choice(said, week)
+        return Choice(said, day)
     found = _PART.fullmatch(said)
     if found is None or int(found[1]) > int(found[2]):
         raise ValueError(f"--tests is 'sample', 'all' or a part such as 2/5, not {said!r}")
-    return Choice(said, week, int(found[1]), int(found[2]))
+    return Choice(said, day, int(found[1]), int(found[2]))
 
 
-def week_of_commit() -> int:
-    """Return the week of the commit, counted from 1970 on."""
+def day_of_commit() -> int:
+    """Return the day of the commit, counted from 1970 on."""
     asked = ["git", "log", "-1", "--format=%ct"]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-    return int(done.stdout) // _WEEK if done.returncode == 0 else 0
+    return int(done.stdout) // _DAY if done.returncode == 0 else 0
 
 
 def specimen_of(item: pytest.Item) -> Specimen | None:
@@ -107,10 +106,11 @@ def left_out(items: Sequence[pytest.Item], wanted: Choice) -> set[str]:
             for unit, of in units.items()
             if (seconds[unit] < LONG and not of[0].get_closest_marker("gallery"))
             or any(item.nodeid in always for item in of)
-            or (zlib.crc32(unit.encode()) + wanted.week) % WEEKS == 0
         }
+        rest = {unit: seconds[unit] for unit in units if unit not in taken}
+        taken |= _part(rest, wanted.day % PARTS, PARTS)
     else:
-        taken = _part(seconds, wanted)
+        taken = _part(seconds, wanted.number - 1, wanted.parts)
     return {item.nodeid for unit, of in units.items() if unit not in taken for item in of}
 
 
@@ -137,13 +137,13 @@ def _always(items: Iterable[pytest.Item], costs: dict[str, float]) -> set[str]:
     return taken | {min(ids, key=lambda nodeid: costs.get(nodeid, 0)) for ids in alike.values()}
 
 
-def _part(seconds: dict[str, float], wanted: Choice) -> set[str]:
+def _part(seconds: dict[str, float], wanted: int, parts: int) -> set[str]:
     """Return one of several parts that take about the same time: the longest units go first."""
-    shared: list[tuple[float, int, list[str]]] = [(0.0, n, []) for n in range(wanted.parts)]
+    shared: list[tuple[float, int, list[str]]] = [(0.0, n, []) for n in range(parts)]
     for unit in sorted(seconds, key=lambda unit: (-seconds[unit], unit)):
         total, number, mine = min(shared)
         shared[number] = (total + max(seconds[unit], 0.1), number, [*mine, unit])
-    return set(shared[wanted.number - 1][2])
+    return set(shared[wanted][2])
 
 
 def keep(report: Path) -> dict[str, float]:

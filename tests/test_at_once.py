@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.cli import _closing
+from conformance.certify_command import _closing
 from conformance.runner import AT_ONCE, Certification, Check, affordable
 from conformance.settings import Budget, Device, Settings, UsageError
 from conformance.verdict import RuleResult, Verdict

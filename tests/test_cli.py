@@ -110,7 +110,7 @@ def test_a_case_is_fixed_on_the_plugin_that_was_mended(
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("certify",), ("replay",), ("matrix",), ("mutate",)], ids=" ".join
+    "command", [(), ("certify",), ("replay",), ("matrix",), ("mutate",), ("port",)], ids=" ".join
 )
 def test_help(command: tuple[str, ...], tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     """The help tells the commands, what a TARGET is, and the exit statuses."""

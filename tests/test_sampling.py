@@ -66,9 +66,9 @@ def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _taken(said: str, week: int = 0, items: Iterable[pytest.Item] = ITEMS) -> set[str]:
+def _taken(said: str, day: int = 0, items: Iterable[pytest.Item] = ITEMS) -> set[str]:
     items = list(items)
-    return {item.nodeid for item in items} - sampling.left_out(items, sampling.choice(said, week))
+    return {item.nodeid for item in items} - sampling.left_out(items, sampling.choice(said, day))
 
 
 def test_a_sample_has_every_rule_and_every_reference() -> None:
@@ -80,24 +80,24 @@ def test_a_sample_has_every_rule_and_every_reference() -> None:
     correct = {specimen.target for specimen in references() if _correct(specimen).nodeid in taken}
     assert correct == {specimen.target for specimen in references()}
     assert sum("short" in nodeid for nodeid in taken) == 9
-    assert 0 < sum("long" in nodeid for nodeid in taken) < 33
+    assert 0 < sum("long" in nodeid for nodeid in taken) < 9
     assert len(taken) < 0.6 * len(ITEMS)
 
 
-def test_every_test_has_its_week() -> None:
-    """Each is taken in one week of some; the same week takes the same."""
-    weeks = [_taken("sample", week) for week in range(sampling.WEEKS)]
+def test_every_test_has_its_day() -> None:
+    """Each is taken in one day of some; the same day takes the same."""
+    days = [_taken("sample", day) for day in range(sampling.PARTS)]
 
-    assert set.union(*weeks) == {item.nodeid for item in ITEMS}
-    assert all(sum(item.nodeid in week for week in weeks) == 1 for item in ITEMS[-99:])
-    assert _taken("sample", sampling.WEEKS) == weeks[0]
+    assert set.union(*days) == {item.nodeid for item in ITEMS}
+    assert all(sum(item.nodeid in day for day in days) == 1 for item in ITEMS[-99:])
+    assert _taken("sample", sampling.PARTS) == days[0]
 
 
 def test_what_is_marked_is_always_taken() -> None:
     """However long it takes."""
     item = _item(ITEMS[-1].nodeid, smoke=True)
 
-    assert all(item.nodeid in _taken("sample", week, [item]) for week in range(sampling.WEEKS))
+    assert all(item.nodeid in _taken("sample", day, [item]) for day in range(sampling.PARTS))
 
 
 def test_tests_that_share_a_fixture_are_taken_together(costs: Path) -> None:
@@ -113,11 +113,11 @@ def test_tests_that_share_a_fixture_are_taken_together(costs: Path) -> None:
         for name in "abc"
     ]
     costs.write_text(json.dumps({item.nodeid: 50.0 for item in items[:4]}))
-    taken = [_taken("sample", week, items) for week in range(sampling.WEEKS)]
+    taken = [_taken("sample", day, items) for day in range(sampling.PARTS)]
 
     several = [{item.nodeid for item in items[first : first + 3]} for first in (0, 3, 6)]
     assert all(of <= each or not of & each for each in taken for of in several)
-    assert [sum(of <= each for each in taken) for of in several] == [1, 1, sampling.WEEKS]
+    assert [sum(of <= each for each in taken) for of in several] == [1, 1, sampling.PARTS]
 
 
 def test_the_cheapest_killer_is_tried(costs: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_cheapest_killer_is_tried(costs: Path) -> None:
     first, second = (item.nodeid for item in ours)
     for seconds, cheapest in (((9.5, 7.5), second), ((7.5, 9.5), first)):
         costs.write_text(json.dumps(dict(zip((first, second), seconds, strict=True))))
-        taken = [_taken("sample", week, ours) for week in range(sampling.WEEKS)]
+        taken = [_taken("sample", day, ours) for day in range(sampling.PARTS)]
 
         assert all(cheapest in each for each in taken)
         assert not all({first, second} <= each for each in taken)
@@ -153,17 +153,17 @@ def test_a_part_that_there_is_not_is_refused(said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "the sample of --week 7"),
+        ((), "the sample of --day 7"),
         (("tests/test_waiting.py",), "all"),
         (("-k", "waiting"), "all"),
-        (("tests/test_waiting.py", "--tests", "sample"), "the sample of --week 7"),
+        (("tests/test_waiting.py", "--tests", "sample"), "the sample of --day 7"),
         (("--tests", "2/5"), "2/5"),
     ],
 )
 def test_what_is_named_is_run(arguments: tuple[str, ...], said: str) -> None:
     """A sample is taken where nothing is named, or where it is asked for."""
     asked = [sys.executable, "-m", "pytest", "--collect-only", "-o", "testpaths=tests/bench"]
-    asked += ["--week", "7", *arguments]
+    asked += ["--day", "7", *arguments]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert f"\ntests: {said}" in done.stdout
@@ -173,11 +173,11 @@ def test_what_is_named_is_run(arguments: tuple[str, ...], said: str) -> None:
 def test_a_sample_names_its_tests(tmp_path: Path, workers: str) -> None:
     """In a file beside the report, whoever has collected them."""
     asked = [sys.executable, "-m", "pytest", "tests/test_leaks.py", "--tests", "sample"]
-    asked += ["--week", "7", "-n", workers, "--junitxml", str(tmp_path / "junit.xml")]
+    asked += ["--day", "7", "-n", workers, "--junitxml", str(tmp_path / "junit.xml")]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
 
     names = (tmp_path / "taken.txt").read_text(encoding="utf-8").splitlines()
-    assert f"--week 7 takes {len(names)}, named in {tmp_path / 'taken.txt'}" in done.stdout
+    assert f"--day 7 takes {len(names)}, named in {tmp_path / 'taken.txt'}" in done.stdout
     assert f"{len(names)} passed" in done.stdout
     assert all(name.startswith("tests/test_leaks.py::test_") for name in names)
 

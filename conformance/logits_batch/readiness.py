@@ -41,6 +41,7 @@ _INVARIANT = (
     "the temperature is applied, not after"
 )
 _BEFORE_PENALTIES = "it runs before penalties; there it runs after them"
+_PORT = "`vllm-conformance port` writes a class for both runners to start from"
 
 
 def notes(trial: Trial) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def gaps(trial: Trial) -> list[str]:
             read |= _read(bench, choice)
     found = [*_ALWAYS, *(_READS[name] for name in _READS if name in read)]
     found.append(_INVARIANT if bench.invariant else _BEFORE_PENALTIES)
-    return found
+    return [*found, _PORT]
 
 
 def _serves_slots(plugin: type) -> bool:
