@@ -185,8 +185,10 @@ def _clouds() -> tuple[Sample, ...]:
 
 
 def drawn(modality: str, encodings: Sequence[str]) -> SearchStrategy[Sample] | None:
-    """Return samples of any size, files in some encodings and arrays; None where none are known."""
+    """Return samples of any size, files in some encodings or arrays; None where none are known."""
     seeds = st.integers(0, 99)
+    if modality != "image" and not encodings:
+        return _arrays(modality)
     if modality == "image":
         sides = st.integers(1, SIDE)
         return st.builds(_image, st.sampled_from([*encodings, ""]), sides, sides, seeds)
@@ -198,6 +200,23 @@ def drawn(modality: str, encodings: Sequence[str]) -> SearchStrategy[Sample] | N
         return st.builds(_video, st.integers(1, FRAMES), sides, sides, seeds)
     if modality == "point_cloud":
         return st.builds(_cloud, st.integers(1, POINTS), st.booleans(), seeds)
+    return None
+
+
+def _arrays(modality: str) -> SearchStrategy[Sample] | None:
+    """Return arrays of any size, for plugins that take no file."""
+    seeds = st.integers(0, 99)
+    if modality == "audio":
+        waveforms = st.integers(1, SAMPLES).map(lambda count: media.floats(media.tone(count)))
+        return waveforms.map(
+            lambda waveform: given(f"waveform [{len(waveform)}]", (waveform, media.RATE))
+        )
+    if modality == "video":
+        films = st.builds(media.frames, st.integers(1, FRAMES), seed=seeds)
+        return films.map(lambda film: given(f"frames {[*film.shape]}", film))
+    if modality == "point_cloud":
+        clouds = st.builds(media.points, st.integers(1, POINTS), seeds)
+        return clouds.map(lambda cloud: given(f"points {[*cloud.shape]}", cloud))
     return None
 
 
