@@ -439,7 +439,7 @@ class Bench:
 
             def read(value: Any) -> Any:  # noqa: ANN401 - whatever it returns
                 said.append(value if isinstance(value, Mapping) else {COUNT: plain(value)})
-                return {name: _outline(each) for name, each in said[-1].items()}
+                return {name: outline(each) for name, each in said[-1].items()}
 
             asked(self.expected, lambda: (item.make(),), read=read, options=chosen)
             count = said[-1].get(COUNT)
@@ -467,7 +467,7 @@ class Bench:
         }
 
 
-def _outline(value: Any) -> Any:  # noqa: ANN401 - a number of placeholders, or data
+def outline(value: Any) -> Any:  # noqa: ANN401 - a number of placeholders, or data
     """Return what tells data from others: all of their numbers take too long to compare."""
     if not isinstance(value, torch.Tensor):
         return plain(value)
