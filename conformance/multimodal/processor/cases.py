@@ -15,7 +15,7 @@ from conformance.multimodal.processor.search import Broken
 #: The rule for which it counts what was processed before.
 IN_A_ROW = "MM-36"
 #: The rule for which it counts what the author's function said, and what the profile names.
-MEANS, PROMISED = "MM-81", "MM-84"
+MEANS, PROMISED = "MM-81", "MM-85"
 
 
 def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _told(bench: Bench, prompt: Prompt) -> list[list[Any]]:
 #: By rule, the function of :mod:`conformance.multimodal.processor.player` that shows its failures.
 _PLAYED: Mapping[str, str] = {
     "MM-07": "refused",
-    **dict.fromkeys(("MM-10", "MM-84"), "processed"),
+    **dict.fromkeys(("MM-10", "MM-85"), "processed"),
     **dict.fromkeys(("MM-20", "MM-21", "MM-22", "MM-23", "MM-24", "MM-82"), "rows"),
     **dict.fromkeys(("MM-25", "MM-26"), "rows_alone"),
     **dict.fromkeys(("MM-32", "MM-33"), "alone"),

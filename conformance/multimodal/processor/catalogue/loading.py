@@ -92,7 +92,7 @@ RULES = section(
         resembles=("vllm-project/vllm#15338",),
     ),
     Rule(
-        id="MM-84",
+        id="MM-85",
         title="What the profile names is taken",
         statement=(
             "Items and forms that a profile names are processed alone, and with each of its "
