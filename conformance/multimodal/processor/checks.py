@@ -12,6 +12,7 @@ from conformance.findings import Finding, failed
 from conformance.multimodal.processor import (
     budget,
     embeddings,
+    given,
     hashing,
     limits,
     options,
@@ -125,6 +126,8 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-81": _means,
     "MM-82": options.harmless,
     "MM-83": options.refused,
+    "MM-84": given.seen,
+    "MM-85": limits.promised,
 }
 
 
@@ -169,6 +172,8 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-81": ("MM-10", "MM-12", "MM-13", "MM-30", "MM-33"),
     "MM-82": ("MM-02", "MM-20", *_COUNTS),
     "MM-83": ("MM-10",),
+    "MM-84": ("MM-02", "MM-20", *_COUNTS, "MM-24", "MM-27"),
+    "MM-85": ("MM-11",),
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,16 @@ class Host:
         """
         with limited(CONSTRUCTOR_LIMIT), calling("the processor's constructor"):
             return MULTIMODAL_REGISTRY.create_processor(self.config.model_config)
+
+    @contextmanager
+    def embeddings(self) -> Iterator[None]:
+        """Let requests have rows in place of items within the block, as ``--enable-mm-embeds``."""
+        config = self.config.model_config.get_multimodal_config()
+        before, config.enable_mm_embeds = config.enable_mm_embeds, True
+        try:
+            yield
+        finally:
+            config.enable_mm_embeds = before
 
     def process(
         self,

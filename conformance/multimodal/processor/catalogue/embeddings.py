@@ -142,4 +142,23 @@ RULES = section(
         ),
         hint="Inherit embed_input_ids, or merge by the mask that it is given.",
     ),
+    Rule(
+        id="MM-84",
+        title="Given rows are what the model sees",
+        statement=(
+            "Where operators allow rows of embeddings in place of items and a processor takes "
+            "them, an item has as many placeholders as rows, and embed_multimodal returns those."
+        ),
+        level=Level.MUST,
+        sources=(
+            sentence(COUNTS),
+            vllm(
+                "config/multimodal.py:MultiModalConfig.enable_mm_embeds",
+                "enables passing multimodal embeddings: they go into the prompt as they are",
+                "0.11",
+            ),
+            RAISES,
+        ),
+        hint="Count with get_feature_size of the embedding items, and do not project rows again.",
+    ),
 )

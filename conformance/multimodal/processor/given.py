@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check of rows that a client gives in place of an item, as ``--enable-mm-embeds`` allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor.bench import Bench, answer, same_rows
+from conformance.multimodal.processor.prompts import Prompt
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    import torch
+
+    from conformance.multimodal.processor.host import Processed
+    from conformance.multimodal.processor.stock import Item
+    from conformance.multimodal.processor.trial import Trial
+
+#: Items of a modality whose rows are given, alone and then the first two together.
+_MOST = 4
+
+
+def seen(trial: Trial) -> Finding:
+    """Given rows are what the model sees, in as many places."""
+    bench = trial.bench
+    count = 0
+    with bench.host.embeddings():
+        processor = bench.processor()
+        for modality, items in bench.stock.items.items():
+            for chosen in _chosen(items, bench.limits[modality]):
+                rows = [bench.rows(item).value for item in chosen if bench.rows(item).good]
+                process = partial(bench.host.process, processor, bench.tokens(_prompt(chosen)))
+                found = answer(partial(process, {modality: rows}, {}))
+                # A processor need not take any, and vLLM knows them of its own modalities alone.
+                if len(rows) != len(chosen) or not found.good:
+                    continue
+                count += 1
+                if why := _wrong(bench, modality, found.value, rows):
+                    names = " and ".join(repr(item.text) for item in chosen)
+                    return failed(f"given the rows of {modality} {names}, {why}", count)
+    if not count:
+        why = "it takes no rows in place of items, which operators have to allow"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    return passed(count, count)
+
+
+def _chosen(items: Sequence[Item], limit: int) -> Iterator[Sequence[Item]]:
+    yield from ((item,) for item in items[:_MOST])
+    if min(limit, len(items)) > 1:
+        yield items[:2]
+
+
+def _prompt(items: Sequence[Item]) -> Prompt:
+    return Prompt(tuple(part for item in items for part in (1, item)))
+
+
+def _wrong(
+    bench: Bench, modality: str, found: Processed, rows: Sequence[torch.Tensor]
+) -> str | None:
+    """Say what is wrong with what was made of given rows."""
+    for place, given in zip(found.ranges[modality], rows, strict=True):
+        if place.count != len(given):
+            return f"which are {len(given)}, it has {place.count} placeholders"
+    encoded = answer(lambda: bench.host.encode([(modality, one) for one in found.data[modality]]))
+    if not encoded.good:
+        return f"encoding them {encoded.describe()}"
+    for given, made in zip(rows, encoded.value, strict=True):
+        if not same_rows(given, made):
+            return f"the model sees others: {tuple(made.shape)} for {tuple(given.shape)}"
+    return None
