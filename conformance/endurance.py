@@ -66,6 +66,7 @@ class Trouble:
 
     sent: Sent
     what: str  #: what messages say of it, as "ends the process: ..."
+    fills: bool = False  #: whether it asks for all memory, which a machine is to be spared
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from conformance.interface import Field, Generation
 from conformance.rules import Rule, nearest
@@ -24,9 +24,10 @@ def all_generations() -> tuple[Generation, ...]:
 
     """
     found: dict[str, Generation] = {}
-    # sys.path may have the metadata of a distribution twice.
-    for value in sorted({entry.value for entry in entry_points(group=GROUP)}):
-        for generation in _registered(value):
+    # sys.path may have the metadata of a distribution twice; all of it is read each time.
+    entries = {entry.value: entry for entry in entry_points(group=GROUP)}
+    for value, entry in sorted(entries.items()):
+        for generation in _registered(entry):
             if generation.name in found:
                 raise UsageError(f"two suites are registered for {generation.name} ({value}).")
             found[generation.name] = generation
@@ -37,14 +38,13 @@ def all_generations() -> tuple[Generation, ...]:
     return tuple(sorted(found.values(), key=lambda each: (each.order, each.name)))
 
 
-def _registered(value: str) -> tuple[Generation, ...]:
-    """Return the generations that the value of an entry point names."""
-    (entry,) = {entry for entry in entry_points(group=GROUP) if entry.value == value}
+def _registered(entry: EntryPoint) -> tuple[Generation, ...]:
+    """Return the generations that an entry point names."""
     try:
         generations = tuple(entry.load().generations)
     except Exception as error:
         raise UsageError(
-            f"the suite {entry.name!r} of {GROUP} cannot be loaded ({value}): "
+            f"the suite {entry.name!r} of {GROUP} cannot be loaded ({entry.value}): "
             f"{type(error).__name__}: {error}."
         ) from error
     if strange := [each for each in generations if not isinstance(each, Generation)]:

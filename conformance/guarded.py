@@ -19,7 +19,7 @@ from conformance.rules import Evidence
 from conformance.settings import UsageError
 from conformance.suite import Trial, Unopened
 from conformance.target import LoadFailure, Plugin
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
 from conformance.worker import limits, private
 
 #: Verdicts on a plugin whose host lacks what it was asked for.
@@ -42,6 +42,8 @@ class Guarded:
     _surroundings: private.Surroundings
     #: Says why vLLM does not start without the plugin either, if it does not.
     _control: Callable[[], str | None] = lambda: None
+    #: Writes down what only the log with the plugin says, and returns where that is.
+    _difference: Callable[[], str | None] = lambda: None
     #: What judges rules in place of the trial, by the id of each.
     _others: Mapping[str, Callable[[], RuleResult]] = attrs.field(factory=dict)
     #: The variables of the environment that the profile has set.
@@ -50,6 +52,8 @@ class Guarded:
     _asked: set[str] = attrs.field(factory=set)
     #: What no instance can be made without on this machine, and the way out.
     _unavailable: str | None = None
+    _unmakable: bool = False
+    _unmade: str | None = None  #: the rule that says so
     #: What the host lacks on this machine for something that the plugin was asked for.
     _lacking: str | None = None
     #: Why the host does not start at all, once that was asked.
@@ -89,13 +93,15 @@ class Guarded:
         # What waits for a rule that cannot be judged here has the same reason.
         if self._lacking is not None and result.verdict in _SHOWS_NOTHING:
             return self._not_verified(rule, self._lacking)
-        if result.verdict not in (Verdict.FAIL, Verdict.ERROR):
-            return result
         generation = named(self.plugin.generation)
+        if result.verdict not in (Verdict.FAIL, Verdict.ERROR):
+            # Nothing acts, and nothing switches it on, where it cannot be made.
+            idle = result.verdict is Verdict.NOT_VERIFIED and not result.waits_for
+            if not self._unmakable or not idle or rule == generation.loading_rule:
+                return result
         # Nothing can be wrong with an instance that cannot be made here.
         if self._unavailable is not None and rule != generation.loading_rule:
-            unavailable = self._not_verified(rule, self._unavailable)
-            return attrs.evolve(unavailable, unavailable=True)
+            return self._without_instance(rule)
         # Whatever is broken by what does not start: nothing may start without the plugin either.
         if result.unstarted or rule in (generation.loading_rule, generation.survival_rule):
             if not self._host_asked:
@@ -104,8 +110,18 @@ class Guarded:
             if self._host is not None:
                 return self._not_verified(rule, self._host)
         if result.unstarted:
-            return attrs.evolve(result, message=f"{result.message}; without the plugin vLLM starts")
+            said = f"{result.message}; without the plugin vLLM starts"
+            if (where := self._difference()) is not None:
+                said = f"{said} (what only the log with it says: {where})"
+            return attrs.evolve(result, message=said)
         return result
+
+    def _without_instance(self, rule: str) -> RuleResult:
+        """Return that no instance can be made here: for one rule, for which the others wait."""
+        if self._unmade in (None, rule):
+            self._unmade = rule
+            return attrs.evolve(self._not_verified(rule, str(self._unavailable)), unavailable=True)
+        return unjudged(rule, self.evidence, must_wait([str(self._unmade)]))
 
     def _not_verified(self, rule: str, why: str) -> RuleResult:
         return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=why)
@@ -139,6 +155,7 @@ class Guarded:
         else:
             out, what = missing.device(error, self.plugin.path), call
         if out is not None:
+            self._unmakable = call in interruption.CONSTRUCTORS
             self._unavailable = f"{what} raised {type(error).__name__}: {error}: {out}"
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from conformance.engine.environment import chosen_device, eager
 from conformance.engine.model_runner import Runner
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import hold
+from conformance.engine.server_log import difference, read_log
 from conformance.expectation import located
 from conformance.generations import all_generations, named
 from conformance.guarded import Guarded, plain
@@ -112,12 +113,13 @@ def trial(
             )
         )
 
-    def without_plugin() -> str | None:
-        return _why_not(suite.runner, plugin, evidence, settings, model=model, folder=folder)
-
+    asked = (
+        partial(_why_not, suite.runner, plugin, evidence, settings, model=model, folder=folder),
+        partial(_difference, evidence, folder=folder),
+    )
     surroundings = private.Surroundings.take()
     shared = _shared(suite, generation, observer)
-    guarded = Guarded(plugin, evidence, opening, surroundings, without_plugin, shared, changed)
+    guarded = Guarded(plugin, evidence, opening, surroundings, *asked, shared, changed)
     try:
         try:
             guarded.open()
@@ -194,11 +196,28 @@ def _why_not(
     return control.why_not(
         model,
         package=plugin.module.partition(".")[0],
-        log=Path(folder) / f"{evidence.value}-without-plugin.log",
+        log=_log_without(folder, evidence),
         device=chosen_device(settings.device),
         runner=runner,
         arguments=settings.server_arguments,
     )
+
+
+def _log_without(folder: str, evidence: Evidence) -> Path:
+    return Path(folder) / f"{evidence.value}-without-plugin.log"
+
+
+def _difference(evidence: Evidence, *, folder: str) -> str | None:
+    """Write what only the log with the plugin says; return where, or None if that is nothing."""
+    without = _log_without(folder, evidence)
+    logs = [path for path in without.parent.glob(f"{evidence.value}*.log") if path != without]
+    last = max(logs, key=lambda path: path.stat().st_mtime, default=None)
+    if last is None or not without.is_file():
+        return None
+    found = difference(read_log(last), read_log(without))
+    shown = without.with_name(f"{evidence.value}-only-with-plugin.txt")
+    shown.write_text("\n".join((*found, "")), encoding="utf-8")
+    return str(shown) if found else None
 
 
 def _class(plugin: Plugin, suite: Suite, problems: list[Exception]) -> type:

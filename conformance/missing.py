@@ -187,7 +187,10 @@ def _unnamed(error: ImportError, module: str, source: str | None) -> str | None:
     if "relative import" in str(error):
         stem = Path(source).stem if source else module
         return f"name it within its package, as PACKAGE.{stem}:CLASS"
-    return "install what it asks for" if _raised_by_plugin(error, source) else None
+    causes = [each.name for each in _chain(error) if isinstance(each, ImportError) and each.name]
+    if causes or not _raised_by_plugin(error, source):
+        return None  # what it was raised from tells more, and comes next
+    return "install what it asks for"
 
 
 def _raised_by_plugin(error: BaseException, source: str | None) -> bool:

@@ -10,9 +10,11 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
+
+Value = TypeVar("Value")
 
 #: Lists and objects within one another, not yet so deep that reading the JSON fails.
 DEPTH = 600
@@ -72,6 +74,12 @@ def instead_of(value: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
             yield from ([item], [item] * len(value), [*value, item])
     elif isinstance(value, dict):
         yield {**value, "": None}
+
+
+def spread(values: list[Value], count: int) -> list[Value]:
+    """Return some values from all over a list."""
+    step = max(1, len(values) // count)
+    return values[::step][:count]
 
 
 def runs(text: str = "") -> Iterator[str]:

@@ -60,6 +60,7 @@ PRELOAD = (
     "vllm.v1.worker.gpu_input_batch",
     "vllm.engine.arg_utils",
     "conformance.jobs",
+    "conformance.generations:all_generations",  # reads all metadata: once, and not in each job
 )
 
 #: Seconds that one rule may take before its process is given up, by evidence.

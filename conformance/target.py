@@ -276,7 +276,12 @@ def load_module(target: Target) -> ModuleType:
 def failure(target: Target, sentence: str, error: BaseException) -> LoadFailure:
     """Return what is raised for a target that raised something itself."""
     way_out = missing.way_out(error, target.module, find_source(target))
-    return Unavailable(f"{sentence}: {way_out}") if way_out else LoadFailure(sentence)
+    if way_out:
+        return Unavailable(f"{sentence}: {way_out}")
+    # A plugin may hide what the host has not behind words of its own.
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    told = f", from {type(cause).__name__}: {cause}" if isinstance(cause, ImportError) else ""
+    return LoadFailure(sentence + told)
 
 
 def load_class(target: Target) -> type:

@@ -130,13 +130,18 @@ def image_filter(data: dict[str, Any], outputs: list[PoolingRequestOutput]) -> d
     return {"image": base64.b64encode(file.getvalue()).decode()}
 
 
-def tiny_vlm(item: Image.Image, options: dict[str, int]) -> int:
-    """Return how many patches of 16 by 16 an image has when it is as small as it must be."""
+def tiny_vlm(item: Image.Image, options: dict[str, int]) -> dict[str, Any]:
+    """Return the patches of 16 by 16 that an image has when it is as small as it must be."""
     most = min(options.get("max_patches", 64), 64)
     share = min(1, math.sqrt(most * 16**2 / (item.width * item.height)))
     high, wide = (max(1, int(side * share / 16)) for side in (item.height, item.width))
     high = min(high, most)
-    return high * min(wide, most // high)
+    wide = min(wide, most // high)
+    small = item.convert("RGB").resize((wide * 16, high * 16), Image.Resampling.BILINEAR)
+    corners = [(x, y) for y in range(0, high * 16, 16) for x in range(0, wide * 16, 16)]
+    patches = [small.crop((x, y, x + 16, y + 16)).split() for x, y in corners]
+    numbers = [[v / 127.5 - 1 for band in bands for v in band.tobytes()] for bands in patches]
+    return {"placeholders": high * wide, "pixel_values": torch.tensor(numbers)}
 
 
 def _listed(marker: int | list[int]) -> list[int]:

@@ -70,6 +70,7 @@ PROGRAMS = (
     Program("ngram_processor.py", torchvision=True),
     Program("missing_placeholder.py", TINY_LLAVA.folder, torchvision=True, marks=_ENGINE),
     Program("films_of_two_lengths.py", _family("llava-onevision"), True, _ENGINE),
+    Program("rows_of_two_lengths.py", TINY_LLAVA.folder, torchvision=True, marks=_ENGINE),
     Program("sounds_side_by_side.py", _family("qwen3-asr"), True, _ENGINE),
     Program("more_than_the_most.py", _family("lfm2-vl"), True, _ENGINE),
     Program("pictures_in_company.py", _family("deepseek-vl2"), True),

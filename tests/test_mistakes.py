@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from support import FIXTURES, ROOT
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
-from conformance import runner
+from conformance import likeness, runner
 from conformance.cli import main
 from conformance.engine.entry_points import write_distribution
 from conformance.guarded import Guarded
@@ -26,7 +26,7 @@ from conformance.reporting import folder as reports
 from conformance.rules import Evidence
 from conformance.runner import Certification, Check
 from conformance.settings import Settings
-from conformance.target import Plugin
+from conformance.target import Plugin, Target
 from conformance.verdict import RuleResult, Verdict
 from conformance.worker import private
 
@@ -154,7 +154,10 @@ def certify(
         ),
         (
             [TARGET, "--plugin-profile=field.toml"],
-            "'temperatuur', which is no field of SamplingParams. Did you mean 'temperature'?",
+            (
+                "'temperatuur', which is no field of SamplingParams. Did you mean 'temperature'? "
+                "What the plugin itself reads is under extra_args."
+            ),
         ),
         (
             [TARGET, "--plugin-profile=value.toml"],
@@ -235,6 +238,12 @@ WANTED = {
         IO_HEAD
         + "try:\n    import no_such_package\n"
         + "except ImportError: raise RuntimeError('the checkpoints extra is needed')\n"
+        + "class Plugin(IOProcessor): ...\n"
+    ),
+    "ImportError: install the extra (plugin.py:4): install no_such_package, or put": (
+        IO_HEAD
+        + "try:\n    import no_such_package\n"
+        + "except ImportError as error: raise ImportError('install the extra') from error\n"
         + "class Plugin(IOProcessor): ...\n"
     ),
     "install the release of attrs (here is ": (
@@ -352,6 +361,7 @@ def test_no_engine_is_asked_what_an_instance_cannot_be_made_for(folder: Path) ->
     [
         "import plugin.missing_module",
         "from vllm.no_such_module import Nothing",
+        "try: import vllm.no_such_module\nexcept ImportError: raise ImportError('too old')",
         "open(__file__ + '.weights')",
         "{}['NO_SUCH_PATH']",
     ],
@@ -364,8 +374,13 @@ def test_what_the_plugin_itself_lacks_is_its_fault(
 
     status, _ = certify("plugin.py:Plugin")
 
+    document = certificates(folder)["plugin.py:Plugin"]
+    (broken,) = [rule for rule in document["rules"] if rule["verdict"] == "fail"]
+
     assert status == 1
-    assert verdicts(certificates(folder)["plugin.py:Plugin"])["IO-01"] == "fail"
+    assert broken["id"] == "IO-01"
+    if "vllm" in line:
+        assert "No module named 'vllm.no_such_module'" in broken["message"]
 
 
 @pytest.mark.parametrize(
@@ -394,6 +409,9 @@ def test_a_constructor_that_says_what_it_wants_is_quoted(
     assert ended == status, said
     assert sentence in rule["message"]
     assert rule["verdict"] == ("fail" if status == 1 else "not-verified")
+    if status == 2:
+        (idle,) = [rule for rule in document["rules"] if rule["id"] == "LB-05"]
+        assert idle["message"] == "cannot be judged before LB-02 holds"
     assert "Check     Compare the signature" not in said
 
 
@@ -618,16 +636,57 @@ def test_whatever_does_not_start_is_tried_without_the_plugin(
         opening,
         surroundings,
         lambda: None if starts else "vLLM does not start here",
+        lambda: "only.txt",
     )
     guarded.open()
     result = guarded.check("LB-03")
 
     if starts:
         assert result.verdict is Verdict.FAIL
-        assert result.message == "the second engine did not start; without the plugin vLLM starts"
+        assert result.message == (
+            "the second engine did not start; without the plugin vLLM starts "
+            "(what only the log with it says: only.txt)"
+        )
     else:
         assert result.verdict is Verdict.NOT_VERIFIED
         assert result.message == "vLLM does not start here"
+
+
+#: What cannot be made in an engine with weights, after it has warned of that.
+UNSTARTABLE = """
+import logging
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+class Plugin(AdapterLogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        super().__init__(vllm_config, device, is_pin_memory)
+        logging.getLogger("vllm.mine").warning("my table is for another vocabulary")
+        raise RuntimeError("no table")
+    def is_argmax_invariant(self): return False
+    def new_req_logits_processor(self, params): return None
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("evidence", ["offline", "server"])
+def test_what_only_the_log_with_the_plugin_says_is_kept(folder: Path, evidence: str) -> None:
+    """Where vLLM starts without the plugin, the difference of both logs is kept."""
+    (folder / "plugin.py").write_text(UNSTARTABLE)
+    command = (*CLI, "certify", "plugin.py:Plugin", f"--evidence={evidence}", "--budget=quick")
+    status, said = run(*command, folder=folder, paths=(folder,))
+    document = certificates(folder)["plugin.py:Plugin"]
+    (broken,) = [rule for rule in document["rules"] if rule["verdict"] == "fail"]
+    (shown,) = folder.rglob(f"{evidence}-only-with-plugin.txt")
+    (without,) = folder.rglob(f"{evidence}-without-plugin.log")
+    lines = shown.read_text(encoding="utf-8").splitlines()
+
+    assert status == 1, said
+    assert "no table" in broken["message"]
+    assert "without the plugin vLLM starts" in broken["message"]
+    assert shown.name in broken["message"]
+    assert any("my table is for another vocabulary" in line for line in lines)
+    assert any("RuntimeError: no table" in line for line in lines)
+    assert len(lines) < len(without.read_text(encoding="utf-8").splitlines()) * 4
+    assert len(lines) == len(set(lines))
 
 
 def test_what_a_host_does_without_the_plugin_is_asked_once(tmp_path: Path) -> None:
@@ -895,3 +954,29 @@ def test_what_a_module_is_for_is_read_where_its_package_cannot_be_imported(tmp_p
     assert document["plugin"]["generation"] == "parser/tool"
     assert verdicts(document)["TP-01"] == "fail"
     assert "(parser.py:1)" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "generation"),
+    [
+        (
+            (
+                "from vllm.model_executor.layers.logits_processor import LogitsProcessor\n"
+                "from vllm.model_executor.models.interfaces import SupportsLoRA\n"
+                "from .kernels import fused\n"
+                "class Model(nn.Module, SupportsLoRA):\n"
+                "    def __init__(self): self.logits_processor = LogitsProcessor(9)\n"
+            ),
+            "mm/processor",
+        ),
+        ("from vllm.v1.sample.logits_processor import LogitsProcessor as Base\n", "logits/batch"),
+        ("import mine\nclass Mine(LogitsProcessor): ...\n", "logits/batch"),
+    ],
+    ids=["model", "base", "class"],
+)
+def test_the_layer_of_a_model_is_no_plugin(tmp_path: Path, source: str, generation: str) -> None:
+    """A model that computes logits is a model, wherever it cannot be imported."""
+    (tmp_path / "mine.py").write_text(source)
+    target = Target("mine", "mine", root=str(tmp_path))
+
+    assert likeness.likely(target, str(tmp_path / "mine.py")) == generation

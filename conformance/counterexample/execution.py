@@ -20,6 +20,9 @@ from conformance.counterexample import program
 from conformance.interruption import in_call, limited
 from conformance.untouched import Untouched
 
+#: The status of a program that ended with an exception of the plugin.
+_RAISED = -1
+
 
 @attrs.frozen
 class Execute:
@@ -67,10 +70,14 @@ def first_failing(
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             break
-        shown = {**case["counterexample"], **candidate}
-        status, _ = untouched.run(Execute(program({**case, "counterexample": shown}), left))
-        if status == 1:
-            return candidate
+        # A plugin that raises may want the tokenizer of its model.
+        for more in ({}, {"tokenizer": True}):
+            shown = {**case["counterexample"], **candidate, **more}
+            status, _ = untouched.run(Execute(program({**case, "counterexample": shown}), left))
+            if status == 1:
+                return {**candidate, **more}
+            if status != _RAISED or not shown.get("logits"):
+                break
     return None
 
 
@@ -95,7 +102,7 @@ def execute(_: type, errand: Execute) -> tuple[int, str]:
             except BaseException as error:  # noqa: BLE001 - whatever the plugin raises
                 traceback.print_exc()
                 print(f"{type(error).__name__}: {error}")  # noqa: T201 - to what is returned
-                status = -1
+                status = _RAISED
     return status, said.getvalue()
 
 

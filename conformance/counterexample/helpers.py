@@ -18,7 +18,7 @@ Call = dict[str, Any]
 MOST = 8
 
 #: Functions and classes of players that programs call.
-_CALLED = ("engine_config", "request", "packed", "Logits", "Runner")
+_CALLED = ("engine_config", "tokenizing_config", "request", "packed", "Logits", "Runner")
 
 _STANDARD = (
     "atexit",
@@ -32,6 +32,7 @@ _STANDARD = (
     "os",
     "pickle",
     "random",
+    "shutil",
     "signal",
     "sys",
     "tempfile",
@@ -42,6 +43,7 @@ _STANDARD = (
 _NAMES = (
     ("collections.abc", ("Callable", "Sequence")),
     ("contextlib", ("suppress",)),
+    ("itertools", ("chain", "islice", "product")),
     ("pathlib", ("Path",)),
     ("time", ("perf_counter",)),
     ("types", ("SimpleNamespace",)),
@@ -104,18 +106,32 @@ def prepared(shown: Mapping[str, Any], body: str) -> tuple[list[str], str]:
         body = f"rows = Logits(VOCABULARY, {tokens}, seed={seed})\n\n{body}"
     if "VOCABULARY" in body:
         body = f"VOCABULARY = {vocabulary}\n{body}"
+    # Plugins that load a tokenizer are made with one.
+    if shown.get("tokenizer"):
+        body = tokenizing(body)
     names = [name for name in _CALLED if re.search(rf"\b{name}\(", body)]
     if not names:
         return [], body
     first, *others = names
-    return [excerpt(_host(), first, uses=others).code + "\n\n"], body
+    host = tokenizing(_host()) if shown.get("tokenizer") else _host()
+    return [excerpt(host, first, uses=others).code + "\n\n"], body
+
+
+def tokenizing(source: str) -> str:
+    """Return a source in which plugins are made with a tokenizer."""
+    return re.sub(r"\bengine_config\((?!max_num_seqs)", "tokenizing_config(", source)
 
 
 @cache
 def _host() -> str:
+    return player("logits_host_player", "logits_runner_player")
+
+
+def player(*names: str) -> str:
+    """Return players of logits processors as one module, with the tokenizer of tiny models."""
     folder = Path(__file__).parent
-    names = ("logits_host_player", "logits_runner_player")
-    return joined((folder / f"{name}.py").read_text(encoding="utf-8") for name in names)
+    paths = (folder.with_name("tiny_tokenizer.py"), *(folder / f"{name}.py" for name in names))
+    return joined(path.read_text(encoding="utf-8") for path in paths)
 
 
 def rows(entry: Call) -> str:

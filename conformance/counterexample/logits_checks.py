@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from conformance.counterexample import helpers, loading_scripts
 from conformance.counterexample.assembly import played
-from conformance.counterexample.excerpts import joined
 from conformance.counterexample.source import Named, Node, call, decoded, flat, literal
 
 #: What a program says, and its exit status, where there is no GPU.
@@ -100,7 +98,9 @@ def program(case: Mapping[str, Any]) -> str:
     name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED[rule]
     given = [Named(f"{key}=", node) for key, node in _arguments(rule, name, shown).items()]
     arguments: list[Node] = [call(host, *made), *given]
-    return played(case, _player(slots=slots), f"check_{name}", arguments, uses=uses)
+    source = _player(slots=slots)
+    source = helpers.tokenizing(source) if shown.get("tokenizer") else source
+    return played(case, source, f"check_{name}", arguments, uses=uses)
 
 
 @cache
@@ -108,9 +108,7 @@ def _player(*, slots: bool) -> str:
     names = ["logits_host_player", "work_player", "logits_player", "logits_batch_player"]
     if slots:
         names = [*names, "logits_runner_player", "logits_slot_player"]
-    folder = Path(__file__).parent
-    sources = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in names]
-    return joined(sources)
+    return helpers.player(*names)
 
 
 def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node]:

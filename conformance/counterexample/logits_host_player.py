@@ -4,9 +4,11 @@
 The simulator has the same table of logits.
 """
 
+import atexit
 import base64
 import functools
 import json
+import shutil
 import tempfile
 import zlib
 from collections.abc import Sequence
@@ -16,6 +18,8 @@ from typing import Any
 import torch
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
+
+from conformance.tiny_tokenizer import tokenizer_document
 
 
 @functools.cache
@@ -42,6 +46,21 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             dtype="float32",
         )
         return arguments.create_engine_config()
+
+
+@functools.cache
+def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
+    """Return the same with a tokenizer in the model's folder, for plugins that load it."""
+    config = engine_config(max_num_seqs, vocab_size)
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
+    Path(folder, "tokenizer.json").write_text(json.dumps(tokenizer_document()))
+    Path(folder, "tokenizer_config.json").write_text(json.dumps(kind))
+    config.model_config.hf_config.save_pretrained(folder)
+    config.model_config.model = config.model_config.tokenizer = folder
+    config.model_config.skip_tokenizer_init = False
+    return config
 
 
 def request(**keywords: Any) -> SamplingParams:

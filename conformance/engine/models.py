@@ -13,13 +13,13 @@ import hashlib
 import json
 import shutil
 import tempfile
-from itertools import chain, islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from conformance.engine.environment import cache_directory
+from conformance.tiny_tokenizer import SIZE, SPECIALS, tokenizer_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: No multiple of 64, to which vLLM pads the output layer: in float32 logits processors are handed
-#: a view of the padded rows, as with many real models.
-VOCABULARY = 500
+VOCABULARY = SIZE
 CONTEXT = 512
 
 _HIDDEN = 64
@@ -39,7 +37,6 @@ _HEADS = 2
 _HEAD = 32
 _SEED = 88
 _DRAWN_ROWS = 512  # for the vocabulary; those that are too many are cut off
-_SPECIALS = ("<s>", "</s>", "<pad>")
 _BOS, _EOS, _PAD = range(3)
 
 # Standard deviations, and the seed above, are chosen among many by measuring: attention must be
@@ -199,12 +196,12 @@ def _write_tiny_llama(folder: Path, tokenizer: Tokenizer | None, config: Mapping
         "generation_config.json": ends,
     }
     own = {
-        "tokenizer.json": _tokenizer(),
+        "tokenizer.json": tokenizer_document(),
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": _SPECIALS[_BOS],
-            "eos_token": _SPECIALS[_EOS],
-            "pad_token": _SPECIALS[_PAD],
+            "bos_token": SPECIALS[_BOS],
+            "eos_token": SPECIALS[_EOS],
+            "pad_token": SPECIALS[_PAD],
             "model_max_length": CONTEXT,
             "clean_up_tokenization_spaces": False,
             "chat_template": _CHAT_TEMPLATE,
@@ -266,78 +263,3 @@ def _weights(vocabulary: int, silent: set[int]) -> dict[str, NDArray[np.float32]
     head[sorted(silent)] = 0.0
     weights["lm_head.weight"] = head
     return weights
-
-
-def _tokenizer() -> dict[str, Any]:
-    merges = _merges()
-    tokens = [*_SPECIALS, *_byte_characters(), *(left + right for left, right in merges)]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": index,
-                "content": token,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for index, token in enumerate(_SPECIALS)
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "ByteLevel",
-            "add_prefix_space": False,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
-        "post_processor": None,
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": True,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: index for index, token in enumerate(tokens)},
-            "merges": [f"{left} {right}" for left, right in merges],
-        },
-    }
-
-
-def _byte_characters() -> list[str]:
-    """Return the character that stands for each byte 0 to 255 in a byte-level vocabulary.
-
-    A printable Latin-1 byte stands for itself, each of the others for the next character from 256.
-    """
-    printable = set(chain(range(0x21, 0x7F), range(0xA1, 0xAD), range(0xAE, 0x100)))
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
-
-
-def _merges() -> list[tuple[str, str]]:
-    """Return the 241 pairs of characters that fill the vocabulary up to 500 tokens."""
-    space = _byte_characters()[ord(" ")]
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    vowels = "aeiou"
-    consonants = [letter for letter in letters if letter not in vowels]
-    pairs = chain(
-        product(space, letters),
-        product(consonants, vowels),
-        product(vowels, consonants),
-        ("th", "sh", "ch", "ph", "wh", "gh", "ck", "ng", "nd", "nt", "st", "tr", "br"),
-        ("ll", "ss", "tt", "ee"),
-    )
-    room = VOCABULARY - len(_SPECIALS) - 256
-    return [(pair[0], pair[1]) for pair in islice(pairs, room)]

@@ -53,6 +53,29 @@ def read_log(path: Path) -> str:
         return ""
 
 
+def difference(log: str, other: str) -> list[str]:
+    """Return what a log says and another one does not, whatever the time, the process and the port.
+
+    A line that comes again and again is returned once.
+    """
+    known = {_alike(line) for line in other.splitlines()}
+    found: list[str] = []
+    for line in log.splitlines():
+        if (alike := _alike(line)) not in known:
+            known.add(alike)
+            found.append(_text(line))
+    return found
+
+
+def _text(line: str) -> str:
+    matched = _LINE.match(line)
+    return matched["text"].rstrip() if matched else line
+
+
+def _alike(line: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|/\S+|[0-9a-f]{8,}|\d+", "#", _text(line))
+
+
 def cause(log: str) -> str | None:
     """Return why a server that died did so, in one line, or None if the log does not say."""
     raised = _raised(log)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -32,8 +34,11 @@ from conformance.io_processor.prompts import parsed
 from conformance.io_processor.traffic import PluginExited
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS
+from conformance.oddities import spread
 from conformance.search import IO_BODIES, draw
 from conformance.search import Found as Shown
+from conformance.settings import Budget
+from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 #: Prompts of a long request that the engine of the simulator serves.
@@ -41,6 +46,9 @@ PROMPTS = 64
 
 #: What a message shows of a request.
 SHOWN = 60
+
+#: Requests of each outcome that are worth sending to a real server, for want of one that does harm.
+NEAREST = 8
 
 
 @attrs.frozen
@@ -67,6 +75,30 @@ class Found:
     guessed: str | None = None  #: trouble that proves nothing, since an output was made up
     late: tuple[Any, Answer] | None = None  #: the smallest that was refused after the engine's work
     broken_off: bool = False  #: whether nothing could be sent after that
+    #: Requests of all outcomes, from all over what was sent, and the one that took longest.
+    nearest: tuple[Any, ...] = ()
+
+
+def asking(bench: Bench, budget: Budget) -> Asked:
+    """Return what the other process needs to send what the plugin of a bench is to survive."""
+    known = bench.stock
+    return Asked(
+        bench.generation,
+        str(bench.around.config.model_config.model),
+        bench.seed,
+        IO_BODIES.most(budget),
+        known.valid[: known.given],
+        known.invalid,
+        known.keys,
+    )
+
+
+def body_of(asked: Asked, sent: Sent) -> Any:  # noqa: ANN401 - JSON values
+    """Return the data of a request that did harm, also where they were too long to be told."""
+    if not sent.name:
+        return sent.value
+    every = stock.bodies(asked.valid, asked.invalid, asked.keys)
+    return next(islice(every, sent.number - 1, None))[1]
 
 
 @checks("IO-38")
@@ -77,7 +109,7 @@ def survives(trial: Trial) -> Finding:
     found = trial.once(sent)
     if isinstance(found, Trouble):
         case = {} if found.sent.name else {"data": found.sent.value}
-        return failed(f"{_called(found.sent)} {found.what}", found.sent.number, case=case)
+        return failed(f"{called(found.sent)} {found.what}", found.sent.number, case=case)
     if found.broken_off:
         return made_up(found.guessed or "")
     return passed(found.count, found.count)
@@ -136,21 +168,14 @@ def early(trial: Trial) -> Finding:
 
 def sent(trial: Trial) -> Found | Trouble:
     """Send everything, in a process in which nothing has been done with the plugin."""
-    bench = trial.bench
     assert trial.untouched is not None
-    known = bench.stock
-    model = str(bench.around.config.model_config.model)
-    asked = Asked(
-        bench.generation,
-        model,
-        bench.seed,
-        IO_BODIES.most(trial.budget),
-        known.valid[: known.given],
-        known.invalid,
-        known.keys,
-    )
+    return endured(trial.untouched, trial.bench, asking(trial.bench, trial.budget))
+
+
+def endured(untouched: Untouched, bench: Bench, asked: Asked) -> Found | Trouble:
+    """Send everything, in a process of its own."""
     found: Found | Trouble = endurance.endured(
-        trial.untouched, f"{__name__}:send", asked, path=bench.path
+        untouched, f"{__name__}:send", asked, path=bench.path
     )
     return found
 
@@ -197,13 +222,27 @@ class _Sending:
     guessed: str | None = None
     _failed: list[tuple[Any, Answer]] = attrs.field(factory=list)
     _late: list[tuple[Any, Answer]] = attrs.field(factory=list)
+    _short: dict[Kind, list[Any]] = attrs.field(factory=dict)  #: requests by how they ended
+    _slowest: tuple[float, Any] = (0.0, None)  #: of the long ones
     _growth: Growth = attrs.field(factory=Growth)
 
     def found(self, *, broken_off: bool = False) -> Found:
         """Return what became of what was sent so far."""
         failed, late = _smallest(self._failed), _smallest(self._late)
         count = self._guard.number
-        return Found(count, self.refused, self.answered, failed, self.guessed, late, broken_off)
+        nearest = [data for ended in self._short.values() for data in spread(ended, NEAREST)]
+        if self._slowest[1] is not None:
+            nearest.append(self._slowest[1])
+        return Found(
+            count,
+            self.refused,
+            self.answered,
+            failed,
+            self.guessed,
+            late,
+            broken_off,
+            tuple(nearest),
+        )
 
     def draw(self, requests: Any, most: int) -> None:  # noqa: ANN401 - a strategy
         """Send requests that Hypothesis draws, and look for the smallest that goes wrong.
@@ -242,13 +281,17 @@ class _Sending:
                 return None  # the host itself, or this machine
             except PluginHung as error:
                 if self.guessing and error.call in AFTER_OUTPUTS:
-                    self.guessed = f"{_called(sent)}: {error}"
+                    self.guessed = f"{called(sent)}: {error}"
                     raise _Stopped(self.found(broken_off=True)) from error
                 raise _Stopped(Stalled(_stalling(sent, error, seconds))) from error
             except PluginExited as error:
                 raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
+        if form is not None:
+            self._slowest = max(self._slowest, (self._growth.took[-1], data), key=itemgetter(0))
         if answer is None or answer.slow:
             return None
+        if form is None:
+            self._short.setdefault(answer.kind, []).append(data)
         return self._note(sent, data, answer)
 
     def _served(self, data: Any) -> Answer:  # noqa: ANN401 - JSON values
@@ -279,11 +322,11 @@ class _Sending:
         if answer.kind is not Kind.FAILED:
             return answer.kind
         if answer.guessed:
-            self.guessed = self.guessed or f"{_called(sent)} {answer.describe()}"
+            self.guessed = self.guessed or f"{called(sent)} {answer.describe()}"
             return None
         if endurance.no_memory(answer.error) and answer.call:
             what = f"fills the server: {answer.call} asks for more than {endurance.FILL >> 30} GiB"
-            raise _Stopped(Trouble(sent, f"{what} ({answer.error})"))
+            raise _Stopped(Trouble(sent, f"{what} ({answer.error})", fills=True))
         self._failed.append((data, answer))
         return Kind.FAILED
 
@@ -292,7 +335,8 @@ def _smallest(found: list[tuple[Any, Answer]]) -> tuple[Any, Answer] | None:
     return min(found, key=lambda entry: len(shortened(entry[0], 10_000)), default=None)
 
 
-def _called(sent: Sent) -> str:
+def called(sent: Sent) -> str:
+    """Return what messages call something that was sent."""
     return sent.name or f"the request {shortened(sent.value, SHOWN)}"
 
 

@@ -51,16 +51,41 @@ def through_sdk(client: Client, data: Any) -> Answer:  # noqa: ANN401 - JSON val
         return _answer(HTTPStatus.OK, body, str(body))
 
 
-def over_rest(client: Client, data: Any, request_id: str | None = None) -> Answer:  # noqa: ANN401
+def over_rest(
+    client: Client,
+    data: Any,  # noqa: ANN401 - JSON values
+    request_id: str | None = None,
+    limit: float = LIMIT,
+) -> Answer:
     """Ask with a plain POST."""
     headers = {"X-Request-Id": request_id} if request_id else {}
     try:
-        with access.rest(client.url, LIMIT) as http:
+        with access.rest(client.url, limit) as http:
             return _read(
                 http.post(f"{client.url}/pooling", json=client.body(data), headers=headers)
             )
     except httpx.HTTPError as error:
         return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
+
+
+def as_written(client: Client, data: Any, limit: float = LIMIT) -> Answer:  # noqa: ANN401 - nearly JSON
+    """Ask with a body that Python writes: NaN and halves of characters are sent as well."""
+    body = json.dumps(client.body(data))
+    headers = {"Content-Type": "application/json"}
+    try:
+        with access.rest(client.url, limit) as http:
+            return _read(http.post(f"{client.url}/pooling", content=body, headers=headers))
+    except httpx.HTTPError as error:
+        return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
+
+
+def writes(data: Any) -> bool:  # noqa: ANN401 - nearly JSON
+    """Tell whether clients that write strict JSON can send data at all."""
+    try:
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return False
+    return True
 
 
 async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer]:
@@ -97,7 +122,7 @@ async def leave(client: Client, asked: Sequence[Any]) -> None:
 
 def curl(client: Client, data: Any) -> str:  # noqa: ANN401 - JSON values
     """Return the command that asks the same."""
-    body = shlex.quote(json.dumps(client.body(data), ensure_ascii=False))
+    body = shlex.quote(json.dumps(client.body(data), ensure_ascii=not writes(data)))
     address = f"{access.curl(client.url)} {client.url}/pooling"
     return f"{address} -H 'Content-Type: application/json' -d {body}"
 

@@ -14,9 +14,11 @@ from conformance.io_processor import discovery, parameters, prompts
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request
 from conformance.io_processor.host import DATA, REQUEST
+from conformance.io_processor.hostile import Explored
 from conformance.io_processor.meaning import SILENT, Meaning
 from conformance.live_trial import LiveTrial
 from conformance.rules import Evidence
+from conformance.untouched import Untouched
 from conformance.verdict import must_wait
 
 LOADS, SELECTED, ANSWERS, REFUSES, ORDER, INTERLEAVED, SAME_IDS, HARMLESS, SURVIVES = (
@@ -35,6 +37,7 @@ class IOProcessorTrial(LiveTrial):
     bench: Bench = attrs.field(init=False)
     meaning: Meaning | None = attrs.field(init=False)
     _stocked: bool = attrs.field(init=False, default=False)
+    _untouched: Untouched = attrs.field(init=False)
 
     @meaning.default
     def _said(self) -> Meaning | None:
@@ -56,6 +59,9 @@ class IOProcessorTrial(LiveTrial):
             ledger.beside[MEANS] = SILENT
         # Hosts that still take plugins of the documented generation make and call them like
         # others: their parse_data calls parse_request.
+        # Before the class is touched for the first time.
+        self._untouched = Untouched.fork(opening.cls)
+        self.ends.callback(self._untouched.close)
         bench = Bench.open(opening.cls, DATA, self.model, opening.settings.seed)
         self.bench = bench
         try:
@@ -75,6 +81,10 @@ class IOProcessorTrial(LiveTrial):
             ledger.blocked = "nobody knows what the plugin takes: give a profile"
         elif not bench.stock.invalid:
             ledger.beside[REFUSES] = "the profile names no invalid request"
+
+    def explored(self) -> Explored:
+        """Find out in the simulator what is worth sending."""
+        return Explored.of(self._untouched, self.bench)
 
     def _unsuited(self) -> str | None:
         """Say what the plugin needs that the harness's own model has not, or return None."""

@@ -19,7 +19,7 @@ from conformance.comparison import difference, plain, shortened
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin
 from conformance.expectation import OracleFailed
-from conformance.io_processor import live, parameters
+from conformance.io_processor import hostile, live, parameters
 from conformance.io_processor.answers import of_error
 from conformance.io_processor.calling import NAME, entry_point
 from conformance.io_processor.live import IOProcessorTrial
@@ -59,6 +59,8 @@ class Trial(IOProcessorTrial):
         if answers is None:
             return
         self._refusals(engine, answers)
+        if self.ledger.blocked is None:
+            hostile.in_engine(self.ledger, engine, self.bench, self.explored(), answers)
         self._selected(folder, answers)
         if self.ledger.blocked is None:
             self.ledger.saw(live.SURVIVES)

@@ -20,7 +20,7 @@ from conformance.engine import access
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
-from conformance.io_processor import clients, live, rehearsal
+from conformance.io_processor import clients, hostile, live, rehearsal
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.calling import NAME, entry_module
 from conformance.io_processor.clients import Client, curl
@@ -93,6 +93,8 @@ class Trial(IOProcessorTrial):
 
     def run(self) -> None:
         """Ask the server in every way, alone and among many."""
+        spared = not (self.opening.settings.server_hostile or self._is_own)
+        explored = hostile.Explored() if spared else self.explored()
         if not self.healthy(loads=live.LOADS, how="with --io-processor-plugin"):
             return
         self.ledger.saw(live.LOADS)
@@ -105,6 +107,21 @@ class Trial(IOProcessorTrial):
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.SURVIVES)
+        if spared:
+            self.ledger.out_of_reach[hostile.ENDURES] = hostile.SPARED
+        else:
+            hostile.in_server(
+                self.ledger,
+                self.server,
+                client,
+                explored,
+                valid=self._valid,
+                mixed=self._mixed,
+            )
+
+    @property
+    def _is_own(self) -> bool:
+        return isinstance(self.server, Server)
 
     @property
     def _valid(self) -> Sequence[Any]:

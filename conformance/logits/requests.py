@@ -285,6 +285,7 @@ def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
             raise UsageError(
                 f"profile: {where} has {key!r}, which is no field of SamplingParams."
                 + nearest(key, known)
+                + " What the plugin itself reads is under extra_args."
             )
     values = converted(keywords)
     built = copy.deepcopy(values)

@@ -29,7 +29,8 @@ generations = (
         program="conformance.counterexample.logits_program:program",
         loader="_load_logitsprocs_by_fqcns",
         likely=_likely,
-        sign=r"\bLogitsProcessor\b",
+        # A layer of models has the name as well.
+        sign=r"\bAdapterLogitsProcessor\b|\bBatchUpdate\b|\bvllm\.v1\.sample\b|\(LogitsProcessor\)",
         early=("conformance.logits_batch.suite",),
         order=0,
     ),

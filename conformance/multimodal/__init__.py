@@ -20,6 +20,9 @@ FIELDS: Mapping[str, Field] = {
         '"my_module:expected"',
     ),
     "invalid_options": Field(list, "Values of mm_processor_kwargs to refuse.", "[{}]"),
+    "forms": Field(
+        list, "Forms in which every ordinary item is taken; others may be.", '["array"]'
+    ),
     "valid": Field(list, "Input that it takes.", '["path/to/file"]'),
     "invalid": Field(list, "Input that it must refuse as the client's error.", '["nonsense"]'),
 }
@@ -53,7 +56,7 @@ generations = (
         },
         program="conformance.multimodal.processor.program:program",
         likely=_of_processor,
-        sign=r"\bMULTIMODAL_REGISTRY\b|\bBaseMultiModalProcessor\b",
+        sign=r"\bMULTIMODAL_REGISTRY\b|\bBaseMultiModalProcessor\b|\bvllm\.model_executor\.models\b",
         group="vllm.general_plugins",
         preload=("conformance.multimodal.processor.trial",),
         order=5,

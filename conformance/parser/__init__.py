@@ -26,6 +26,9 @@ FIELDS: Mapping[str, Field] = {
         "Those of them that are special tokens: skip_special_tokens leaves them out.",
         '["<tool_call>"]',
     ),
+    "chat_template_kwargs": Field(
+        dict, "What requests hand to the chat template, and parsers.", "{ enable_thinking = true }"
+    ),
     "serialise": Field(
         str,
         "Returns the text of an answer that says (content, calls), or (content, reasoning).",

@@ -31,6 +31,11 @@ def acted(trial: Trial, message: Message) -> bool:
     return bool(message.calls if trial.role == TOOL else message.reasoning)
 
 
+def right(trial: Trial, message: Message) -> Judged:
+    """Return that an answer shows nothing wrong, and whether it shows anything."""
+    return Judged(acted(trial, message), raised=message.raised)
+
+
 @checks("TP-01")
 @checks("RP-01")
 def made(trial: Trial) -> Finding:
@@ -88,7 +93,8 @@ def streamed(trial: Trial) -> Finding:
         wrong = None
         if not found.same(expected):
             wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
-        return Judged(acted(trial, expected), wrong, partial(differing, bench, answer))
+        scene = partial(differing, bench, answer)
+        return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 
     return trial.search(judge)
 
@@ -105,7 +111,8 @@ def cut(trial: Trial) -> Finding:
         wrong = None
         if not bench.stream(answer, cuts).said.same(expected):
             wrong = _smallest(bench, answer, cuts, expected)
-        return Judged(acted(trial, expected), wrong, partial(differing, bench, answer, cuts))
+        scene = partial(differing, bench, answer, cuts)
+        return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 
     return trial.search_with(samples.cuts(), judge, [(), *(range(k, 1000, k) for k in (2, 8))])
 
@@ -146,13 +153,18 @@ def text(trial: Trial) -> Finding:
     """Compare the content of answers without a call with their text."""
     drawing = trial.drawing
     bench = trial.bench
-    call = any(bench.whole(bench.answer(sample.text)).calls for sample in trial.first())
+    known = [bench.answer(sample.text) for sample in trial.first()]
+    call = any(bench.whole(answer).calls for answer in known)
+    # An exception at every answer, also one with calls, is what TP-04 tells.
+    raises = all(bench.by_token(answer).said.raised for answer in known)
 
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
         if sample.says is None or sample.says.calls:
             return Judged(acted=False)
         for how, cuts, found in bench.ways(answer):
+            if raises and found.raised and how != WHOLE:
+                continue
             if not found.same(sample.says):
                 told = f"{quoted(sample.text)} {how}: {found}; expected all of it as content"
                 says, kind = sample.says.document, "whole" if how == WHOLE else "deltas"
@@ -160,6 +172,6 @@ def text(trial: Trial) -> Finding:
                 return Judged(call, told, scene)
         return Judged(call)
 
-    if drawing is None:
-        return trial.search(judge)
-    return trial.search(judge, drawing.plain())
+    plain = [each for each in trial.first() if each.says is not None and not each.says.calls]
+    drawn = None if drawing is None else drawing.plain()
+    return trial.sought(plain, drawn, judge, lambda sample: sample.text)

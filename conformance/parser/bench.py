@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -117,11 +118,13 @@ def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
 
 def name_of(cls: type[Any], role: str) -> str:
     """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
-    wanted = cls.__module__, cls.__name__
     if not cls.__module__.startswith("vllm."):
         return NAME
-    known = manager(role).lazy_parsers.items()
-    return next((name for name, place in known if tuple(place) == wanted), NAME)
+    for name, (module, known) in manager(role).lazy_parsers.items():
+        # A few are defined in other modules than those that have them for the manager.
+        if known == cls.__name__ and getattr(sys.modules.get(module), known, None) is cls:
+            return str(name)
+    return NAME
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -170,6 +173,8 @@ class Bench:
 
             wanted["tools"] = [{"type": "function", **tool["function"]} for tool in self.tools]
             return ResponsesRequest(model="m", input="x", stream=stream, **wanted)
+        if self.chat:
+            wanted["chat_template_kwargs"] = dict(self.chat)
         return ChatCompletionRequest(
             model="m", messages=[{"role": "user", "content": "x"}], stream=stream, **wanted
         )

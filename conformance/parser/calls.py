@@ -12,7 +12,7 @@ from vllm.exceptions import VLLMClientError
 
 from conformance.checking import checks
 from conformance.findings import failed, passed
-from conformance.parser.answers import acted, differing
+from conformance.parser.answers import differing, right
 from conformance.parser.bench import Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.search import Judged
@@ -41,7 +41,7 @@ def arguments(trial: Trial) -> Finding:
                 told = f"the arguments of call {index} came as {quoted(call.arguments)}"
                 told = f"{told}, which is no JSON; whole: {expected}"
                 return Judged(wrong=told, scene=partial(differing, bench, answer))
-        return Judged(acted(trial, found))
+        return right(trial, found)
 
     return trial.search(judge)
 
@@ -57,7 +57,7 @@ def order(trial: Trial) -> Finding:
                 told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
                 scene = partial(bench.scene, "begins", answer, cuts)
                 return Judged(wrong=told, scene=scene)
-        return Judged(acted(trial, bench.by_token(answer).said))
+        return right(trial, bench.by_token(answer).said)
 
     return trial.search(judge)
 

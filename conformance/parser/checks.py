@@ -38,7 +38,7 @@ def trial(
     """
     made = _trial(cls, role, Given.read(section, origin, role), budget, seed)
     if (found := partner(cls, section, role, folder)) is not None:
-        kept = ("special_tokens", "skipped_tokens", "tools")
+        kept = ("special_tokens", "skipped_tokens", "tools", "chat_template_kwargs")
         shared = {key: section[key] for key in kept if key in section}
         given = Given(section=shared, origin=origin)
         made.partner = _trial(found, other(role), given, Budget.QUICK, seed)

@@ -56,7 +56,8 @@ def gate(trial: Trial) -> Finding:
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
         end = _end(bench, answer)
-        pieces = bench.by_token(answer).pieces
+        streamed = bench.by_token(answer)
+        pieces = streamed.pieces
         content = next((n for n, piece in enumerate(pieces, 1) if piece.content.strip()), None)
         last = max((n for n, piece in enumerate(pieces, 1) if piece.reasoning.strip()), default=0)
         wrong = None
@@ -66,7 +67,7 @@ def gate(trial: Trial) -> Finding:
             wrong = f"reasoning comes {_place(last)}, and is_reasoning_end is true {_place(end)}"
         if wrong:
             return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
-        return Judged(content is not None and last > 0)
+        return Judged(content is not None and last > 0, raised=streamed.said.raised)
 
     return trial.search(judge)
 

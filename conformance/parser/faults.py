@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from conformance.checking import checks
-from conformance.parser.answers import acted
+from conformance.parser.answers import acted, right
 from conformance.parser.bench import WHOLE, Streaming
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import HARD
@@ -47,7 +47,7 @@ def alone(trial: Trial) -> Finding:
         if not found.alike(expected):
             how = f"beside {quoted(other.text)}"
             return Judged(wrong=_told(how, found, expected, answer))
-        return Judged(acted(trial, expected.said))
+        return right(trial, expected.said)
 
     return trial.search_with(trial.answers(), judge, trial.first()[:2])
 

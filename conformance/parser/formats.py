@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.parser.bench import REASONING, TOOL, Bench, NotMade
+from conformance.parser.bench import REASONING, TOOL, Bench, NotMade, composed
 from conformance.parser.messages import Call, Message
 
 if TYPE_CHECKING:
@@ -166,8 +166,27 @@ class Fit:
     bench: Bench
 
 
+def _missing(cls: type[Any], role: str) -> str | None:
+    """Return the method that reads whole answers where a class has none, and vLLM calls it."""
+    from vllm.parser.abstract_parser import DelegatingParser
+    from vllm.reasoning import ReasoningParser
+    from vllm.tool_parsers import ToolParser
+
+    name = "extract_tool_calls" if role == TOOL else "extract_reasoning"
+    if getattr(cls, name) is not getattr(ToolParser if role == TOOL else ReasoningParser, name):
+        return None
+    # Some of vLLM's own are put together in other ways, by their names.
+    whole = composed(cls, role)
+    called = all(
+        getattr(whole, each) is getattr(DelegatingParser, each) for each in ("parse", name)
+    )
+    return name if called else None
+
+
 def unfit(cls: type[Any], role: str) -> str | None:
     """Say why a class cannot be called as vLLM calls it, or return None."""
+    if missing := _missing(cls, role):
+        return f"the class has no {missing}, which vLLM calls"
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
@@ -197,7 +216,8 @@ def fits(bench: Bench, known: Iterable[Format], *, named: bool) -> tuple[list[Fi
     raised = None
     for each in known:
         special = tuple(dict.fromkeys((*bench.special, *each.special)))
-        trial = attrs.evolve(bench, special=special, prompt=each.prompt(), chat=each.chat)
+        chat = {**each.chat, **bench.chat}
+        trial = attrs.evolve(bench, special=special, prompt=each.prompt(), chat=chat)
         try:
             fitted = each if named else _fitted(trial, each)
         except NotMade as error:

@@ -29,6 +29,7 @@ class Judged:
     wrong: str | None = None
     #: Returns what shows it, where that is known: see :meth:`conformance.parser.bench.Bench.scene`.
     scene: Callable[[], dict[str, Any]] | None = None
+    raised: str | None = None  #: what kept it from finding anything, where another rule tells of it
 
 
 def search(
@@ -47,11 +48,13 @@ def search(
     in any of them.
     """
     acted = 0
+    raised: str | None = None
 
     def look(example: _Example) -> tuple[_Example, Judged] | None:
-        nonlocal acted
+        nonlocal acted, raised
         found = judge(example)
         acted += found.acted
+        raised = raised or found.raised
         return (example, found) if found.wrong is not None else None
 
     count, broken = smallest(drawn, look, ANSWERS, budget=budget, seed=seed, first=first)
@@ -65,4 +68,7 @@ def search(
             max(acted, 1),
             case={"answer": {"text": text(example), **cut}, "program": shown},
         )
-    return passed(count, acted) if acted else Finding(Verdict.NOT_VERIFIED, count, 0, nothing)
+    if acted:
+        return passed(count, acted)
+    why = f"nothing was found in any answer: the parser raised {raised}" if raised else nothing
+    return Finding(Verdict.NOT_VERIFIED, count, 0, why)

@@ -106,6 +106,7 @@ def _maker(role: str, _: str, section: Mapping[str, Any]) -> Maker:
     from conformance.parser.bench import Bench
 
     named = tuple(map(str, section.get("special_tokens", ())))
+    chat = dict(section.get("chat_template_kwargs", {}))
 
     def ready() -> Callable[[Any], object]:
         # With the tokens of each model that is known: nobody knows yet which one it is for.
@@ -115,7 +116,7 @@ def _maker(role: str, _: str, section: Mapping[str, Any]) -> Maker:
 
         def make(cls: type) -> object:
             for special in known:
-                bench = Bench(cls=cls, role=role, tools=samples.TOOLS, special=special)
+                bench = Bench(cls=cls, role=role, tools=samples.TOOLS, special=special, chat=chat)
                 with suppress(NotMade):
                     return bench.make(bench.request(stream=True))
             return None

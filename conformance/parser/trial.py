@@ -269,6 +269,7 @@ class Trial(Simulation):
             tools=self.tools,
             special=tuple(map(str, section.get("special_tokens", ()))),
             skipped=tuple(map(str, section.get("skipped_tokens", ()))),
+            chat=dict(section.get("chat_template_kwargs", {})),
         )
 
     def _seek(self) -> None:

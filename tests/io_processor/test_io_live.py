@@ -8,16 +8,18 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from old_hosts import certified, failures
-from support import ROOT
+from support import DEFECTIVE_IO, ROOT, certify, gallery
 
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling_models import tiny_embedding
 from conformance.engine.server import Server
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.clients import Client, crowd, curl, leave, over_rest, through_sdk
-from conformance.verdict import ExitStatus
+from conformance.rules import Evidence
+from conformance.verdict import ExitStatus, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +51,33 @@ def test_references_are_conformant_live(name: str, tmp_path: Path) -> None:
     assert shown["IO-01"] == ["simulator", "offline", "server"]
     assert shown["IO-04"] == ["offline"]
     assert shown["IO-28"] == ["simulator", "server"]
+    assert shown["IO-38"] == ["simulator", "offline", "server"]
+
+
+#: What does harm in the simulator does it to a server, too; the last one does it there alone.
+HARM = [
+    ("exits_on_bad_lines", "ended"),
+    ("steps_backwards", "no longer healthy"),
+    ("keeps_weight_that_is_not_whole", "the valid request"),
+]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("name", "said"), HARM)
+def test_harm_to_others_shows_on_a_server(
+    zygote: Zygote, name: str, said: str, tmp_path: Path
+) -> None:
+    """What any client may send is sent beside others, and the message has the command for it."""
+    specimen = next(each for each in gallery(DEFECTIVE_IO[0]) if each.name == name)
+    # What a profile names as invalid is sent before, for another rule.
+    profile = {key: said for key, said in specimen.profile.items() if key != "invalid"}
+    specimen = attrs.evolve(specimen, profile=profile)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.SERVER,))
+    failing = {rule for rule, found in results.items() if found.verdict is Verdict.FAIL}
+
+    assert failing == {"IO-38"}
+    assert said in str(results["IO-38"].message)
+    assert "curl http" in str(results["IO-38"].message)
 
 
 @pytest.mark.engine

@@ -215,6 +215,7 @@ HARM = [
     ("counts_back_into_previous_row", "LB-38", "got other tokens"),
     ("picks_best_of_allowed", "LB-39", "ends the engine"),
     ("takes_vocabulary_size_for_token", "LS-35", "ended the engine"),
+    ("writes_level_of_previous_slot", "LS-35", "got other tokens"),
     ("picks_best_of_allowed", "LS-36", "ends the engine"),
 ]
 
@@ -243,6 +244,8 @@ def test_harm_to_others_shows_in_an_engine(
     ("name", "rule", "said"),
     [
         ("takes_vocabulary_size_for_token", "LB-38", "ended"),
+        ("counts_back_into_previous_row", "LB-38", "a neighbour got"),
+        ("writes_level_of_previous_slot", "LS-35", "a neighbour got"),
     ],
 )
 def test_harm_to_others_shows_on_servers(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from programs import WITHOUT, execute, write
-from support import DEFECTIVE, ROOT, certify, gallery
+from programs import WITHOUT, execute, execute_apart, write
+from support import DEFECTIVE, ROOT, Specimen, certify, gallery
 from user import CACHE
 
 from conformance.counterexample import helpers
@@ -26,8 +26,6 @@ from conformance.settings import Budget
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
-    from support import Specimen
-
     from conformance.worker import Zygote
 
 SPECIMENS = {
@@ -44,6 +42,36 @@ FIXED = {
     "returns_untouched_input": ("target_token", "TargetTokenLogitsProcessor"),
     "seeds_numpy_at_import": ("target_token", "TargetTokenLogitsProcessor"),
     "takes_sigterm": ("target_token", "TargetTokenLogitsProcessor"),
+}
+
+#: Plugins whose constructor loads the tokenizer of the model, by generation and rule.
+TOKENIZING = {
+    ("logits/batch", "LB-04"): """
+from transformers import AutoTokenizer
+from reference_plugins.logits_batch.target_token import TargetTokenLogitsProcessor
+
+class Plugin(TargetTokenLogitsProcessor):
+    def __init__(self, vllm_config, *rest):
+        super().__init__(vllm_config, *rest)
+        self.space = AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer).encode(" ")
+
+    def apply(self, logits):
+        logits[:, self.space] = 0.0
+        return super().apply(logits)
+""",
+    ("logits/slot", "LS-04"): """
+from vllm.tokenizers import cached_tokenizer_from_config
+from reference_plugins.logits_slot.target_token import TargetTokenSlotLogitsProcessor
+
+class Plugin(TargetTokenSlotLogitsProcessor):
+    def __init__(self, vllm_config, req_states):
+        super().__init__(vllm_config, req_states)
+        self.space = cached_tokenizer_from_config(vllm_config.model_config).encode(" ")
+
+    def apply(self, logits, ctx):
+        logits[:, self.space] = 0.0
+        return super().apply(logits, ctx)
+""",
 }
 
 
@@ -162,3 +190,21 @@ def test_parameters_that_json_cannot_say_reach_the_program(zygote: Zygote, tmp_p
 
     assert 'extra_args={"target_token": 67, "bound": float("inf")}' in path.read_text("utf-8")
     assert execute(zygote, path)[0] == 1
+
+
+@pytest.mark.parametrize(("generation", "rule"), TOKENIZING)
+def test_a_program_has_the_tokenizer_that_a_plugin_loads(
+    zygote: Zygote, generation: str, rule: str, tmp_path: Path
+) -> None:
+    """The program writes it where the plugin looks for it, and shows the same failure."""
+    (tmp_path / "plugin.py").write_text(TOKENIZING[generation, rule], encoding="utf-8")
+    profile = {"on": [{"extra_args": {"target_token": 9}}], "off": [{}]}
+    target = str(tmp_path / "plugin.py:Plugin")
+    specimen = Specimen(target, rule, profile, generation=generation)
+
+    path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path)
+    done = execute_apart(path, python_path=[str(ROOT)])
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAILS: " in done.stdout
+    assert "tokenizing_config(" in path.read_text(encoding="utf-8")

@@ -42,6 +42,9 @@ MENDED = {
         "super().validate_num_items(modality, num_items)",
     ),
     "estimates_small_images": ("side = 6", "side = 8"),
+    "leaves_bytes_as_they_are": ("* 255", "* 1"),
+    "refuses_the_arrays_it_names": ("not isinstance(image, Image.Image)", "image is None"),
+    "refuses_the_option_it_names": ("side <= 1", "side < 1"),
     "takes_a_cache": ("dummy_inputs, cache)", "dummy_inputs, cache=None)"),
 }
 

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
+#: Reads whole answers, and calls what is not there for each delta.
+RAISES = """\
+from reference_plugins.parser.tagged_calls import TaggedCallsParser
+
+class Raises(TaggedCallsParser):
+    def extract_tool_calls_streaming(self, *arguments):
+        return self._tools_enabled(arguments[-1])
+"""
+
 #: The author's own function, of a format that nobody else has.
 SERIALISER = """\
 import json
@@ -66,6 +75,20 @@ def test_answers_are_drawn_from_the_authors_function(
 
     assert [(each.verdict, each.message) for each in found] == [(verdict, None)] * 3
     assert min(each.acted for each in found) >= 10
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_what_is_raised_at_every_delta_is_told_by_one_rule(zygote: Zygote, tmp_path: Path) -> None:
+    """Where nothing is found of streamed answers, the exception is named; TP-04 fails alone."""
+    (tmp_path / "raises.py").write_text(RAISES, encoding="utf-8")
+    broken = Specimen(str(tmp_path / "raises.py:Raises"), None, {}, generation="parser/tool")
+    results = certify(zygote, broken, tmp_path)
+    messages = {rule: results[rule].message or "" for rule in ("TP-07", "TP-08", "TP-09")}
+
+    assert [r.rule for r in results.values() if r.verdict is Verdict.FAIL] == ["TP-04"]
+    for message in messages.values():
+        assert "has no attribute '_tools_enabled'" in message, messages
+    assert results["TP-06"].verdict is Verdict.PASS, results["TP-06"].message
 
 
 @pytest.mark.usefixtures("shared_zygote")

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from vllm.tool_parsers import ToolParserManager
 
 from conformance import target as targets
+from conformance.parser.bench import TOOL, name_of
 from conformance.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Target
@@ -67,6 +69,13 @@ def test_a_parser_is_certified_by_its_name(
 
     assert (found, fqcn.rpartition(":")[2]) == (generation, cls)
     assert [result.verdict for result in results.values()] == [Verdict.PASS]
+
+
+def test_a_class_has_the_name_of_the_module_that_shows_it() -> None:
+    """The tool parser ``hf`` is defined elsewhere than its manager says."""
+    cls = ToolParserManager.get_tool_parser("hf")
+
+    assert name_of(cls, TOOL) == "hf"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ RULES = section(
         statement=(
             "Of bodies up to a megabyte, odd or long at any place, none ends the process, none "
             "makes a hook ask for more than 2 GiB, and none takes 10 seconds, unless the time "
-            "grows no faster than the body."
+            "grows no faster than the body; in engines and servers none changes what others are "
+            "answered."
         ),
         level=Level.MUST,
         sources=(
@@ -96,6 +97,7 @@ RULES = section(
         ),
         hint="Bound every number and length before a loop, an allocation or a pattern uses it; "
         "let no pattern repeat what it repeats already; never end the process.",
+        evidence=ALL,
     ),
     Rule(
         id="IO-10",

@@ -53,6 +53,7 @@ from conformance.logits.fuzzing.values import (
 from conformance.logits.played import Kind
 from conformance.logits.requests import converted
 from conformance.logits.watching import LIKELY_FIELDS
+from conformance.oddities import spread
 from conformance.search import REQUESTS, Found, draw
 from conformance.settings import Budget
 
@@ -424,7 +425,7 @@ class _Explorer:
             acted=sum(outcome.acted for outcome in served),
             harm=harm,
             misrefused=min(misrefused, key=lambda one: size(one.keywords), default=None),
-            nearest=tuple(_spread(served, NEAREST) + _spread(refused, NEAREST)),
+            nearest=tuple(spread(served, NEAREST) + spread(refused, NEAREST)),
             refusals=_different([one for one in refused if one.end is End.REFUSED]),
             usual=self.serving.untold,
         )
@@ -463,9 +464,3 @@ def _shorter(value: object) -> Iterator[object]:
         while length < len(value):
             yield value[:length]
             length *= 2
-
-
-def _spread(outcomes: list[Outcome], count: int) -> list[Outcome]:
-    """Return some outcomes from all over the list."""
-    step = max(1, len(outcomes) // count)
-    return outcomes[::step][:count]

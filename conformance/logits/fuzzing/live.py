@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 #: Tokens of a neighbour in a server: enough that it runs while all the others come and go.
 SERVED_TOKENS = 64
 
+#: Neighbours of a request that are served at the same time, where a few show no harm: more than
+#: were served at once before, whose slots have come into another order.
+CROWD = 48
+
 
 def in_engine(
     ledger: Ledger, rule: str, engine: OfflineEngine, outcomes: Sequence[Outcome], bench: Stock
@@ -57,10 +61,10 @@ def in_engine(
         neighbours = jobs if harmful else jobs[:2]
         fail = ledger.advise if harmful else ledger.fail
         answers: list[tuple[str, int, tuple[int, ...]]] = []
+        orders = _orders(len(neighbours))
         try:
-            # Whoever comes first has another row, or another slot.
-            for first in range(len(neighbours) + 1 if harmful else 1):
-                answers += _among(engine, neighbours, outcome, first)
+            for order in orders if harmful else orders[:1]:
+                answers += _among(engine, neighbours, outcome, order)
             after = _together(engine, neighbours)
         except OutOfTime:
             raise
@@ -93,17 +97,31 @@ def _together(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...
     return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
 
 
+def _orders(count: int) -> list[tuple[int | None, ...]]:
+    """Return the orders in which neighbours come, by their numbers, and None, the request.
+
+    Each neighbour is once in the row before it and once in the row behind it, and is there when it
+    joins last.  Slots are given back in the order in which Model Runner V2 gave them out, and taken
+    in the opposite one: who comes twice in the same order has the slots on either side.
+    """
+    orders: list[tuple[int | None, ...]] = []
+    for first in range(count):
+        turned = [*range(first, count), *range(first)]
+        orders += [(turned[0], None, *turned[1:])] * 2
+        orders += [(*turned, None)] * 2
+    return orders
+
+
 def _among(
-    engine: OfflineEngine, neighbours: Sequence[Job], outcome: Outcome, first: int
+    engine: OfflineEngine, neighbours: Sequence[Job], outcome: Outcome, order: Sequence[int | None]
 ) -> list[tuple[str, int, tuple[int, ...]]]:
-    """Serve a request among others, as one of the first; return who of them got which tokens."""
+    """Serve a request among others, in an order; return who of them got which tokens."""
     life = {"max_tokens": workload.ANSWER_TOKENS, "detokenize": False}
-    sent = SamplingParams(**life | outcome.keywords)
-    asked = [(job.prompt, job.params()) for job in neighbours]
-    asked.insert(1, (neighbours[0].prompt[::-1], sent))
-    asked = [*asked[first:], *asked[:first]]
-    numbers = [0, None, *range(1, len(neighbours))]
-    numbers = [*numbers[first:], *numbers[:first]]
+    sent = neighbours[0].prompt[::-1], SamplingParams(**life | outcome.keywords)
+    asked = [
+        sent if number is None else (neighbours[number].prompt, neighbours[number].params())
+        for number in order
+    ]
     try:
         answers = engine.generate([prompt for prompt, _ in asked], [params for _, params in asked])
     except OutOfTime:
@@ -112,7 +130,7 @@ def _among(
         if outcome.end not in (End.REFUSED, End.MISREFUSED):
             raise
         return []
-    pairs = zip(numbers, answers, strict=True)
+    pairs = zip(order, answers, strict=True)
     return [("beside", number, answer) for number, answer in pairs if number is not None]
 
 
@@ -221,6 +239,8 @@ def _harm_in(server: Server, harm: Outcome, sets: Mapping[Choice, Mapping[str, A
             sent.append(pool.submit(bodies.send, url, text))
     status = sent[0].result()
     beside = [(future.result(), usual) for future, usual in others]
+    if all(answer.same_as == usual.same_as for answer, usual in beside):
+        beside += _full_house(url, name, list(zip(neighbours, alone, strict=True)), harm)
     got = f"got status {status}" if status is not None else "got no answer"
     ill = status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     if ill or any(answer.status != HTTPStatus.OK for answer, _ in beside):
@@ -234,6 +254,30 @@ def _harm_in(server: Server, harm: Outcome, sets: Mapping[Choice, Mapping[str, A
             if answer.same_as != usual.same_as:
                 return f"{when} {said} a neighbour got {_compared(answer, usual)}; {by_hand}"
     return None
+
+
+def _full_house(
+    url: str, name: str, known: Sequence[tuple[Ask, Answer]], harm: Outcome
+) -> list[tuple[Answer, Answer]]:
+    """Serve so many that whoever comes next is between two of them, and then the request again.
+
+    Slots of Model Runner V2 are given out from the last one down, and a slot that is free again
+    first of all: so a short request comes before all others, and again while they are served.
+    """
+    crowd = [one for one in known for _ in range(CROWD // len(known))]
+    asks = [ask for ask, _ in crowd]
+    without = post_all(url, name, asks)
+    with ThreadPoolExecutor(max_workers=len(crowd) + 1) as pool:
+        text = _body(name, harm)
+        first = pool.submit(bodies.send, url, text)
+        beside = [pool.submit(post, url, name, ask) for ask in asks]
+        while first.result() is not None and not all(each.done() for each in beside):
+            first = pool.submit(bodies.send, url, text)
+    return [
+        (future.result(), usual)
+        for future, usual, (_, alone) in zip(beside, without, crowd, strict=True)
+        if usual.same_as == alone.same_as  # else rounding decides about it in a crowd
+    ]
 
 
 def _compared(answer: Answer, alone: Answer) -> str:

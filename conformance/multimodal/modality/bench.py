@@ -46,6 +46,7 @@ class Bench:
     folders: tuple[Path, ...]  #: where files of the profile may lie
     seed: int
     promises: Promises
+    forms: tuple[str, ...] = ()  #: in which the profile says that ordinary items are taken
     #: How files are handed over: the first form in which the plugin takes one.
     form: str = "bytes"
     #: What the plugin takes, and what it does not although no profile promised it.
@@ -76,7 +77,8 @@ class Bench:
         runtime("interface")
         known = tuple(folder for folder in dict.fromkeys(folders) if folder.is_dir())
         said_of = promises.promised(section, known, origin=origin, seed=seed)
-        bench = cls(plugin, section, origin, known, seed, said_of)
+        forms = promises.forms(section, (*FORMS, stock.ARRAY, stock.PICTURE), origin)
+        bench = cls(plugin, section, origin, known, seed, said_of, forms)
         if "model" in section:
             model = promises.named(section["model"], known, origin)
             if not hasattr(model, "get_multimodal_config"):
@@ -94,7 +96,9 @@ class Bench:
     def saved(self) -> dict[str, Any]:
         """Return the profile as a case file can hold it, or where it can be had again."""
         section = {
-            key: self.section[key] for key in ("model", "valid", "invalid") if key in self.section
+            key: self.section[key]
+            for key in ("model", "forms", "valid", "invalid")
+            if key in self.section
         }
         try:
             json.dumps(section, allow_nan=False)
@@ -180,7 +184,18 @@ class Bench:
     @property
     def offered(self) -> tuple[Sample, ...]:
         """Everything that the plugin may take."""
-        return (*self.promises.valid, *stock.usual(self.modality))
+        named = self.encodings()
+        files = any(form in FORMS for form in self.forms)
+
+        def promised(sample: Sample) -> bool:
+            file = files and sample.plain and (not named or sample.encoding in named)
+            return file or sample.form in self.forms
+
+        usual = stock.usual(self.modality)
+        return (
+            *self.promises.valid,
+            *(attrs.evolve(one, promised=promised(one)) for one in usual),
+        )
 
     def encodings(self) -> frozenset[str]:
         """Return the encodings that the plugin's limits name, in capitals."""

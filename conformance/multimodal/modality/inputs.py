@@ -27,16 +27,30 @@ def takes(trial: Trial) -> Finding:
     """What the profile or the limits promise is taken, and nothing ordinary breaks."""
     bench = trial.bench
     known = bench.sorted_out()
+    offered = bench.offered
+    usual = offered[len(bench.promises.valid) :]
     for name, served in bench.declined.items():
-        sample = next(each for each in bench.offered if each.name == name)
+        sample = next(each for each in offered if each.name == name)
         if served.missing:
             continue
         if served.broken and (known or sample.promised):
             return failed(f"{name}: {served.trouble()}")
         if sample.promised:
-            return failed(f"{name}, valid by the profile: {served.trouble()}")
+            by = "of a form that the profile names" if sample in usual else "valid by the profile"
+            return failed(f"{name}, {by}: {served.trouble()}")
     count = len(bench.good)  # raises where nothing is known
-    return _unread(bench) or passed(count, count)
+    return _unread(bench) or _unhandled(bench) or passed(count, count)
+
+
+def _unhandled(bench: Bench) -> Finding | None:
+    """Say in which form of files that the profile names a file is not taken."""
+    plugin = bench.make()
+    for form in bench.forms:
+        for sample in bench.good if form in FORMS else ():
+            found = parsed(plugin, sample.data(form))
+            if sample.mime and not (found.good or found.missing):
+                return failed(f"{sample} as {form}, which the profile names: {found.trouble()}")
+    return None
 
 
 def _unread(bench: Bench) -> Finding | None:
@@ -110,6 +124,8 @@ def raw(trial: Trial) -> Finding:
 def _roughly(got: Served, wanted: Served) -> str | None:
     if got.count != wanted.count:
         return f"its count was {got.count} instead of {wanted.count}"
+    if wanted.estimate == wanted.count and got.estimate != wanted.estimate:
+        return f"its estimate was {got.estimate}, where that of the file is exact"
     if what := shape.arrays(got.features, wanted.features):
         for name in wanted.features:
             one = as_array(got.features[name])

@@ -12,7 +12,7 @@ import copy
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from conformance.comparison import shortened
 from conformance.multimodal.modality.stock import Sample
+from conformance.rules import nearest
 from conformance.search import examples
 from conformance.settings import UsageError
 
@@ -61,6 +62,25 @@ def promised(
             _sample(value, f"{key}[{index}]", folders, origin) for index, value in enumerate(values)
         )
     return Promises(**found)
+
+
+def forms(
+    section: Mapping[str, Any], known: Collection[str], origin: str | None
+) -> tuple[str, ...]:
+    """Return the ``forms`` that a profile names.
+
+    Raises:
+        UsageError: there is no such form.
+
+    """
+    named = tuple(map(str, section.get("forms", ())))
+    for name in named:
+        if name not in known:
+            raise UsageError(
+                f"profile {origin}: [multimodal] forms has {name!r}, and there are "
+                f"{', '.join(known)}." + nearest(name, known)
+            )
+    return named
 
 
 def _sample(value: Any, place: str, folders: Sequence[Path], origin: str | None) -> Sample:  # noqa: ANN401

@@ -21,6 +21,9 @@ SIDE, SAMPLES, FRAMES, POINTS = 240, 24_000, 24, 600
 
 KNOWN = ("image", "video", "audio", "point_cloud")
 
+#: What is no file, as a profile's ``forms`` name it: arrays, and pictures of Pillow.
+ARRAY, PICTURE = "array", "picture"
+
 
 @attrs.frozen(eq=False)
 class Sample:
@@ -33,6 +36,7 @@ class Sample:
     plain: bool = False  #: whether a plugin that reads the encoding has to take it
     promised: bool = False  #: whether the profile says that it is valid
     same_as: str = ""  #: the name of the file that holds the same, for arrays
+    form: str = ""  #: of what is no file, as a profile's ``forms`` name it
 
     def data(self, form: str = "bytes") -> Any:  # noqa: ANN401 - what clients send
         """Return it new, a file in one of the forms of :data:`media.FORMS`."""
@@ -69,9 +73,9 @@ def _file(
     return Sample(name, content, encoding, media.MIME[modality], plain=plain)
 
 
-def given(name: str, value: Any, same_as: str = "") -> Sample:  # noqa: ANN401 - arrays and others
+def given(name: str, value: Any, same_as: str = "", form: str = ARRAY) -> Sample:  # noqa: ANN401 - arrays and others
     """Return a sample that is handed over as it is, a copy each time."""
-    return Sample(name, partial(copy.deepcopy, value), same_as=same_as)
+    return Sample(name, partial(copy.deepcopy, value), same_as=same_as, form=form)
 
 
 def _images() -> tuple[Sample, ...]:
@@ -104,7 +108,7 @@ def _images() -> tuple[Sample, ...]:
         _file("image", "JPEG on its side", "JPEG", partial(media.turned, 6)),
         given("pixels [40, 60, 3]", same, same_as="PNG of 60 x 40"),
         given("pixels [150, 30, 3]", media.pixels(150, 30, 1), same_as="PNG of 30 x 150"),
-        given("picture of Pillow, 60 x 40", Image.fromarray(same), same_as="PNG of 60 x 40"),
+        given("picture of Pillow, 60 x 40", Image.fromarray(same), "PNG of 60 x 40", PICTURE),
     )
 
 
@@ -181,8 +185,10 @@ def _clouds() -> tuple[Sample, ...]:
 
 
 def drawn(modality: str, encodings: Sequence[str]) -> SearchStrategy[Sample] | None:
-    """Return samples of any size, files in some encodings and arrays; None where none are known."""
+    """Return samples of any size, files in some encodings or arrays; None where none are known."""
     seeds = st.integers(0, 99)
+    if modality != "image" and not encodings:
+        return _arrays(modality)
     if modality == "image":
         sides = st.integers(1, SIDE)
         return st.builds(_image, st.sampled_from([*encodings, ""]), sides, sides, seeds)
@@ -194,6 +200,23 @@ def drawn(modality: str, encodings: Sequence[str]) -> SearchStrategy[Sample] | N
         return st.builds(_video, st.integers(1, FRAMES), sides, sides, seeds)
     if modality == "point_cloud":
         return st.builds(_cloud, st.integers(1, POINTS), st.booleans(), seeds)
+    return None
+
+
+def _arrays(modality: str) -> SearchStrategy[Sample] | None:
+    """Return arrays of any size, for plugins that take no file."""
+    seeds = st.integers(0, 99)
+    if modality == "audio":
+        waveforms = st.integers(1, SAMPLES).map(lambda count: media.floats(media.tone(count)))
+        return waveforms.map(
+            lambda waveform: given(f"waveform [{len(waveform)}]", (waveform, media.RATE))
+        )
+    if modality == "video":
+        films = st.builds(media.frames, st.integers(1, FRAMES), seed=seeds)
+        return films.map(lambda film: given(f"frames {[*film.shape]}", film))
+    if modality == "point_cloud":
+        clouds = st.builds(media.points, st.integers(1, POINTS), seeds)
+        return clouds.map(lambda cloud: given(f"points {[*cloud.shape]}", cloud))
     return None
 
 

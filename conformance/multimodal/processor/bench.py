@@ -13,14 +13,17 @@ import torch
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.exceptions import VLLMClientError
 
-from conformance.comparison import shortened
+from conformance.comparison import plain, shortened
 from conformance.expectation import Expected, OracleFailed
 from conformance.missing import way_out
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, unusual
+from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, promised, unusual
 from conformance.oracle import asked
 from conformance.raised import said
+
+#: What an author's function calls the number of placeholders, where it says more than that.
+COUNT = "placeholders"
 
 #: Tokens that stand for text.
 WORDS = 40
@@ -111,9 +114,13 @@ class Bench:
     #: Why there is no processor, and why its modalities are unknown.
     broken: str | None = None
     undeclared: str | None = None
+    #: Items that the profile promises, by their descriptions or their forms.
+    promised: tuple[Item, ...] = ()
     expected: Expected | None = None  #: the author's function, which counts placeholders
     #: What it said of items, with which options.
     told: dict[tuple[Item, int], int] = attrs.field(factory=dict)
+    #: And what is to be in its data, by name.
+    told_data: dict[tuple[Item, int], Mapping[str, Any]] = attrs.field(factory=dict)
     _words: tuple[int, ...] | None = None
     _worn: Any = None
     _processed: dict[Prompt, Answer] = attrs.field(factory=dict)
@@ -174,6 +181,7 @@ class Bench:
         stock = offered(section, tuple(map(str, self.supported)), self.origin)
         # What the model does not support, it is not asked for.
         self.stock = attrs.evolve(stock, items={name: stock.items[name] for name in self.supported})
+        self.promised = tuple(promised(section, self.stock.items, self.origin))
         self._sort_out()
         self.unusual = tuple(map(self.as_taken, unusual(self.stock.items)))
         self.mixed = tuple(self._mixed())
@@ -427,13 +435,21 @@ class Bench:
         key = (item, options)
         if key not in self.told and self.expected is not None:
             chosen = dict(self.stock.options[options])
-            count = asked(self.expected, lambda: (item.make(),), options=chosen)
+            said: list[Any] = []
+
+            def read(value: Any) -> Any:  # noqa: ANN401 - whatever it returns
+                said.append(value if isinstance(value, Mapping) else {COUNT: plain(value)})
+                return {name: outline(each) for name, each in said[-1].items()}
+
+            asked(self.expected, lambda: (item.make(),), read=read, options=chosen)
+            count = said[-1].get(COUNT)
             if not isinstance(count, int):
                 raise OracleFailed(
                     f"{self.expected} of the profile returned {shortened(count)} for "
                     f"{item.modality} {item.text}, and no number of placeholders"
                 )
             self.told[key] = count
+            self.told_data[key] = {name: said[-1][name] for name in said[-1] if name != COUNT}
         return self.told.get(key)
 
     def document(self) -> dict[str, Any]:
@@ -447,7 +463,15 @@ class Bench:
             },
             "options": [dict(one) for one in self.stock.options[1:]],
             "invalid_options": [dict(one) for one in self.stock.invalid],
+            "promised": [one.text for one in self.promised],
         }
+
+
+def outline(value: Any) -> Any:  # noqa: ANN401 - a number of placeholders, or data
+    """Return what tells data from others: all of their numbers take too long to compare."""
+    if not isinstance(value, torch.Tensor):
+        return plain(value)
+    return [list(value.shape), float(value.double().sum())]
 
 
 def same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:

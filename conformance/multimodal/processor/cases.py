@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from conformance.findings import Finding
-from conformance.multimodal.processor.bench import Bench, named
+from conformance.multimodal.processor.bench import Bench, named, outline
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Broken
 
 #: The rule for which it counts what was processed before.
 IN_A_ROW = "MM-36"
-#: The rule for which it counts what the author's function said.
-MEANS = "MM-81"
+#: The rule for which it counts what the author's function said, and what the profile names.
+MEANS, PROMISED = "MM-81", "MM-85"
 
 
 def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
@@ -25,6 +25,9 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
     if broken is None:
         document = bench.document()
         stock = {name: document[name] for name in ("items", "options", "invalid_options")}
+        if rule == PROMISED:  # what is refused is not among the items that are taken
+            for one in bench.promised:
+                stock["items"].setdefault(one.modality, []).append(one.text)
         objects = any(one.value is not None for one in bench.stock.everything)
         return {
             "kind": "check",
@@ -60,15 +63,20 @@ def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
 
 
 def _told(bench: Bench, prompt: Prompt) -> list[list[Any]]:
-    """Return what the author said of each item of a prompt."""
-    counts = ((one, bench.told.get((one, prompt.options))) for one in prompt.items)
-    return [[one.modality, one.text, count] for one, count in counts if count is not None]
+    """Return what the author said of each item of a prompt, of data in outline."""
+    told = []
+    for one in prompt.items:
+        if (count := bench.told.get((one, prompt.options))) is not None:
+            data = bench.told_data.get((one, prompt.options), {})
+            outlines = {name: outline(value) for name, value in data.items()}
+            told.append([one.modality, one.text, count, outlines])
+    return told
 
 
 #: By rule, the function of :mod:`conformance.multimodal.processor.player` that shows its failures.
 _PLAYED: Mapping[str, str] = {
     "MM-07": "refused",
-    "MM-10": "processed",
+    **dict.fromkeys(("MM-10", "MM-85"), "processed"),
     **dict.fromkeys(("MM-20", "MM-21", "MM-22", "MM-23", "MM-24", "MM-82"), "rows"),
     **dict.fromkeys(("MM-25", "MM-26"), "rows_alone"),
     **dict.fromkeys(("MM-32", "MM-33"), "alone"),

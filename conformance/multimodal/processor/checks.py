@@ -127,6 +127,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-82": options.harmless,
     "MM-83": options.refused,
     "MM-84": given.seen,
+    "MM-85": limits.promised,
 }
 
 
@@ -172,6 +173,7 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-82": ("MM-02", "MM-20", *_COUNTS),
     "MM-83": ("MM-10",),
     "MM-84": ("MM-02", "MM-20", *_COUNTS, "MM-24", "MM-27"),
+    "MM-85": ("MM-11",),
 }
 
 

@@ -167,6 +167,11 @@ def described(modality: str) -> tuple[str, ...]:
     return (*((base,) if base else ()), *named, *_ALONE.get(modality, ()))
 
 
+def in_form(modality: str, name: str) -> str | None:
+    """Return the description of an item in a form, or None where the modality has no such form."""
+    return f"{_OF[modality]}:{name}" if name in FORMS.get(modality, ()) else None
+
+
 def _pattern(modality: str) -> str:
     """Return what matches the form of a description, as a regular expression."""
     names = "|".join(sorted(map(re.escape, FORMS[modality]), key=len, reverse=True))

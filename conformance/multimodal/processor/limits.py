@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import attrs
@@ -76,6 +77,31 @@ def served(trial: Trial) -> Finding:
         why = f"no item is known of {', '.join(unknown)}: give some in [multimodal] items"
         return Finding(Verdict.NOT_VERIFIED, message=why)
     return passed(len(wanted), len(wanted))
+
+
+def promised(trial: Trial) -> Finding:
+    """Items, forms and options that the profile names are processed."""
+    bench = trial.bench
+    for one in bench.promised:
+        if not bench.limits.get(one.modality):
+            continue  # the deployment allows none
+        prompt = alone(bench.as_taken(one))
+        found = bench.processed(prompt)
+        if not (found.good or found.lacks):
+            what = f"{one.modality} {one.text!r}, which the profile names, {found.describe()}"
+            return failed(what, case={"shown": prompt})
+    options = range(1, len(bench.stock.options))
+    for number, (modality, items) in product(options, bench.stock.items.items()):
+        prompts = [alone(each, number) for each in items]
+        if not any(bench.processed(each).good for each in prompts):
+            what = f"with {bench.stock.chosen(number)}, options of the profile, no {modality}"
+            said = f"{what} is taken: the first {bench.processed(prompts[0]).describe()}"
+            return failed(said, case={"shown": prompts[0]})
+    count = len(bench.promised) + len(options)
+    if not count:
+        why = "the profile names no items, forms or options"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    return passed(count, count)
 
 
 def odd(trial: Trial) -> Finding:

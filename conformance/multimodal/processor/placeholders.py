@@ -4,11 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from conformance.comparison import shortened
+import torch
+
+from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
-from conformance.multimodal.processor.bench import Bench, answer, named
+from conformance.multimodal.processor.bench import (
+    Bench,
+    answer,
+    named,
+    of_item,
+    outline,
+    same_data,
+)
 from conformance.multimodal.processor.host import Processed, Range, by_place, mask_of, ranges_of
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
@@ -123,7 +133,7 @@ def inserted(bench: Bench, prompt: Prompt) -> bool:
 
 
 def means(bench: Bench, prompt: Prompt) -> Trouble | None:
-    """An item has as many placeholders as its author says."""
+    """An item has the placeholders, and the data, that its author says."""
     for index, (one, item) in enumerate(
         zip(_ranges(bench, prompt) or (), prompt.items, strict=False)
     ):
@@ -138,7 +148,27 @@ def means(bench: Bench, prompt: Prompt) -> Trouble | None:
                 str(wanted),
                 str(one.count),
             )
+        (name, place) = prompt.places()[index]
+        made = of_item(bench.processed(prompt).value.data[name][place])
+        for key, value in bench.told_data.get((item, prompt.options), {}).items():
+            if not _as_said(made.get(key), value):
+                is_now, says = _added_up(made.get(key)), _added_up(value)
+                what = f"{key} of item {named(index)} ({item.modality} {item.text}) is {is_now}"
+                return Trouble(f"{what}, and its author says {says}", index, says, is_now)
     return None
+
+
+def _added_up(value: Any) -> str:  # noqa: ANN401 - data of an item, or their outline
+    """Return data in few words, which are the same where only their outline is known."""
+    shape, total = outline(value) if isinstance(value, torch.Tensor) else (value or (None, 0))
+    return f"of shape {shape} with the sum {total:.6g}" if shape else "not there"
+
+
+def _as_said(made: Any, said: Any) -> bool:  # noqa: ANN401 - data of an item
+    """Tell whether data are what an author says; a case file has no more than their outline."""
+    if isinstance(said, torch.Tensor):
+        return same_data(made, said)
+    return difference(outline(made), said) is None
 
 
 def same_count(bench: Bench, prompt: Prompt) -> Trouble | None:

@@ -47,6 +47,7 @@ class Saved:
     stock: Stock
     prompt: Prompt | None  #: None where a check is made again as a whole
     told: Mapping[tuple[Item, int], int] = {}  #: what the author said of items
+    told_data: Mapping[tuple[Item, int], Mapping[str, Any]] = {}  #: and of their data, in outline
 
 
 def again(cls: type, counterexample: Mapping[str, Any]) -> Told:
@@ -87,11 +88,12 @@ def _read(found: Mapping[str, Any]) -> Saved:
         prompt = attrs.evolve(prompt, options=stock.options.index(found["options"]))
     section = {} if single else {key: found[key] for key in _SECTION if key in found}
     model = str(found["model"])
-    told = {
-        (item(modality, text, "of the case"), prompt.options if prompt else 0): int(count)
-        for modality, text, count in found.get("told", ())
-    }
-    return Saved(rule, int(found["seed"]), model, folder_of(model), section, stock, prompt, told)
+    told, data = {}, {}
+    for modality, text, count, *outlines in found.get("told", ()):
+        key = item(modality, text, "of the case"), prompt.options if prompt else 0
+        told[key], data[key] = int(count), dict(*outlines)
+    seed, folder = int(found["seed"]), folder_of(model)
+    return Saved(rule, seed, model, folder, section, stock, prompt, told, data)
 
 
 def _stock(prompt: Prompt, found: Mapping[str, Any]) -> Stock:
@@ -141,6 +143,7 @@ def _judged(bench: Bench, saved: Saved) -> Told:
         return ["loading"], bench.broken or bench.undeclared or ""
     bench.stock = saved.stock
     bench.told |= saved.told
+    bench.told_data |= saved.told_data
     judge, _ = checks.JUDGES[saved.rule]
     if trouble := judge(bench, saved.prompt):
         return ["prompt"], trouble.message

@@ -12,6 +12,7 @@ from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.utils.torch_utils import set_default_torch_dtype
 
+from conformance.comparison import shortened
 from conformance.interruption import CONSTRUCTOR_LIMIT, limited
 from conformance.multimodal.processor.host import Host, calling
 
@@ -82,7 +83,9 @@ def run(host: Host) -> None:
             )
         if given.runner_type == "generate" and isinstance(hidden, torch.Tensor):
             with calling("compute_logits"):
-                model.compute_logits(hidden[-1:])
+                logits = model.compute_logits(hidden[-1:])
+            if not isinstance(logits, torch.Tensor):  # the sampler of an engine would raise
+                raise TypeError(f"compute_logits returned {shortened(logits)}")
 
 
 def runs_alike(host: Host) -> bool:

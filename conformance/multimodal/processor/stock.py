@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from conformance.multimodal.processor import forms
+from conformance.rules import nearest
 from conformance.settings import UsageError
 
 #: Frames of a film in a second, where a film says it.
@@ -141,6 +142,29 @@ def offered(section: Mapping[str, Any], modalities: Sequence[str], origin: str |
                 f"profile {origin}: [multimodal] {name} must hold tables, not {one!r}."
             )
     return Stock(items, ({}, *options), tuple(invalid), tuple(spoilt(options)))
+
+
+def promised(
+    section: Mapping[str, Any], items: Mapping[str, Sequence[Item]], origin: str | None
+) -> Iterator[Item]:
+    """Yield the items that a profile names, and one of each modality in the forms that it names.
+
+    Raises:
+        UsageError: no modality has a form.
+
+    """
+    for modality in section.get("items", {}):
+        yield from items.get(modality, ())
+    for name in section.get("forms", ()):
+        if not any(name in of for of in forms.FORMS.values()):
+            known = {each for of in forms.FORMS.values() for each in of}
+            raise UsageError(
+                f"profile {origin}: [multimodal] forms has {name!r}, which is no form of an item."
+                + nearest(str(name), sorted(known))
+            )
+        for modality in items:
+            if (text := forms.in_form(modality, name)) is not None:
+                yield Item(modality, text)
 
 
 def spoilt(options: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -25,14 +25,16 @@ RULES = (
         id="RP-01",
         title="The parser can be made for a request",
         statement=(
-            "The target imports, derives from ReasoningParser, and is made with a tokenizer, "
-            "which the engine gives by its name, and with keywords of whatever name."
+            "The target imports, derives from ReasoningParser, has extract_reasoning, and is made "
+            "with a tokenizer, which the engine gives by its name, and with keywords of whatever "
+            "name."
         ),
         level=Level.MUST,
         evidence=SERVED,
         section="Loading",
         sources=(
             sentence(_base("__init__", "def __init__(self, tokenizer, *args, **kwargs)")),
+            _base("extract_reasoning", "@abstractmethod"),
             MADE,
             Source(
                 "vllm/v1/structured_output/__init__.py:StructuredOutputManager._get_reasoner",

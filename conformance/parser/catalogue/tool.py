@@ -25,8 +25,8 @@ RULES = (
         id="TP-01",
         title="The parser can be made for a request",
         statement=(
-            "The target imports, derives from ToolParser, and is made with (tokenizer, tools), "
-            "tools being a list or None."
+            "The target imports, derives from ToolParser, has extract_tool_calls, and is made "
+            "with (tokenizer, tools), tools being a list or None."
         ),
         level=Level.MUST,
         evidence=SERVED,

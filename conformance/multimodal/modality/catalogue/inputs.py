@@ -26,8 +26,9 @@ RULES = section(
         id="MM-50",
         title="What is promised is taken",
         statement=(
-            "Items that the profile calls valid, and files of the encodings that limits.encodings "
-            "names, come to their end; no ordinary item raises anything but a refusal."
+            "Items that the profile calls valid, ordinary ones in the forms that it names, and "
+            "files of the encodings that limits.encodings names, come to their end; no ordinary "
+            "item raises anything but a refusal."
         ),
         level=Level.MUST,
         sources=(sentence(_PARSE), article("Parse: URL/base64, URL/file, WAV/MP3")),
@@ -52,7 +53,8 @@ RULES = section(
         id="MM-52",
         title="Arrays give what a file of the same content gives",
         statement=(
-            "Pixels, samples and points are the same item as an array and in a lossless file."
+            "Pixels, samples and points are the same item as an array and in a lossless file, and "
+            "are estimated as exactly."
         ),
         level=Level.SHOULD,
         sources=(

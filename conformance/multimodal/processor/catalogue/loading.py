@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance import sharing
 from conformance.multimodal.processor.catalogue.sources import ALL, SUPPORTED, processing, vllm
-from conformance.rules import Level, Rule, ends, section, sentence
+from conformance.rules import Level, Rule, Source, ends, section, sentence
 
 RULES = section(
     "Loading",
@@ -90,6 +90,19 @@ RULES = section(
             "_get_prompt_updates and a dummy item."
         ),
         resembles=("vllm-project/vllm#15338",),
+    ),
+    Rule(
+        id="MM-85",
+        title="What the profile names is taken",
+        statement=(
+            "Items and forms that a profile names are processed alone, and with each of its "
+            "options some item of each modality is."
+        ),
+        level=Level.MUST,
+        sources=(
+            sentence(Source("the plugin's profile", "items, forms and options: what it takes")),
+        ),
+        hint="One of the two is wrong: the processor, or the profile.",
     ),
 )
 

@@ -159,10 +159,11 @@ RULES = section(
     ),
     Rule(
         id="MM-81",
-        title="Items have as many placeholders as the author says",
+        title="Items have the placeholders and data that the author says",
         statement=(
             "Where a profile has `expected`, every item that is processed has as many "
-            "placeholders for embeddings as this function returns for it, alone and among others."
+            "placeholders for embeddings as this function returns for it, alone and among others, "
+            "and in its data what the function returns by name."
         ),
         level=Level.MUST,
         sources=(sentence(Source("the plugin's profile", "expected: what an item takes")),),

@@ -208,7 +208,7 @@ def check_hostile(host: Host, data: Any) -> str | None:
 
 
 fault = check_hostile(
-    Host(Plugin, "CACHE/tiny-llama-9f3ee7f34f50"), data={"text": []}
+    Host(Plugin, "CACHE/tiny-llama-b7f7117a67c8"), data={"text": []}
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_hostile.__doc__}")
 sys.exit(1 if fault else 0)

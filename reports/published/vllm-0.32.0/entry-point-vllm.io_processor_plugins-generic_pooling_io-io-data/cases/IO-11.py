@@ -229,7 +229,7 @@ def check_pure(host: Host, data: Any) -> str | None:
 
 
 fault = check_pure(
-    Host(Plugin, "CACHE/tiny-llama-9f3ee7f34f50"),
+    Host(Plugin, "CACHE/tiny-llama-b7f7117a67c8"),
     data={"text": "one", "extra_kwargs": {"is_query": True}},
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_pure.__doc__}")

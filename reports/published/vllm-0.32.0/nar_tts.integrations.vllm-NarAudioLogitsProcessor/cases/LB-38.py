@@ -16,6 +16,7 @@ Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there,
 when it is gone. Written by vllm-conformance.
 """
 
+import faulthandler
 import functools
 import json
 import os
@@ -104,11 +105,81 @@ class Logits:
 
 
 
+#: Seconds after which an engine that has not answered hangs: usual are one or two.
+PATIENCE = 90
+
+
 def serve(
-    plugin: type, request: dict[str, object], others: dict[str, object] | None = None
+    plugin: type[Any],
+    request: dict[str, object],
+    others: dict[str, object] | None = None,
+    runner: str = "V1",
 ) -> None:
-    """Send a request to an engine with a tiny model, between two others that it serves."""
+    """Send a request to an engine with a tiny model, among others that it serves."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # what the engine raises is seen here
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(int(runner == "V2"))
+    try:
+        llm = engine(plugin)
+    except ValueError as error:
+        if "requires Triton" not in str(error):
+            raise
+        print("run this program on a machine with a GPU: Model Runner V2 requires Triton")
+        sys.exit(2)
+    usual: dict[str, Any] = {"temperature": 0, "max_tokens": 16}
+    usual |= {"ignore_eos": True, "detokenize": False}
+    sent = {"max_tokens": 8, "detokenize": False, **request}
+    other = usual | (others or {})
+    asked = [usual, sent, other, {**other, "temperature": 1.0, "seed": 7}]
+    params = [SamplingParams(**keywords) for keywords in asked]
+    prompts = [{"prompt_token_ids": [at, at + 1, at + 2]} for at in (3, 6, 9, 12)]
+    neighbours = [0, 2, 3]
+    print("sending the request; expected: it is refused, or served as every other one is")
+    sys.stdout.flush()
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)  # shows where it is: status 1
+    admit(plugin, params[1])
+    got = []  # by neighbour, when and which tokens
+    try:
+        for first in range(4):  # whoever comes first has another row
+            order = [(first + place) % 4 for place in range(4)]
+            batch = [prompts[place] for place in order]
+            answers = llm.generate(batch, [params[place] for place in order], use_tqdm=False)
+            pairs = zip(order, answers, strict=True)
+            got += [(place, "beside it", answer) for place, answer in pairs if place != 1]
+        for place in neighbours:
+            (answer,) = llm.generate(prompts[place], params[place], use_tqdm=False)
+            got.append((place, "after it", answer))
+    except (Exception, SystemExit) as error:
+        print(f"FAILS: the engine raised {type(error).__name__}: {error}")
+        sys.exit(1)
+    faulthandler.cancel_dump_traceback_later()
+    fresh = engine(plugin)  # which has never seen the request
+    alone = {}
+    for place in neighbours:
+        (answer,) = fresh.generate(prompts[place], params[place], use_tqdm=False)
+        alone[place] = answer.outputs[0].token_ids
+    for place, when, answer in got:
+        if (tokens := answer.outputs[0].token_ids) != alone[place]:
+            print(f"FAILS: {when} a neighbour got the tokens {tokens}")
+            print(f"expected: those that it gets alone, {alone[place]}")
+            sys.exit(1)
+    print("OK: the engine served the request, and its neighbours got what they get alone")
+    sys.exit(0)
+
+
+def admit(plugin: type[Any], params: SamplingParams) -> None:
+    """Have a request validated, as the process does that takes requests."""
+    try:
+        plugin.validate_params(params)
+    except Exception as error:
+        print(f"OK: the request is refused: {type(error).__name__}: {error}")
+        sys.exit(0)
+    except SystemExit as error:
+        print(f"FAILS: validate_params ends the process that takes requests: SystemExit: {error}")
+        sys.exit(1)
+
+
+def engine(plugin: type[Any]) -> Any:
+    """Start an engine with a tiny model, in this process."""
     from vllm import LLM
 
     model = {
@@ -123,47 +194,20 @@ def serve(
     }
     folder = tempfile.mkdtemp()
     Path(folder, "config.json").write_text(json.dumps(model))
-
-    def engine() -> LLM:
-        return LLM(
-            model=folder,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            enforce_eager=True,
-            max_model_len=128,
-            max_num_seqs=8,
-            kv_cache_memory_bytes=32 << 20,
-            logits_processors=[plugin],
-        )
-
-    greedy = {"temperature": 0, "max_tokens": 16, "ignore_eos": True, "detokenize": False}
-    plain, other = SamplingParams(**greedy), SamplingParams(**greedy | (others or {}))
-    sent = SamplingParams(**{"max_tokens": 8, "detokenize": False, **request})
-    prompts = [{"prompt_token_ids": [at, at + 1, at + 2]} for at in (3, 6, 9, 12)]
-    params = [plain, sent, plain, other]
-    neighbours = [0, 2, 3]
-    llm = engine()
-    try:
-        beside = llm.generate(prompts, params, use_tqdm=False)
-        after = {
-            place: llm.generate(prompts[place], params[place], use_tqdm=False)[0]
-            for place in neighbours
-        }
-    except Exception as error:
-        print(f"FAILS: the engine raised {type(error).__name__}: {error}")
-        print("expected: it serves the request, and every other one")
-        sys.exit(1)
-    fresh = engine()  # which has never seen the request
-    for place in neighbours:
-        (alone,) = fresh.generate(prompts[place], params[place], use_tqdm=False)
-        wanted = alone.outputs[0].token_ids
-        for when, answer in (("beside it", beside[place]), ("after it", after[place])):
-            if (tokens := answer.outputs[0].token_ids) != wanted:
-                print(f"FAILS: {when} a neighbour got the tokens {tokens}")
-                print(f"expected: those that it gets alone, {wanted}")
-                sys.exit(1)
-    print("OK: the engine served the request, and its neighbours got what they get alone")
-    sys.exit(0)
+    llm = LLM(
+        model=folder,
+        load_format="dummy",
+        dtype="float32",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        max_model_len=128,
+        max_num_seqs=8,
+        kv_cache_memory_bytes=32 << 20,
+        logits_processors=[plugin],
+    )
+    # Weights of this kind say nearly the same of each token.
+    llm.apply_model(lambda model: model.lm_head.weight.data.mul_(2e6))
+    return llm
 
 
 
@@ -180,15 +224,15 @@ REQUEST = dict(
     },
 )
 
+# With --engine a real engine serves the request; without, these are the calls that it makes.
+if "--engine" in sys.argv:
+    serve(Plugin, REQUEST)
+
 try:
     Plugin.validate_params(SamplingParams(**REQUEST))
 except Exception as error:
     print(f"OK: the request is refused: {type(error).__name__}: {error}")
     sys.exit(0)
-
-# With --engine a real engine serves the request; without, these are the calls that it makes.
-if "--engine" in sys.argv:
-    serve(Plugin, REQUEST)
 
 VOCABULARY = 500
 rows = Logits(VOCABULARY, [10, 3, 16, 7, 11], seed=20261121)
