@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from functools import partial
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
     from conformance.configuration.table import Configuration
     from conformance.worker import Job, Zygote
+
+_LEGEND = (
+    "✓ pass, ✗ fail, - not applicable, ? not verified, ! the harness failed; "
+    "an empty cell: not about this interface."
+)
+
+#: What is another one in each run: part of a name that vLLM makes up.
+_NUMBER = re.compile(r"\b[0-9a-f]{8,}\b")
 
 #: By name and generation, why a configuration shows nothing here.
 Absences = dict[str, dict[str, str | None]]
@@ -60,26 +69,44 @@ def configurations(
 
 
 def markdown(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return a table of plugins by configurations, and below it what is not a pass.
+    """Return a numbered list of plugins, a table of them by configurations, and what is no pass.
 
     Args:
         rows: by target, as a certificate has them under ``configurations``.
 
     """
+    from conformance.reporting.page import SIGNS
+
     names = list(dict.fromkeys(row["name"] for each in rows.values() for row in each))
-    lines = ["| configuration | " + " | ".join(f"`{target}`" for target in rows) + " |"]
-    lines.append("|---" * (len(rows) + 1) + "|")
-    reasons: dict[str, list[str]] = {}
+    lines = [f"{number}. `{target}`" for number, target in enumerate(rows, 1)]
+    lines += ["", "| configuration | " + " | ".join(str(n + 1) for n in range(len(rows))) + " |"]
+    lines.append("|---" + "|:-:" * len(rows) + "|")
+    reasons: dict[str, list[int]] = {}
     for name in names:
         cells = []
-        for target, found in rows.items():
+        for number, found in enumerate(rows.values(), 1):
             row = next((row for row in found if row["name"] == name), None)
-            cells.append(row["verdict"] if row else "")
+            cells.append(SIGNS[row["verdict"]] if row else "")
             if row and row["message"]:
-                reasons.setdefault(f"{name}: {row['message']}", []).append(target)
+                reasons.setdefault(f"{name}: {_NUMBER.sub('...', row['message'])}", []).append(
+                    number
+                )
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += ["", *(f"- {reason}" for reason in reasons)] if reasons else []
+    lines += ["", _LEGEND]
+    if reasons:
+        lines += ["", *(f"- {reason} ({_spans(of)})" for reason, of in reasons.items())]
     return "\n".join(lines)
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Return numbers in ascending order as a person writes them: 1-3, 5."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    return ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
 
 
 def _run(targets: tuple[str, ...], plugin_profile: str | None) -> dict[str, list[dict[str, Any]]]:

@@ -65,3 +65,24 @@ def test_the_page_shows_what_was_kept() -> None:
     page = (ROOT / "docs" / "configurations.md").read_text(encoding="utf-8")
 
     assert markdown(kept) in page
+
+
+def test_a_table_is_narrow_however_many_plugins_there_are() -> None:
+    """Plugins are numbered; a reason that several have is told once, without what vLLM made up."""
+    told = "KeyError: '0-0-{}'"
+    rows = {
+        f"p.py:P{number}": [
+            {"name": "plain", "verdict": "pass", "message": None},
+            *(
+                [{"name": "ranks", "verdict": "not-applicable", "message": told.format(name)}]
+                if name
+                else []
+            ),
+        ]
+        for number, name in enumerate(("b357c645", "afc67140", "", "0123abcd"))
+    }
+    drawn = markdown(rows)
+
+    assert drawn.startswith("1. `p.py:P0`\n2. `p.py:P1`\n")
+    assert "| plain | ✓ | ✓ | ✓ | ✓ |\n| ranks | - | - |  | - |\n" in drawn
+    assert drawn.endswith("\n- ranks: KeyError: '0-0-...' (1-2, 4)")
