@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -287,6 +289,42 @@ def compute_slot_mappings(
             found[first:last] = table[place // size].astype(np.int64) * size + place % size
 
 
+def apply_prompt_embeds(
+    inputs_embeds: torch.Tensor,
+    _stride: int,
+    addresses: torch.Tensor,
+    masks: torch.Tensor,
+    lengths: torch.Tensor,
+    idx_mapping: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    num_computed_tokens: torch.Tensor,
+    hidden_size: int,
+    **_: object,
+) -> None:
+    """Put the rows that requests bring in place of those of their tokens.
+
+    ``addresses`` are of rows in the type of ``inputs_embeds``, ``masks`` of bytes that are 0 where
+    a prompt has a row and no token; the address 0 is no mask.
+    """
+    for slot, first, last in _queries(idx_mapping, query_start_loc):
+        computed = int(num_computed_tokens[slot])
+        end = min(computed + last - first, int(lengths[slot]))
+        if computed >= end:
+            continue
+        brought = _memory(int(addresses[slot]), end * hidden_size, inputs_embeds.dtype)
+        rows = brought.view(end, hidden_size)[computed:]
+        kept = torch.zeros(len(rows), dtype=torch.bool)
+        if mask := int(masks[slot]):
+            kept = _memory(mask, end, torch.uint8)[computed:] != 0
+        inputs_embeds[first : first + len(rows)][~kept] = rows[~kept]
+
+
+def _memory(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return the elements of a tensor at an address."""
+    size = count * dtype.itemsize
+    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=dtype)
+
+
 def _queries(
     idx_mapping: torch.Tensor, query_start_loc: torch.Tensor
 ) -> list[tuple[int, int, int]]:
@@ -305,6 +343,13 @@ def _table_row(
     return np.ctypeslib.as_array((ctypes.c_int32 * length).from_address(address))
 
 
+def _has(file: str) -> bool:
+    """Tell whether the installed vLLM has a module, without importing any of it."""
+    spec = importlib.util.find_spec("vllm")
+    places = spec.submodule_search_locations if spec is not None else None
+    return any((Path(place) / file).is_file() for place in places or ())
+
+
 _RUNNER = "vllm.v1.worker.gpu"
 
 #: Every kernel that has a stand-in, by the name that vLLM's dispatcher knows it by.
@@ -320,5 +365,10 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     f"{_RUNNER}.input_batch._expand_idx_mapping_kernel": expand_idx_mapping,
     f"{_RUNNER}.block_table._gather_block_tables_kernel": gather_block_tables,
     f"{_RUNNER}.block_table._compute_slot_mappings_kernel": compute_slot_mappings,
+    **(
+        {f"{_RUNNER}.model_states.prompt_embeds._apply_prompt_embeds_kernel": apply_prompt_embeds}
+        if _has("v1/worker/gpu/model_states/prompt_embeds.py")
+        else {}
+    ),
     **SAMPLING_KERNELS,
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from support import ROOT
@@ -70,17 +71,11 @@ def test_the_page_shows_what_was_kept() -> None:
 def test_a_table_is_narrow_however_many_plugins_there_are() -> None:
     """Plugins are numbered; a reason that several have is told once, without what vLLM made up."""
     told = "KeyError: '0-0-{}'"
-    rows = {
-        f"p.py:P{number}": [
-            {"name": "plain", "verdict": "pass", "message": None},
-            *(
-                [{"name": "ranks", "verdict": "not-applicable", "message": told.format(name)}]
-                if name
-                else []
-            ),
-        ]
-        for number, name in enumerate(("b357c645", "afc67140", "", "0123abcd"))
-    }
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for number, name in enumerate(("b357c645", "afc67140", "", "0123abcd")):
+        ranks = {"name": "ranks", "verdict": "not-applicable", "message": told.format(name)}
+        plain = {"name": "plain", "verdict": "pass", "message": None}
+        rows[f"p.py:P{number}"] = [plain, ranks] if name else [plain]
     drawn = markdown(rows)
 
     assert drawn.startswith("1. `p.py:P0`\n2. `p.py:P1`\n")

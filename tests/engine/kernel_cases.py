@@ -356,6 +356,23 @@ def apply_grammar_bitmask(draw: Draw) -> Launch:
     return Launch((len(places), 2), arguments, options, (logits,))
 
 
+def apply_prompt_embeds(draw: Draw) -> Launch:
+    """Some requests bring rows, some of these rows and tokens; some have used them up."""
+    width, block = 5, 4
+    lengths = draw.ints(0, LENGTH, SLOTS)
+    rows = [draw.floats(LENGTH, width) for _ in range(SLOTS)]
+    tokens = [draw.ints(0, 2, LENGTH, torch.uint8) for _ in range(SLOTS)]
+    masks = torch.tensor([one.data_ptr() * draw.flip() for one in tokens], dtype=torch.uint64)
+    output = draw.floats(int(draw.queries[-1]), width)
+    longest = int((draw.queries[1:] - draw.queries[:-1]).max())
+    arguments = (
+        *(output, output.stride(0), _layout(rows)[0], masks, lengths, draw.slots, draw.queries),
+        *(draw.computed, width),
+    )
+    options = {"TOKEN_BLOCK": block, "BLOCK_SIZE": 8}
+    return Launch((draw.rows, -(-longest // block)), arguments, options, (output, *rows, *tokens))
+
+
 def _layout(tables: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return addresses and strides, as vLLM keeps them for block tables."""
     addresses = torch.tensor([table.data_ptr() for table in tables], dtype=torch.uint64)
@@ -370,6 +387,6 @@ CASES: dict[str, tuple[Callable[[Draw], Launch], ...]] = {
         *(get_num_sampled_and_rejected, post_update, expand_idx_mapping, gather_block_tables),
         *(compute_slot_mappings, temperature, min_p, gumbel_sample, bias, bincount, penalties),
         *(bad_words, topk_log_softmax, ranks, fill_logprob_token_ids, prompt_logprobs_token_ids),
-        apply_grammar_bitmask,
+        *(apply_grammar_bitmask, apply_prompt_embeds),
     )
 } | {"apply_write": (apply_write, apply_write_to_groups)}
