@@ -18,7 +18,11 @@ from conformance.verdict import Verdict
 
 GALLERY = FIXTURES / "defective" / "configurations"
 DEFECTS = tomllib.loads((GALLERY / "index.toml").read_text(encoding="utf-8"))["plugin"]
-RULES = {each.configured: each.name for each in all_generations() if each.configured}
+#: Of generations, by the rule about configurations; IO processors of both have one.
+RULES: dict[str, set[str]] = {}
+for _generation in all_generations():
+    if _generation.configured:
+        RULES.setdefault(_generation.configured, set()).add(_generation.name)
 
 
 def _row(name: str, verdict: Verdict, message: str | None = None) -> dict[str, Any]:
@@ -106,5 +110,5 @@ def test_defects_are_about_configurations_that_there_are() -> None:
     for entry in DEFECTS:
         assert (GALLERY / entry["file"]).is_file()
         assert all(
-            RULES[entry["rule"]] in named(name).generations for name in entry["configurations"]
+            RULES[entry["rule"]] & named(name).generations for name in entry["configurations"]
         )

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from support import DEFECTIVE_HOOK, certify, gallery
+from support import DEFECTIVE_HOOK, certify, gallery, of_configurations
 
 from conformance.classifier_hook.catalogue import RULES
 from conformance.rules import Evidence
@@ -74,7 +74,8 @@ def test_dies_by_no_other_rule(zygote: Zygote, specimen: Specimen, tmp_path: Pat
 
 def test_every_rule_has_a_defective_hook() -> None:
     """No rule is without a hook that it catches, and no kind of hook is left out."""
-    assert {specimen.rule for specimen in SPECIMENS} == {rule.id for rule in RULES}
+    rules = {rule.id for rule in RULES}
+    assert rules == {specimen.rule for specimen in SPECIMENS} | (of_configurations() & rules)
     assert {specimen.kind for specimen in SPECIMENS} == KINDS
     assert set(ALONE) <= {specimen.name for specimen in SPECIMENS}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cases import failing_copy
 from programs import execute, execute_apart, has_one, imported
-from support import DEFECTIVE_HOOK, gallery
+from support import DEFECTIVE_HOOK, gallery, of_configurations
 
 from conformance.classifier_hook.catalogue import RULES
 from conformance.counterexample import hook_player, program
@@ -122,7 +122,10 @@ def test_a_program_shows_what_was_found(zygote: Zygote, specimen: Specimen, tmp_
 
 def test_every_rule_has_a_program_or_is_named() -> None:
     """A rule that joins the catalogue needs a program, or a word about why there is none."""
-    assert {specimen.rule for specimen in SPECIMENS} | WITHOUT == {rule.id for rule in RULES}
+    rules = {rule.id for rule in RULES}
+    shown = {specimen.rule for specimen in SPECIMENS} | (of_configurations() & rules)
+
+    assert shown | WITHOUT == rules
 
 
 PLAYERS = {name: play for name, play in vars(hook_player).items() if name.startswith("check_")}
