@@ -88,14 +88,17 @@ def markdown(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             row = next((row for row in found if row["name"] == name), None)
             cells.append(SIGNS[row["verdict"]] if row else "")
             if row and row["message"]:
-                reasons.setdefault(f"{name}: {_NUMBER.sub('...', row['message'])}", []).append(
-                    number
-                )
+                reasons.setdefault(f"{name}: {_told(row)}", []).append(number)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", _LEGEND]
     if reasons:
         lines += ["", *(f"- {reason} ({_spans(of)})" for reason, of in reasons.items())]
     return "\n".join(lines)
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """Return the reason of a row without names that vLLM made up, which differ in each run."""
+    return _NUMBER.sub("...", row["message"])
 
 
 def _spans(numbers: Sequence[int]) -> str:
