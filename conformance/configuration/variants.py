@@ -6,16 +6,16 @@ Each is made of the model's own folder, once, and lies beside it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conformance.engine.environment import cache_directory
+from conformance.engine.environment import cache_directory, made_once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,17 +123,6 @@ def _copy(model: str | Path, folder: Path, weights: Weights, config: Mapping[str
 
 def _made(model: str | Path, name: str, write: Callable[[Path], None]) -> str:
     """Return the folder that ``write`` fills, and have it filled if it is not there."""
-    final = cache_directory() / f"{Path(model).name}-{name}"
-    if not final.is_dir():
-        final.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".variant-", dir=final.parent))
-        try:
-            write(draft)
-            try:
-                draft.rename(final)
-            except OSError:
-                if not final.is_dir():  # nobody else was first
-                    raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    return str(final)
+    # The recipe is this file, and the model.
+    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    return str(made_once(cache_directory() / f"{Path(model).name}-{name}-{recipe}", write))

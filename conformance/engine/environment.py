@@ -7,8 +7,9 @@ Nothing here imports vLLM, so the parent process can prepare a server while it d
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -31,6 +32,28 @@ def cache_directory() -> Path:
     # The XDG specification has relative values ignored.
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (root if root.is_absolute() else Path.home() / ".cache") / "vllm-conformance"
+
+
+def made_once(final: Path, write: Callable[[Path], object]) -> Path:
+    """Return a folder, and have *write* fill it where it is not there.
+
+    Any number of processes may ask for it at the same time; none sees a part of it.
+    """
+    if final.is_dir():
+        return final
+    final.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
+    try:
+        write(draft)
+        try:
+            draft.rename(final)
+        except OSError:
+            # Another process was first, and a folder that is not empty is never replaced.
+            if not final.is_dir():
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return final
 
 
 def eager(device: str) -> bool:

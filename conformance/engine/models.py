@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.engine.environment import cache_directory
+from conformance import tiny_tokenizer
+from conformance.engine.environment import cache_directory, made_once
 from conformance.tiny_tokenizer import SIZE, SPECIALS, tokenizer_document
 
 if TYPE_CHECKING:
@@ -103,30 +103,21 @@ def tiny_llama(
     """
     own = None if tokenizer is None else Tokenizer.read(tokenizer)
     beside = json.dumps(additional_config, sort_keys=True) if additional_config else ""
-    # The recipe is this file: whatever changes in it makes another model.
+    # The recipe is these files: whatever changes in them makes another model.
     recipe = hashlib.sha256(Path(__file__).read_bytes())
+    recipe.update(Path(str(tiny_tokenizer.__file__)).read_bytes())
     recipe.update(json.dumps([beside, config or {}], sort_keys=True).encode())
     for path in own.files if own else ():
         recipe.update(path.name.encode() + path.read_bytes())
     parent = cache_directory() if cache_dir is None else cache_dir
     final = parent / f"tiny-llama-{recipe.hexdigest()[:12]}"
-    if final.is_dir():
-        return final
-    parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".tiny-llama-", dir=parent))
-    try:
-        _write_tiny_llama(draft, own, config or {})
+
+    def write(folder: Path) -> None:
+        _write_tiny_llama(folder, own, config or {})
         if beside:
-            (draft / _BESIDE).write_text(beside + "\n", encoding="utf-8")
-        try:
-            draft.rename(final)
-        except OSError:
-            # Another process was first, and a folder that is not empty is never replaced.
-            if not final.is_dir():
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return final
+            (folder / _BESIDE).write_text(beside + "\n", encoding="utf-8")
+
+    return made_once(final, write)
 
 
 def additional_config(model: str | Path) -> dict[str, Any]:

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
 
+from conformance import tiny_tokenizer
 from conformance.engine import audio_models, checkpoints, models, vision_models
 from conformance.engine.checkpoints import token_ids
+from conformance.engine.environment import made_once
 
 
 @attrs.frozen
@@ -56,27 +56,13 @@ class TinyModel:
         """
         parent = models.tiny_llama().parent if cache_dir is None else cache_dir
         final = parent / f"{self.name}-{_content()}"
-        if final.is_dir():
-            return final
-        parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=parent))
-        try:
-            self.write(draft)
-            try:
-                draft.rename(final)
-            except OSError:
-                # Another process was first, and a folder that is not empty is never replaced.
-                if not final.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        return final
+        return made_once(final, self.write)
 
 
 def _content() -> str:
     """Return a digest of the recipes: whatever changes in them makes other models."""
     digest = hashlib.sha256()
-    for module in (models, checkpoints, vision_models, audio_models):
+    for module in (models, tiny_tokenizer, checkpoints, vision_models, audio_models):
         assert module.__file__ is not None
         digest.update(Path(module.__file__).read_bytes())
     return digest.hexdigest()[:12]

@@ -6,11 +6,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from conformance.engine.environment import made_once
 from conformance.engine.models import tiny_llama
 from conformance.rules import nearest
 from conformance.settings import UsageError
@@ -83,20 +84,7 @@ def _variant(name: str, changes: Mapping[str, Any], *, head: bool) -> Path:
     content = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
     base = tiny_llama()
     final = base.parent / f"{name}-{content}-{base.name.rpartition('-')[2]}"
-    if final.is_dir():
-        return final
-    draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=base.parent))
-    try:
-        _write(draft, changes, head=head)
-        try:
-            draft.rename(final)
-        except OSError:
-            # Another process was first, and a folder that is not empty is never replaced.
-            if not final.is_dir():
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return final
+    return made_once(final, partial(_write, changes=changes, head=head))
 
 
 def _write(
