@@ -143,7 +143,7 @@ def certified(
         The certificates, and the exit status.
 
     """
-    from conformance.runner import Certification, HarnessError, affordable
+    from conformance.runner import Certification, affordable
     from conformance.session import Reports, interruptible, status
 
     reports = Reports(settings, time.monotonic())
@@ -179,9 +179,6 @@ def certified(
                     reports.take(certification, plugin, results)
             except KeyboardInterrupt:
                 interrupted = True
-            except HarnessError as error:
-                click.echo(f"vllm-conformance: {error}", err=True)
-                sys.exit(int(ExitStatus.HARNESS_FAILED))
             # Before anything is ended, which may take longer than there is time left.
             documents = reports.write(
                 plugins, results, certification.contexts, interrupted=interrupted

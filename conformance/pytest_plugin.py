@@ -341,7 +341,6 @@ class _Session:
     @contextmanager
     def _failing(self, *passed: type[Exception]) -> Iterator[None]:
         """End the session with the right status when the block raises, but for what is passed."""
-        from conformance.runner import HarnessError
         from conformance.session import explained
         from conformance.settings import UsageError
         from conformance.verdict import ExitStatus
@@ -352,8 +351,6 @@ class _Session:
             raise
         except UsageError as error:
             self._give_up(ExitStatus.USAGE, str(error))
-        except HarnessError as error:
-            self._give_up(ExitStatus.HARNESS_FAILED, str(error))
         except Exception as error:  # noqa: BLE001 - never a verdict on a plugin
             self._give_up(ExitStatus.HARNESS_FAILED, explained(error))
 

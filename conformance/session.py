@@ -16,7 +16,7 @@ import attrs
 
 from conformance import baseline
 from conformance.reporting import certificate, folder
-from conformance.runner import Certification, folder_name
+from conformance.runner import Certification, HarnessError, folder_name
 from conformance.settings import Settings
 from conformance.target import Plugin
 from conformance.verdict import ExitStatus, RuleResult, worst
@@ -145,6 +145,8 @@ def interruptible() -> Iterator[None]:
 
 def explained(error: Exception) -> str:
     """Return the sentence for what kept the harness from its work."""
+    if isinstance(error, HarnessError):
+        return str(error)
     if isinstance(error, OSError) and error.strerror:
         of = f": {error.filename}" if error.filename else ""
         return f"the run could not be finished: {error.strerror}{of}."

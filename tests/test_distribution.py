@@ -174,7 +174,9 @@ def test_without_vllm_all_that_reads_works(bare: Installation, command: str, say
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("command", ["vllm-conformance certify", "pytest --plugin-path"])
+@pytest.mark.parametrize(
+    "command", ["vllm-conformance certify", "vllm-conformance port", "pytest --plugin-path"]
+)
 def test_without_vllm_certifying_says_what_is_missing(bare: Installation, command: str) -> None:
     """It is nobody's fault: a sentence that says what to install, and no verdict on a plugin."""
     program, word = command.split()
