@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that is written for a plugin: which one it is, and what stands in the way of it."""
+"""The file that is written for a plugin.  Imports no vLLM."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.jobs import class_of
-
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from conformance.target import Plugin
 
 #: The line of a template that imports the class, and the name that stands for the written one.
 _IMPORT = re.compile(r"^from vllm\.v1\.sample\.logits_processor import \w+ as Batch$", re.MULTILINE)
 _NAME = "Ported"
-
-#: What ``AdapterLogitsProcessor`` does with the callables: a class that does it differently has
-#: more to it than what it makes for a request.
-_OF_THE_WRAPPER = ("_new_state", "update_state", "apply")
 
 
 class Kind(StrEnum):
@@ -29,39 +21,6 @@ class Kind(StrEnum):
 
     CALLABLES = "callables"  #: a callable for each request, wrapped
     ROWS = "rows"  #: state by row, kept by the class itself
-
-
-def look(connection: Connection, plugin: Plugin) -> None:
-    """Answer with the kind of a plugin's class, and with what is in the way if something is."""
-    connection.recv()
-    cls = class_of(plugin)
-    connection.send((_kind(cls), _hindrance(cls)))
-
-
-def _hindrance(cls: type) -> str | None:
-    try:
-        from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
-    except ImportError:
-        return "the installed vLLM has no logits processors for Model Runner V2"
-    if issubclass(cls, LogitsProcessor):
-        return "it serves Model Runner V2 already"
-    if "." in cls.__qualname__:
-        return "it is no class that a module can import by its name"
-    if getattr(cls, "__final__", False):
-        return "it is final, and the class that is written derives from it"
-    return None
-
-
-def _kind(cls: type) -> Kind:
-    from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
-
-    own = [name for name in _OF_THE_WRAPPER if _defined(cls, name) is not AdapterLogitsProcessor]
-    return Kind.CALLABLES if issubclass(cls, AdapterLogitsProcessor) and not own else Kind.ROWS
-
-
-def _defined(cls: type, name: str) -> type | None:
-    """Return the class that defines a method of another one."""
-    return next((base for base in cls.__mro__ if name in vars(base)), None)
 
 
 def name_of(plugin: Plugin) -> str:
