@@ -21,7 +21,7 @@ from conformance.benchmark.in_turns import Measuring
 from conformance.jobs import class_of, profile_of
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
-from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.prompts import Prompt, side_by_side
 from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Plugin
@@ -54,7 +54,7 @@ class Items:
     def prompt(self) -> Prompt:
         """Return a prompt with as many, each drawn for itself."""
         each = [Item(self.modality, f"{self.size}#{n + 1}") for n in range(self.count)]
-        return Prompt(tuple(part for item in each for part in (1, item)))
+        return side_by_side(each)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from conformance.comparison import plain, shortened
 from conformance.expectation import Expected, OracleFailed
 from conformance.missing import way_out
 from conformance.multimodal.processor.host import Host, Processed
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, promised, unusual
 from conformance.oracle import asked
 from conformance.raised import said
@@ -193,7 +193,7 @@ class Bench:
                 taken = [item for item in map(self.as_taken, items) if self.alone(item).good]
                 several = taken[: self.limits[modality]]
                 if len(several) > 1:
-                    yield Prompt(tuple(part for item in several for part in (1, item)))
+                    yield side_by_side(several)
 
     def _sort_out(self) -> None:
         """Keep the items apart that are not taken."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.bench import Bench, answer, same_rows
-from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.prompts import side_by_side
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def seen(trial: Trial) -> Finding:
         for modality, items in bench.stock.items.items():
             for chosen in _chosen(items, bench.limits[modality]):
                 rows = [bench.rows(item).value for item in chosen if bench.rows(item).good]
-                process = partial(bench.host.process, processor, bench.tokens(_prompt(chosen)))
+                process = partial(bench.host.process, processor, bench.tokens(side_by_side(chosen)))
                 found = answer(partial(process, {modality: rows}, {}))
                 # A processor need not take any, and vLLM knows them of its own modalities alone.
                 if len(rows) != len(chosen) or not found.good:
@@ -51,10 +51,6 @@ def _chosen(items: Sequence[Item], limit: int) -> Iterator[Sequence[Item]]:
     yield from ((item,) for item in items[:_MOST])
     if min(limit, len(items)) > 1:
         yield items[:2]
-
-
-def _prompt(items: Sequence[Item]) -> Prompt:
-    return Prompt(tuple(part for item in items for part in (1, item)))
 
 
 def _wrong(

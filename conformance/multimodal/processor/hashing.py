@@ -13,7 +13,7 @@ from PIL import Image
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.bench import Answer, Bench, answer, named, of_item, same_data
 from conformance.multimodal.processor.host import Processed
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
@@ -52,8 +52,7 @@ NAMES = ("the first", "the second", "the third", "the fourth")
 def _named_alike(bench: Bench, modality: str) -> str | None:
     """Say whether items with ids of their own share a hash among others; None where they do not."""
     items = bench.stock.items[modality][: min(bench.limits[modality], len(NAMES))]
-    prompt = Prompt(tuple(part for item in items for part in (1, item)))
-    found = _named(bench, prompt, {modality: NAMES[: len(items)]})
+    found = _named(bench, side_by_side(items), {modality: NAMES[: len(items)]})
     # A refusal, and a processor that has no use for them, harm nobody.
     if len(items) < 2 or not found.good or len(set(found.value.hashes[modality])) == len(items):  # noqa: PLR2004 - a pair
         return None

@@ -60,6 +60,11 @@ def alone(item: Item, options: int = 0) -> Prompt:
     return Prompt((2, item, 1), options)
 
 
+def side_by_side(items: Sequence[Item]) -> Prompt:
+    """Return a prompt with items, a token of text before each."""
+    return Prompt(tuple(part for item in items for part in (1, item)))
+
+
 @attrs.frozen
 class Shape:
     """What prompts of a family have."""
@@ -114,7 +119,7 @@ def unlike(stock: Stock, limits: Mapping[str, int]) -> Iterator[Prompt]:
     for name, items in stock.items.items():
         several = items[: min(limits.get(name, 0), MOST_ITEMS)]
         if len(several) > 1:
-            yield Prompt(tuple(part for item in several for part in (1, item)))
+            yield side_by_side(several)
 
 
 def strategy(stock: Stock, limits: Mapping[str, int], shape: Shape) -> SearchStrategy[Prompt]:
