@@ -59,22 +59,19 @@ def over_rest(
 ) -> Answer:
     """Ask with a plain POST."""
     headers = {"X-Request-Id": request_id} if request_id else {}
-    try:
-        with access.rest(client.url, limit) as http:
-            return _read(
-                http.post(f"{client.url}/pooling", json=client.body(data), headers=headers)
-            )
-    except httpx.HTTPError as error:
-        return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
+    return _posted(client, limit, json=client.body(data), headers=headers)
 
 
 def as_written(client: Client, data: Any, limit: float = LIMIT) -> Answer:  # noqa: ANN401 - nearly JSON
     """Ask with a body that Python writes: NaN and halves of characters are sent as well."""
-    body = json.dumps(client.body(data))
     headers = {"Content-Type": "application/json"}
+    return _posted(client, limit, content=json.dumps(client.body(data)), headers=headers)
+
+
+def _posted(client: Client, limit: float, **request: Any) -> Answer:  # noqa: ANN401 - httpx's own
     try:
         with access.rest(client.url, limit) as http:
-            return _read(http.post(f"{client.url}/pooling", content=body, headers=headers))
+            return _read(http.post(f"{client.url}/pooling", **request))
     except httpx.HTTPError as error:
         return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
 

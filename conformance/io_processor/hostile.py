@@ -30,7 +30,7 @@ from conformance.untouched import Untouched
 
 ENDURES = "IO-38"
 
-#: Characters of a request that somebody can send by hand.
+#: Characters of the longest command that a message shows.
 _BY_HAND = 2_000
 
 SPARED = (
@@ -102,7 +102,7 @@ def in_server(
 ) -> None:
     """Send requests to a server, each beside a valid one and before another.
 
-    What does harm comes last, and never to a server that somebody else runs.
+    What does harm comes last, and is never sent to a server that runs already.
 
     Args:
         ledger: takes what is seen.

@@ -57,11 +57,11 @@ class IOProcessorTrial(LiveTrial):
         opening, ledger = self.opening, self.ledger
         if self.meaning is None:
             ledger.beside[MEANS] = SILENT
-        # Hosts that still take plugins of the documented generation make and call them like
-        # others: their parse_data calls parse_request.
         # Before the class is touched for the first time.
         self._untouched = Untouched.fork(opening.cls)
         self.ends.callback(self._untouched.close)
+        # Hosts that still take plugins of the documented generation make and call them like
+        # others: their parse_data calls parse_request.
         bench = Bench.open(opening.cls, DATA, self.model, opening.settings.seed)
         self.bench = bench
         try:
