@@ -29,8 +29,8 @@ _LEGEND = (
     "an empty cell: not about this interface."
 )
 
-#: What is another one in each run: part of a name that vLLM makes up.
-_NUMBER = re.compile(r"\b[0-9a-f]{8,}\b")
+#: Part of a name that vLLM makes up: it differs in each run.
+_MADE_UP = re.compile(r"\b[0-9a-f]{8,}\b")
 
 #: By name and generation, why a configuration shows nothing here.
 Absences = dict[str, dict[str, str | None]]
@@ -79,7 +79,7 @@ def markdown(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
     names = list(dict.fromkeys(row["name"] for each in rows.values() for row in each))
     lines = [f"{number}. `{target}`" for number, target in enumerate(rows, 1)]
-    lines += ["", "| configuration | " + " | ".join(str(n + 1) for n in range(len(rows))) + " |"]
+    lines += ["", "| configuration | " + " | ".join(map(str, range(1, len(rows) + 1))) + " |"]
     lines.append("|---" + "|:-:" * len(rows) + "|")
     reasons: dict[str, list[int]] = {}
     for name in names:
@@ -98,7 +98,7 @@ def markdown(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 def _told(row: Mapping[str, Any]) -> str:
     """Return the reason of a row without names that vLLM made up, which differ in each run."""
-    return _NUMBER.sub("...", row["message"])
+    return _MADE_UP.sub("...", row["message"])
 
 
 def _spans(numbers: Sequence[int]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from conformance.verdict import Verdict
 )
 def soak(
     *, target: str, plugin_profile: str | None, minutes: float, clients: int, plot: Path
-) -> None:
+) -> int:
     """Keep a server with a logits processor busy, and watch its answers and what grows.
 
     Clients come, leave and send what is refused; every answer must be that of the plain engine.
@@ -50,15 +51,13 @@ def soak(
     for line in told:
         click.echo(line)
     click.echo(f"{target}: {verdict.value}")
-    sys.exit({Verdict.PASS: 0, Verdict.FAIL: 1}.get(verdict, 2))
+    return {Verdict.PASS: 0, Verdict.FAIL: 1}.get(verdict, 2)
 
 
 def _soaked(
     target: str, plugin_profile: str | None, seconds: float, clients: int, plot: Path
 ) -> tuple[Verdict, list[str]]:
     """Return the verdict, and what is to be said of it."""
-    import tempfile
-
     from conformance.configuration import record as records
     from conformance.runner import Certification
 

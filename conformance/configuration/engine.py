@@ -7,7 +7,7 @@ import contextlib
 import importlib.util
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from multiprocessing.connection import Connection
 from typing import Any
@@ -231,8 +231,8 @@ class _Crowd:
     def _send(
         self,
         name: str,
-        prompt: Any,  # noqa: ANN401 - vLLM's
-        keywords: Any,  # noqa: ANN401 - vLLM's
+        prompt: dict[str, Any],
+        keywords: Mapping[str, Any],
         priority: int = 0,
         *,
         adapted: bool = False,

@@ -64,14 +64,20 @@ class Growth:
         """Say what grew by much more than in another soak."""
         found = []
         if self.memory - other.memory > MOST_BYTES:
-            found.append(f"memory grew by {self.memory / 2**20:.0f} MiB, ")
-            found[-1] += f"and without the plugin by {other.memory / 2**20:.0f} MiB"
+            found.append(
+                f"memory grew by {self.memory / 2**20:.0f} MiB, "
+                f"and without the plugin by {other.memory / 2**20:.0f} MiB"
+            )
         if self.handles - other.handles > MOST_HANDLES:
-            found.append(f"there are {self.handles:.0f} more open files, ")
-            found[-1] += f"and without the plugin {other.handles:.0f}"
+            found.append(
+                f"there are {self.handles:.0f} more open files, "
+                f"and without the plugin {other.handles:.0f}"
+            )
         if self.slower > MOST_SLOWER * other.slower:
-            found.append(f"answers took {self.slower:.1f} times as long in the end, ")
-            found[-1] += f"and without the plugin {other.slower:.1f} times"
+            found.append(
+                f"answers took {self.slower:.1f} times as long in the end, "
+                f"and without the plugin {other.slower:.1f} times"
+            )
         return found
 
 

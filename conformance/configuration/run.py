@@ -71,30 +71,31 @@ class Configured:
                 folder=self.folder,
                 model=self.model,
             )
-        if self._workload is None:
-            self._workload = self._asked()
-        if isinstance(self._workload, str):
-            return _unjudged(configuration, self._workload)
+        workload = self._asked()
+        if isinstance(workload, str):
+            return _unjudged(configuration, workload)
         without = self._ask(PLAIN.name, NOBODY)
         if without.problem:
             why = f"the plain engine fails without the plugin: {without.problem}"
             return _unjudged(configuration, why)
         return judge(
             configuration,
-            self._workload,
+            workload,
             (self._ask(PLAIN.name, TESTED), without),
             self._ask(name, TESTED),
             Controls(bare=partial(self._ask, name, NOBODY), idle=partial(self._ask, name, IDLE)),
         )
 
     def soaked(self, seconds: float, clients: int, loaded: str = TESTED) -> Record | str:
-        """Keep a server with what ``loaded`` names busy; return the record, or why there is none.
+        """Ask a server for so many seconds; return the record, or why there is none.
+
+        ``loaded`` names what the server is started with.
 
         Raises:
             UsageError: the profile of the plugin is wrong.
 
         """
-        workload = self._workload = self._workload or self._asked()
+        workload = self._asked()
         if isinstance(workload, str):
             return workload
         plain = self._ask(PLAIN.name, loaded), self._ask(PLAIN.name, NOBODY)
@@ -102,8 +103,13 @@ class Configured:
             if answers.problem:
                 return f"the plain engine fails: {answers.problem}"
         self.notify(f"{clients} clients for {seconds:.0f} s, a server with {loaded}")
-        more = {"workload": workload, "plain": plain, "seconds": seconds, "clients": clients}
-        more["loaded"] = loaded
+        more = {
+            "workload": workload,
+            "plain": plain,
+            "seconds": seconds,
+            "clients": clients,
+            "loaded": loaded,
+        }
         job = self.fork(_SOAK, self._arguments() | more, self.folder / "soak.log")
         try:
             record: Record = job.ask(str(self.folder), limit=seconds + SERVER_LIMIT)
@@ -114,7 +120,12 @@ class Configured:
         return record
 
     def _asked(self) -> Workload | str:
-        """Return the workload, or why there is none."""
+        """Return the workload, or why there is none; the plugin is asked once."""
+        if self._workload is None:
+            self._workload = self._found_out()
+        return self._workload
+
+    def _found_out(self) -> Workload | str:
         log = self.folder / "configuration-requests.log"
         job = self.fork(_REQUESTS, self._arguments(), log)
         try:
