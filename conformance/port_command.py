@@ -18,7 +18,7 @@ from rich.console import Console
 
 from conformance import options, profile
 from conformance.certify_command import EPILOG, certified
-from conformance.init_command import inline, listed
+from conformance.init_command import inline, listed, shown
 from conformance.settings import Settings, UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def port(
         for each, text in texts.items():
             _write(each, text, console, force=force)
         console.print()
-        targets = (f"{_shown(path)}:{name_of(plugin)}",)
+        targets = (f"{shown(path)}:{name_of(plugin)}",)
         _, status = certified(attrs.evolve(settings, targets=targets), console, zygote=zygote)
     finally:
         zygote.close()
@@ -101,7 +101,8 @@ def _looked_at(settings: Settings, zygote: Zygote) -> tuple[Plugin, Kind]:
     """Return the batch logits processor of a target, and its kind.
 
     Raises:
-        UsageError: there is none, or more than one, or something is in the way.
+        UsageError: the target has no batch logits processor or several, or the class cannot be
+            ported.
 
     """
     from conformance.runner import Certification
@@ -159,13 +160,8 @@ def _profile(plugin: Plugin) -> str | None:
 
 
 def _write(path: Path, text: str, console: Console, *, force: bool) -> None:
-    shown = _shown(path)
+    name = shown(path)
     if path.exists() and not force:
-        raise UsageError(f"{shown} is there already: --force writes over it, --output elsewhere.")
+        raise UsageError(f"{name} is there already: --force writes over it, --output elsewhere.")
     path.write_text(text, encoding="utf-8")
-    console.print(f"wrote {shown}")
-
-
-def _shown(path: Path) -> Path:
-    """Return a path as a person in this folder would write it."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    console.print(f"wrote {name}")

@@ -259,7 +259,7 @@ def _harm_in(server: Server, harm: Outcome, sets: Mapping[Choice, Mapping[str, A
 def _full_house(
     url: str, name: str, known: Sequence[tuple[Ask, Answer]], harm: Outcome
 ) -> list[tuple[Answer, Answer]]:
-    """Serve so many that whoever comes next is between two of them, and then the request again.
+    """Serve a crowd of neighbours, and send the request again until all of them are answered.
 
     Slots of Model Runner V2 are given out from the last one down, and a slot that is free again
     first of all: so a short request comes before all others, and again while they are served.
