@@ -5,19 +5,40 @@ The simulator of IO processors has the same ones as the programs of counterexamp
 """
 
 import hashlib
+import runpy
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from vllm.outputs import PoolingOutput, PoolingRequestOutput
 
 
+class PoolerFailed(Exception):
+    """The author's ``pooled.py`` raised: nothing follows for the plugin."""
+
+
+@cache
+def own_pooler(model: str) -> Callable[[Any, Any], Any] | None:
+    """Return ``pooled`` of the ``pooled.py`` in a model's folder, where its author wrote one."""
+    path = Path(model) / "pooled.py"
+    return runpy.run_path(str(path))["pooled"] if path.is_file() else None
+
+
 def output_of(name: str, prompt: Any, params: Any, config: Any) -> PoolingRequestOutput:
     """Return what an engine gives for a rendered prompt.
 
-    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``.
+    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``; what a
+    pooler of the model's own returns, ``pooled(prompt, params)`` of its folder says.
     """
     tokens = list(prompt.get("prompt_token_ids") or ())
+    if (pooled := own_pooler(str(config.model_config.model))) is not None:
+        try:
+            given = PoolingOutput(torch.as_tensor(pooled(prompt, params)))
+        except Exception as error:
+            raise PoolerFailed(f"pooled.py raised {type(error).__name__}: {error}") from error
+        return PoolingRequestOutput(name, given, tokens, num_cached_tokens=0, finished=True)
     activated = params.use_activation is not False  # None is the pooler's own choice
     scores = "classify" in (params.task or "")
     size = params.dimensions or config.model_config.get_hidden_size()

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from conformance.comparison import Place, unsteady
+from conformance.counterexample.io_engine_player import own_pooler
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
@@ -96,10 +97,14 @@ class Bench:
         arguments = with_renderer if self.generation == DATA else with_renderer[:1]
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
-                return Watched(self.cls(*arguments))
+                return Watched(self.cls(*arguments), told=self._told)
         except Exception as error:
             why = explained(error) if out_of_memory(error) else said(error, self.path)
             raise ConstructorRaised(why) from error
+
+    @property
+    def _told(self) -> bool:
+        return own_pooler(str(self.around.config.model_config.model)) is not None
 
     @property
     def path(self) -> str | None:

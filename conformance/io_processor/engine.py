@@ -123,5 +123,5 @@ def made_up(trouble: str) -> Finding:
         Verdict.NOT_VERIFIED,
         message=f"{trouble}, on an output that the simulator made up, since only a model can tell "
         "what its own pooler returns: offline evidence shows it, with the plugin's model in "
-        "[io-processor] model",
+        "[io-processor] model; here a pooled.py in that model's folder can say it",
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from conformance.counterexample.io_engine_player import PoolerFailed
 from conformance.interruption import in_call, limited
 from conformance.io_processor.answers import Answer, not_finite, of_error
 from conformance.io_processor.engine import OWN_TASKS, serving
@@ -59,6 +60,8 @@ class Watched:
     calls: list[Call] = attrs.field(factory=list)
     #: Whether the plugin asks for outputs that have to be made up.
     guessing: bool = False
+    #: Whether the author says what the model's own pooler returns.
+    told: bool = False
     #: How many prompts it was asked for offline, where their numbers are the names of outputs.
     prompts: int = 0
     #: What parameters were returned, as text: hosts write into the objects.
@@ -81,6 +84,7 @@ class Watched:
         """Return the answer that an exception becomes, which the plugin or the host raised."""
         call = self.raised(error)
         guessed = self.guessing and (call in AFTER_OUTPUTS or (not call and not_finite(error)))
+        guessed = guessed or isinstance(error, PoolerFailed)
         return of_error(error, call, guessed=guessed, path=file_of(type(self.plugin)))
 
     def _function(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +102,8 @@ class Watched:
                     self.params.append(repr(result))
                     # Hosts make None the task "plugin".
                     task = getattr(result, "task", "")
-                    self.guessing = self.guessing or task is None or task in OWN_TASKS
+                    own = task is None or task in OWN_TASKS
+                    self.guessing = self.guessing or (own and not self.told)
                 return result
             finally:
                 self._note(name, begin.since(), tuple(keywords), failure)

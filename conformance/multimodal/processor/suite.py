@@ -6,11 +6,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 import vllm
+from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.plugins import load_general_plugins
 
@@ -90,8 +91,12 @@ def _of_architecture(target: Target) -> Target:
     return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
 
 
-def _maker(_: str, section: Mapping[str, Any]) -> Maker:
+def _maker(model: str, section: Mapping[str, Any]) -> Maker:
     """Return what makes processors as the front end does, where a checkpoint is known."""
+
+    def ready() -> Callable[[type], object]:
+        EngineArgs(model=model).create_engine_config()  # what vLLM does then is not the plugin's
+        return make
 
     def make(cls: type) -> object:
         from conformance.multimodal.processor.checkpoint import folder_of, name_of, remove
@@ -106,7 +111,7 @@ def _maker(_: str, section: Mapping[str, Any]) -> Maker:
         finally:
             remove(folder)
 
-    return lambda: make
+    return ready
 
 
 def _open(opening: Opening) -> Trial:
