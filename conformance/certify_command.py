@@ -220,6 +220,7 @@ def _show_failure(console: Console, settings: Settings, plugin: Plugin, result: 
             evidence=[result.evidence.value],
             counterexample=result.counterexample,
             case=str(case) if result.counterexample else None,
+            loaded=plugin.broken is None,
             width=min(console.width, 100),
         ),
         markup=False,

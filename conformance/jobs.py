@@ -27,7 +27,6 @@ from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine import control, held
 from conformance.engine.environment import chosen_device, eager
-from conformance.engine.model_runner import Runner
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import hold
 from conformance.engine.server_log import difference, read_log
@@ -114,7 +113,7 @@ def trial(
         )
 
     asked = (
-        partial(_why_not, suite.runner, plugin, evidence, settings, model=model, folder=folder),
+        partial(_why_not, suite, plugin, evidence, settings, model=model, folder=folder),
         partial(_difference, evidence, folder=folder),
     )
     surroundings = private.Surroundings.take()
@@ -182,7 +181,7 @@ def deployed(plugin: Plugin, settings: Settings) -> str | None:
 
 
 def _why_not(
-    runner: Runner | None,
+    suite: Suite,
     plugin: Plugin,
     evidence: Evidence,
     settings: Settings,
@@ -193,13 +192,16 @@ def _why_not(
     """Say why a host of our own does not start without the plugin either; None where it does."""
     if evidence is Evidence.SIMULATOR or (evidence is Evidence.SERVER and settings.server_url):
         return None
+    profile = profile_of(plugin, settings)
+    section = profile.section(named(plugin.generation).interface) if profile else {}
+    own = suite.own_host(section)
     return control.why_not(
-        model,
-        package=plugin.module.partition(".")[0],
+        own.model if own else model,
+        package=None if own else plugin.module.partition(".")[0],
         log=_log_without(folder, evidence),
         device=chosen_device(settings.device),
-        runner=runner,
-        arguments=settings.server_arguments,
+        runner=suite.runner,
+        arguments=(*(own.arguments if own else ()), *settings.server_arguments),
     )
 
 

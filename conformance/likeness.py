@@ -19,8 +19,11 @@ def likely(target: Target, source: str | None) -> str:
     if target.module == targets.MODEL_REGISTRY:  # a model's folder
         group = targets.GENERAL_PLUGINS
     of_group = next((each.name for each in all_generations() if each.group == group), None)
+    told = _told(target, source)
+    if targets.registers(target):  # any kind of plugin
+        of_group, told = told, of_group
     # The first one answers for a file that tells nothing of itself.
-    return target.generation or of_group or _told(target, source) or all_generations()[0].name
+    return target.generation or of_group or told or all_generations()[0].name
 
 
 def _told(target: Target, source: str | None) -> str | None:

@@ -426,6 +426,7 @@ class RuleItem(pytest.Item):
             evidence=[result.evidence.value],
             counterexample=result.counterexample,
             case=_short(case) if result.counterexample else None,
+            loaded=plugin.broken is None,
         )
 
     def reportinfo(self) -> tuple[Path, None, str]:

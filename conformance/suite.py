@@ -96,6 +96,18 @@ def _nothing() -> None:
     pass
 
 
+@attrs.frozen
+class OwnHost:
+    """A host without the plugin, for one whose profile names a model of its own."""
+
+    model: str
+    arguments: tuple[str, ...]  #: of ``vllm serve``
+
+
+def _no_own_host(_: Mapping[str, Any]) -> OwnHost | None:
+    return None
+
+
 @attrs.frozen(kw_only=True)
 class Suite:
     """A family's answers."""
@@ -125,5 +137,8 @@ class Suite:
     #: The rule about what loading leaves to others, where the trial itself has no check of it, and
     #: the rule that a plugin breaks of which no instance can be made.
     shares: tuple[str, str] | None = None
+    #: Returns what a section of a profile asks hosts to have; the model that it names may be of the
+    #: plugin's own package, which then stays.
+    own_host: Callable[[Mapping[str, Any]], OwnHost | None] = _no_own_host
     #: Has what was kept of vLLM made anew: a plugin has replaced parts of it.
     forget: Callable[[], None] = _nothing

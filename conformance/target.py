@@ -284,6 +284,11 @@ def failure(target: Target, sentence: str, error: BaseException) -> LoadFailure:
     return LoadFailure(sentence + told)
 
 
+def registers(target: Target) -> bool:
+    """Tell whether a target is an entry point whose function registers what vLLM is to know."""
+    return target.text.startswith(f"entry-point:{GENERAL_PLUGINS}/")
+
+
 def load_class(target: Target) -> type:
     """Import the class of a target. Worker processes only.
 
@@ -305,9 +310,12 @@ def load_class(target: Target) -> type:
                 f"(it defines {', '.join(classes) or 'no class'})." + nearest(name, classes)
             ) from None
     if not inspect.isclass(found):
+        what = f"is not a class but of type {type(found).__name__}"
+        if registers(target):
+            what = "registers neither a model with a multi-modal processor nor a parser"
         raise UsageError(
-            f"--plugin-path {target.text!r}: {target.qualname} is not a class "
-            f"but of type {type(found).__name__}; name the plugin class itself."
+            f"--plugin-path {target.text!r}: {module.__name__}:{target.qualname} {what}; "
+            "name the plugin class itself."
         )
     return found
 

@@ -44,7 +44,12 @@ class Host:
 
     def __init__(self, plugin: Callable[..., Any], model: str) -> None:
         arguments = EngineArgs(
-            model=model, runner="pooling", enforce_eager=True, max_model_len=512, dtype="float32"
+            model=model,
+            runner="pooling",
+            enforce_eager=True,
+            max_model_len=512,
+            dtype="float32",
+            enable_mm_embeds=True,
         )
         self.plugin, self.config = plugin, arguments.create_engine_config()
         self.renderer = renderer_from_config(self.config)

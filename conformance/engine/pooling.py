@@ -17,6 +17,25 @@ MAX_MODEL_LEN = 512
 BLOCKS = 256
 
 
+#: Files of weights, as vLLM looks for them.
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
+
+
+def options(model: Path | str) -> dict[str, Any]:
+    """Return arguments of an engine that depend on the folder of its model.
+
+    It may have no weights, which are then made up; plugins that hand over tensors have their users
+    switch that on.
+    """
+    weighted = any(any(Path(model).glob(pattern)) for pattern in _WEIGHTS)
+    return {"enable_mm_embeds": True, "load_format": "auto" if weighted else "dummy"}
+
+
+def server_options(model: Path | str) -> tuple[str, ...]:
+    """Return the same for ``vllm serve``."""
+    return ("--enable-mm-embeds", f"--load-format={options(model)['load_format']}")
+
+
 @attrs.define
 class PoolingEngine:
     """One ``vllm.LLM`` with ``runner="pooling"``."""
@@ -55,6 +74,7 @@ class PoolingEngine:
             seed=0,
             kv_cache_memory_bytes=32 << 20,
             num_gpu_blocks_override=BLOCKS,
+            **options(model),
             **memory,
         )
         return cls(llm)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import attrs
@@ -27,11 +28,16 @@ from vllm.utils.async_utils import merge_async_iterators
 from conformance.comparison import plain
 from conformance.counterexample.io_engine_player import output_of
 from conformance.engine.model_classes import inspect_models_here
+from conformance.engine.pooling import options
 from conformance.engine.pooling_models import name_of
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
 from conformance.io_processor.watched import Watched
+from conformance.settings import UsageError
 
 MAX_MODEL_LEN = 512
+
+#: Characters of why vLLM takes no model: it names all that it knows.
+MOST_SAID = 200
 
 #: The two generations, for what differs between them.
 REQUEST, DATA = "io/request", "io/data"
@@ -51,18 +57,34 @@ class Surroundings:
 
 @cache
 def surroundings(model: str) -> Surroundings:
-    """Return the configuration and the renderer of a pooling model."""
+    """Return the configuration and the renderer of a pooling model.
+
+    Raises:
+        UsageError: vLLM does not take the model, which is none of the harness's own.
+
+    """
     inspect_models_here()
     writer()  # where this fails, no plugin is to blame
-    config = EngineArgs(
-        model=model,
-        runner="pooling",
-        enforce_eager=True,
-        max_model_len=MAX_MODEL_LEN,
-        dtype="float32",
-    ).create_engine_config()
-    renderer = renderer_from_config(config)
-    return Surroundings(config, renderer, _admission(config, renderer), name_of(model))
+    own = name_of(model)
+    try:
+        config = EngineArgs(
+            model=model,
+            runner="pooling",
+            enforce_eager=True,
+            max_model_len=MAX_MODEL_LEN,
+            dtype="float32",
+            **options(model),
+        ).create_engine_config()
+        renderer = renderer_from_config(config)
+    except Exception as error:
+        if own is not None:
+            raise
+        why = " ".join(str(error).split())
+        raise UsageError(
+            f"[io-processor] model {Path(model).name!r}: vLLM does not take it: "
+            f"{type(error).__name__}: {why[:MOST_SAID]}"
+        ) from error
+    return Surroundings(config, renderer, _admission(config, renderer), own)
 
 
 def _admission(config: VllmConfig, renderer: Any) -> Callable[[Any], None]:  # noqa: ANN401 - vLLM's

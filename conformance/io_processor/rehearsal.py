@@ -16,6 +16,7 @@ from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
 
 from conformance.comparison import first_line
+from conformance.engine.pooling_models import tiny_embedding
 from conformance.io_processor.engine import ScriptedEngine
 from conformance.io_processor.host import (
     DATA,
@@ -26,6 +27,7 @@ from conformance.io_processor.host import (
     Online,
     Served,
     Surroundings,
+    surroundings,
 )
 from conformance.io_processor.watched import Watched
 
@@ -72,13 +74,11 @@ def installed_hosts(around: Surroundings) -> tuple[Online, Offline]:
         HostMisfit: they cannot be made here, or do not answer.
 
     """
-    online: Online
-    offline: Offline
     try:
-        if awaits_hooks():
-            online, offline = Documented(DATA, around), DocumentedOffline(DATA, around)
-        else:
-            online, offline = Served.open(around), Batched.open(around)
+        hosts = _hosts(around)
+        if around.own is None:  # its prompts may be of tensors alone
+            around = surroundings(str(tiny_embedding()))
+        online, offline = _hosts(around)
         plugin = Watched(_Echo(around.config, around.renderer))
         answers = [asyncio.run(_asked(online, plugin, around)), offline.serve(plugin, [1, 2, 3])]
     except Exception as error:
@@ -88,7 +88,13 @@ def installed_hosts(around: Surroundings) -> tuple[Online, Offline]:
         ) from error
     if answers != [[3], [3]]:
         raise HostMisfit(f"vLLM {vllm.__version__} answered {answers} where it must be 3 tokens")
-    return online, offline
+    return hosts
+
+
+def _hosts(around: Surroundings) -> tuple[Online, Offline]:
+    if awaits_hooks():
+        return Documented(DATA, around), DocumentedOffline(DATA, around)
+    return Served.open(around), Batched.open(around)
 
 
 async def _asked(online: Online, plugin: Watched, around: Surroundings) -> Any:  # noqa: ANN401

@@ -18,7 +18,7 @@ import attrs
 from conformance.comparison import difference, shortened
 from conformance.engine import access
 from conformance.engine.entry_points import IO_PROCESSORS
-from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN
+from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN, server_options
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.io_processor import clients, hostile, live, rehearsal
 from conformance.io_processor.answers import Answer, Kind
@@ -82,6 +82,7 @@ class Trial(IOProcessorTrial):
             device=self.device,
             arguments=[
                 "--runner=pooling",
+                *server_options(self.model),
                 f"--io-processor-plugin={NAME}",
                 *arguments,
                 f"--num-gpu-blocks-override={BLOCKS}",

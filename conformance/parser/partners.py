@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 
 def resolved(role: str, target: Target) -> Target:
-    """Follow a name to the class that vLLM registers under it.
+    """Follow a name to the class that vLLM registers under it, or a function that registers one.
 
     Raises:
         UsageError: there is none.
 
     """
+    if targets.registers(target):
+        return _registered_by(role, target)
     if not target.text.startswith(f"{role}-parser:"):
         return target
     name = target.qualname or ""
@@ -36,6 +39,28 @@ def resolved(role: str, target: Target) -> Target:
             + nearest(name, known)
         )
     module, qualname = known[name]
+    return attrs.evolve(target, module=module, qualname=qualname)
+
+
+def _registered_by(role: str, target: Target) -> Target:
+    """Return the first parser that the function of a general plugin registers, if it does."""
+    function = getattr(targets.load_module(target), target.qualname or "", None)
+    if not callable(function) or inspect.isclass(function):
+        return target
+    known = manager(role)
+    kept = {name: getattr(known, name) for name in ("lazy_parsers", f"{role}_parsers")}
+    try:
+        for name in kept:
+            setattr(known, name, {})
+        function()
+        lazy, eager = (getattr(known, name) for name in kept)
+        found = [*lazy.values(), *((cls.__module__, cls.__qualname__) for cls in eager.values())]
+    finally:
+        for name, before in kept.items():
+            setattr(known, name, {**before, **getattr(known, name)})
+    if not found:
+        return target
+    module, qualname = found[0]
     return attrs.evolve(target, module=module, qualname=qualname)
 
 

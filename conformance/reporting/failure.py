@@ -35,6 +35,7 @@ def render(
     counterexample: Mapping[str, Any] | None,
     case: str | None = None,
     width: int = WIDTH,
+    loaded: bool = True,
 ) -> str:
     """Return the whole failure as plain text.
 
@@ -45,6 +46,7 @@ def render(
         counterexample: the history or the calls that show it, when there are some.
         case: path of the case file, for the replay command; the program lies beside it.
         width: columns of the terminal.
+        loaded: whether there is a class; what to check of one helps nobody without it.
 
     """
     lines = [f"{rule.id} {rule.title} ({rule.level}, {', '.join(evidence)})", ""]
@@ -58,14 +60,14 @@ def render(
     request = (counterexample or {}).get("request")
     if request and request["curl"]:
         lines += ["", *_paragraph("Send", request["curl"], None)]
-    lines += ["", *_paragraph("Check", rule.hint, width)]
+    lines += ["", *(_paragraph("Check", rule.hint, width) if loaded else ())]
     for source in (rule.reasons or rule.sources)[:1]:
         harm = source.reason not in (None, Reason.SENTENCE)
         why = f"{source.reason}. " if harm else ""
         lines += _paragraph(
             "Harm" if harm else "Source", f"{why}{source.where}: {source.says}", width
         )
-    if rule.resembles:
+    if rule.resembles and loaded:
         lines += _paragraph("Resembles", ", ".join(rule.resembles), width)
     if case:
         lines += _paragraph("Replay", f"vllm-conformance replay {shlex.quote(case)}", None)

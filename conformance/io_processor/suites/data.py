@@ -22,6 +22,7 @@ SUITE = Suite(
     open_trial=partial(shared.open_trial, shared.DATA),
     replay=partial(shared.replay, shared.DATA),
     maker=partial(shared.maker, shared.DATA),
+    own_host=shared.own_host,
     shares=("IO-39", "IO-02"),
     forget=shared.forget,
 )

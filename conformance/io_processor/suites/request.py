@@ -45,6 +45,7 @@ SUITE = Suite(
     open_trial=_open,
     replay=_replay,
     maker=_maker,
+    own_host=shared.own_host,
     shares=("IO-39", "IO-02"),
     forget=shared.forget,
 )

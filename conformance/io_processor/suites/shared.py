@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from vllm.plugins.io_processors.interface import IOProcessor
 
 from conformance.counterexample.source import decoded
-from conformance.engine.pooling_models import named_model
+from conformance.engine.pooling import server_options
+from conformance.engine.pooling_models import MODELS, named_model
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
+from conformance.suite import OwnHost
 from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
@@ -69,6 +71,15 @@ def forget() -> None:
 
 def _model(section: Mapping[str, Any], model: str) -> str:
     return named_model(section["model"]) if "model" in section else model
+
+
+def own_host(section: Mapping[str, Any]) -> OwnHost | None:
+    """Return a pooling server of the model that a profile names, without the plugin."""
+    if "model" not in section or section["model"] in MODELS:
+        return None
+    model = named_model(section["model"])
+    told = '--hf-overrides={"io_processor_plugin": null}'
+    return OwnHost(model, ("--runner=pooling", *server_options(model), told))
 
 
 def open_trial(generation: str, opening: Opening) -> Trial:

@@ -21,7 +21,7 @@ from conformance.raised import said
 from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
 from conformance.suite import Opening, Suite, Trial, Unopened
-from conformance.target import LoadFailure, Target
+from conformance.target import Target
 
 STARTER = """\
 [multimodal]
@@ -47,18 +47,16 @@ def _resolved(target: Target) -> Target:
     Raises:
         UsageError: there is no such module, or no such function in it, or vLLM does not know the
             architecture.
-        LoadFailure: the function raised, or registered no model with a processor.
+        LoadFailure: the function raised.
 
     """
     if target.module == targets.MODEL_REGISTRY:
         return _of_architecture(target)
-    if not target.text.startswith(f"entry-point:{targets.GENERAL_PLUGINS}/"):
+    if not targets.registers(target):
         return target
     function = getattr(targets.load_module(target), target.qualname or "", None)
     where = f"the entry point's function {target.module}:{target.qualname}"
-    if not callable(function):
-        raise LoadFailure(f"{where} is none")
-    if inspect.isclass(function):
+    if not callable(function) or inspect.isclass(function):
         return target
     before, ModelRegistry.models = ModelRegistry.models, {}
     try:
@@ -69,9 +67,8 @@ def _resolved(target: Target) -> Target:
     finally:
         ModelRegistry.models = {**before, **ModelRegistry.models}
     found = next((cls for cls in classes.values() if _recognises(cls)), None)
-    if found is None:
-        named = f" (it registers {', '.join(classes)})" if classes else ""
-        raise LoadFailure(f"{where} registers no model with a multi-modal processor{named}")
+    if found is None:  # it may register what is no model
+        return target
     return attrs.evolve(target, module=found.__module__, qualname=found.__qualname__)
 
 
