@@ -57,6 +57,15 @@ MIXED = {
 }
 
 
+def test_a_class_that_does_not_load() -> None:
+    """What to check of a class, and reports of others about theirs, help nobody who has none."""
+    said = render(RULE, message=MESSAGE, evidence=["simulator"], counterexample=None, loaded=False)
+
+    assert RULE.hint not in said
+    assert "Resembles" not in said
+    assert RULE.hint in render(RULE, message=MESSAGE, evidence=[], counterexample=None, width=200)
+
+
 def test_a_failure_with_a_program(snapshot: SnapshotAssertion) -> None:
     """Where the calls are known, a program lies beside the case; parameters are real values."""
     keywords = {"extra_args": {"bound": {"!type": "float", "value": "inf"}}}

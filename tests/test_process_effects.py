@@ -19,6 +19,7 @@ import psutil
 import pytest
 import torch
 from click.testing import CliRunner
+from specimens import REFERENCE_VLM
 from support import UNUSUAL, UNUSUAL_SLOT
 from user import certificates
 
@@ -338,3 +339,17 @@ def test_advice_is_shown_beside_the_verdict(
         assert f"  - {expected}\n" in done.output
     pages = [page.read_text("utf-8") for page in tmp_path.rglob("index.html")]
     assert ["patches_vllm.py:" in page for page in pages] == [True] * len(targets)
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_what_vllm_does_itself_is_nothing_of_a_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Making a configuration sets variables and loggers, whatever the plugin is."""
+    monkeypatch.chdir(tmp_path)
+    options = ["--budget", "quick", "--evidence", "simulator"]
+
+    CliRunner().invoke(main, ["certify", f"{REFERENCE_VLM / 'model.py'}:TinyVlm", *options])
+
+    (document,) = certificates(tmp_path).values()
+    assert not [note for note in document["notes"] if note["about"] == loading.ABOUT]

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support import Specimen, certify
 
+from conformance.engine.pooling_models import tiny_embedding
+from conformance.io_processor.suites.shared import own_host
 from conformance.rules import Evidence
+from conformance.settings import UsageError
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
     from conformance.verdict import RuleResult
     from conformance.worker import Zygote
@@ -101,9 +105,25 @@ VARIATIONS = {
 #: Rules that need no request.
 WITHOUT_DATA = {"IO-01", "IO-02", "IO-05", "IO-14", "IO-15", "IO-16", "IO-39"}
 
+#: What the author says of that model, and a mistake in it.
+POOLED = """\
+import torch
+
+
+def pooled(prompt, params):
+    text = bytes(64 + token % 60 for token in prompt["prompt_token_ids"])
+    return torch.tensor([len(text), *text])
+"""
+MISTAKEN = "def pooled(prompt, params):\n    return {}[prompt]\n"
+
 
 def _certified(
-    zygote: Zygote, folder: Path, name: str, rules: Collection[str] | None = None
+    zygote: Zygote,
+    folder: Path,
+    name: str,
+    rules: Collection[str] | None = None,
+    *,
+    model: str = "tiny-embedding",
 ) -> dict[str, RuleResult]:
     source = FRAMED
     if name in VARIATIONS:
@@ -111,7 +131,7 @@ def _certified(
     path = folder / "framed.py"
     path.write_text(source, encoding="utf-8")
     profile = {
-        "model": "tiny-embedding",
+        "model": model,
         "valid": [{"text": "one"}, {"text": "another"}],
         "invalid": [{}],
     }
@@ -133,6 +153,49 @@ def test_nothing_is_held_against_a_plugin(zygote: Zygote, tmp_path: Path, name: 
     for rule in set(results) - WITHOUT_DATA - {"IO-06", "IO-07", "IO-40"}:
         assert results[rule].verdict is Verdict.NOT_VERIFIED, rule
         assert results[rule].waits_for == ("IO-07",), rule
+
+
+def _model(folder: Path, pooled: str) -> str:
+    """Return a folder of a model without weights, whose author says what its pooler returns."""
+    model = folder / "model"
+    model.mkdir()
+    for path in tiny_embedding().glob("*.json"):
+        shutil.copy(path, model)
+    (model / "pooled.py").write_text(pooled, encoding="utf-8")
+    return str(model)
+
+
+def test_the_author_says_what_the_pooler_returns(zygote: Zygote, tmp_path: Path) -> None:
+    """With ``pooled.py`` in the model's folder every rule is judged, and a replay has the same."""
+    results = _certified(zygote, tmp_path, "Framed", model=_model(tmp_path, POOLED))
+
+    bad = {
+        rule: result.message
+        for rule, result in results.items()
+        if result.verdict not in (Verdict.PASS, Verdict.NOT_APPLICABLE)
+    }
+    assert not bad
+    assert results["IO-27"].acted
+
+
+@pytest.mark.parametrize(("name", "rule"), [("TakesTwoRows", "IO-07"), ("DividesByNone", "IO-22")])
+def test_what_is_wrong_with_known_outputs_fails(
+    zygote: Zygote, tmp_path: Path, name: str, rule: str
+) -> None:
+    """Where outputs are known, nothing about them excuses a plugin."""
+    model = _model(tmp_path, POOLED.replace("torch.tensor(", "torch.ones(1, 1) * len("))
+    result = _certified(zygote, tmp_path, name, {rule}, model=model)[rule]
+
+    assert result.verdict is Verdict.FAIL, result.message
+
+
+def test_a_mistake_of_the_author_is_not_the_plugins(zygote: Zygote, tmp_path: Path) -> None:
+    """A function that raises shows nothing, and is named."""
+    model = _model(tmp_path, MISTAKEN)
+    results = _certified(zygote, tmp_path, "Framed", {"IO-07", "IO-09", "IO-22"}, model=model)
+
+    assert {result.verdict for result in results.values()} == {Verdict.NOT_VERIFIED}
+    assert "pooled.py raised" in (results["IO-07"].message or "")
 
 
 @pytest.mark.parametrize("name", ["TakesTwoRows", "DividesByNone"])
@@ -184,3 +247,26 @@ def test_a_loop_may_end_on_outputs_of_the_model(zygote: Zygote, tmp_path: Path) 
     assert "did not return" in (results["IO-07"].message or "")
     assert results["IO-37"].verdict is Verdict.NOT_VERIFIED
     assert results["IO-37"].waits_for == ("IO-07",)
+
+
+def test_a_model_that_vllm_does_not_take_is_the_profiles(zygote: Zygote, tmp_path: Path) -> None:
+    """Nobody but who wrote the profile can mend it."""
+    model = _model(tmp_path, POOLED)
+    config = Path(model, "config.json")
+    changed = config.read_text(encoding="utf-8").replace("LlamaForCausalLM", "NoSuchModel")
+    config.write_text(changed, encoding="utf-8")
+
+    with pytest.raises(UsageError, match="model 'model': vLLM does not take it: ValidationError"):
+        _certified(zygote, tmp_path, "Framed", {"IO-01"}, model=model)
+
+
+def test_a_host_without_the_plugin_has_the_model_of_the_profile(tmp_path: Path) -> None:
+    """What does not start with that model, whatever the plugin does, breaks no rule."""
+    model = _model(tmp_path, POOLED)
+    own = own_host({"model": model})
+
+    assert own is not None
+    assert own.model == model
+    assert {"--runner=pooling", "--load-format=dummy"} <= set(own.arguments)
+    assert not any("--io-processor-plugin" in each for each in own.arguments)
+    assert own_host({"model": "tiny-embedding"}) is None

@@ -35,6 +35,20 @@ def text_only():
     ModelRegistry.register_model("Texts", "vllm.model_executor.models.llama:LlamaForCausalLM")
 
 
+def calls():
+    from vllm.tool_parsers import ToolParserManager
+
+    module = "vllm.tool_parsers.hermes_tool_parser"
+    ToolParserManager.register_lazy_module("mine", module, "Hermes2ProToolParser")
+
+
+def thoughts():
+    from vllm.reasoning import ReasoningParserManager
+    from vllm.reasoning.deepseek_r1_reasoning_parser import DeepSeekR1ReasoningParser
+
+    ReasoningParserManager.register_module("mine", module=DeepSeekR1ReasoningParser)
+
+
 NUMBER = 3
 """
 
@@ -78,24 +92,42 @@ def test_a_model_is_certified_by_its_entry_point(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("nothing", "registers no model with a multi-modal processor"),
-        ("raises", "raised OSError: no weights"),
-        ("text_only", "registers no model with a multi-modal processor (it registers Texts)"),
-        ("NUMBER", "is none"),
-    ],
+    ("name", "generation"),
+    [("calls", "parser/tool"), ("thoughts", "parser/reasoning")],
 )
-def test_one_that_registers_none_fails_to_load(
-    zygote: Zygote, name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_parser_is_certified_by_its_entry_point(
+    zygote: Zygote, name: str, generation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is wrong with the function is said in a sentence, and fails the loading rule."""
+    """General plugins register parsers, too, by the class or by its name."""
     _install(name, f"mm_entry:{name}", tmp_path, monkeypatch)
     with _certification(zygote, name, tmp_path) as certification:
         (plugin,) = certification.load()
-    assert plugin.generation == "mm/processor"
-    assert said in str(plugin.broken)
-    assert f"mm_entry:{name}" in str(plugin.broken)
+    assert plugin.broken is None
+    assert plugin.generation == generation
+    assert plugin.module.startswith("vllm.")
+
+
+def test_one_that_raises_fails_to_load(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with the function is said in a sentence, and fails the loading rule."""
+    _install("raises", "mm_entry:raises", tmp_path, monkeypatch)
+    with _certification(zygote, "raises", tmp_path) as certification:
+        (plugin,) = certification.load()
+    assert "mm_entry:raises raised OSError: no weights" in str(plugin.broken)
+
+
+@pytest.mark.parametrize("name", ["nothing", "text_only", "NUMBER"])
+def test_one_that_registers_something_else_is_not_judged(
+    zygote: Zygote, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most general plugins are none of what is certified here, and break no rule by it."""
+    _install(name, f"mm_entry:{name}", tmp_path, monkeypatch)
+    with (
+        _certification(zygote, name, tmp_path) as certification,
+        pytest.raises(UsageError, match=f"mm_entry:{name} registers neither a model with"),
+    ):
+        certification.load()
 
 
 def test_a_model_is_certified_by_its_folder(
