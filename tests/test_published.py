@@ -31,7 +31,7 @@ def test_each_entry_has_a_certificate(entry: dict[str, str]) -> None:
 
     assert document["plugin"]["target"] == entry["target"]
     if "repository" in entry:
-        assert re.fullmatch("[0-9a-f]{40}", entry["commit"])
+        assert re.fullmatch(r"[0-9a-f]{40}|v[\d.]+", entry["commit"])
     else:
         assert document["plugin"]["version"] == entry["requirement"].partition("==")[2]
     assert document["environment"]["vllm"] in (entry["vllm"], None)
