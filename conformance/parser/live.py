@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.engine.asking import Question
-from conformance.engine.saying import saying
+from conformance.engine.asking import Question, saying
 from conformance.interruption import PluginHung
 from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Wish, name_of
 from conformance.parser.calls import asked

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 import attrs
 
 from conformance.engine import access, asking
-from conformance.engine.saying import PROCESSOR
+from conformance.engine.asking import PROCESSOR
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
 from conformance.parser.bench import NAME, REASONING, TOOL, name_of, other

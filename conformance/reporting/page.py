@@ -16,7 +16,7 @@ from conformance import baseline
 from conformance.generations import named
 from conformance.reached import sentence
 from conformance.reporting import badge, plots, steps
-from conformance.reporting.reasons import reasons
+from conformance.reporting.summary import reasons
 from conformance.rules import Level
 from conformance.verdict import Verdict
 
