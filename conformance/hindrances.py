@@ -21,10 +21,6 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)")
 def explain(error: BaseException, plugin: Plugin) -> None:
     """Raise what an error means, if the plugin or the installation is to blame for it.
 
-    Args:
-        error: what was raised while something of vLLM's was made.
-        plugin: the plugin under test.
-
     Raises:
         LoadFailure: a general plugin of the plugin's own distribution raised.
         UsageError: that of another distribution did, or vLLM knows no device here.
@@ -55,9 +51,6 @@ def unknown_release(error: BaseException) -> str | None:
 
     It is newer than all that the harness does know, or has not what the harness imports of it.
 
-    Args:
-        error: what the harness met, while nothing of a plugin was running.
-
     """
     import vllm
 
@@ -68,12 +61,7 @@ def unknown_release(error: BaseException) -> str | None:
 
 
 def platform(error: BaseException) -> str | None:
-    """Say that the platform plugin that vLLM has taken here raised, if one did.
-
-    Args:
-        error: what was raised while something of vLLM's was made.
-
-    """
+    """Say that the platform plugin that vLLM has taken here raised, if one did."""
     from vllm.platforms import current_platform
 
     taken = type(current_platform)

@@ -30,14 +30,7 @@ _LIBRARY = re.compile(r"^(?P<name>\S+): cannot open shared object file")
 
 
 def way_out(error: BaseException, module: str, source: str | None) -> str | None:
-    """Return what to do on this machine so that an error does not come, or None.
-
-    Args:
-        error: what a plugin raised while it was imported, or an instance of it made.
-        module: the plugin's module.
-        source: its file, if it has one.
-
-    """
+    """Return what to do on this machine so that an error does not come, or None."""
     for cause in _chain(error):
         for tell in (_variable, _library, _package, _file):
             if (sentence := tell(cause, module, source)) is not None:
@@ -50,10 +43,6 @@ def device(error: BaseException, source: str | None) -> str | None:
 
     Without Triton, or a device for it, vLLM's stand-in for ``triton.jit`` leaves kernels plain
     functions, which nobody can launch; Triton itself finds no driver.
-
-    Args:
-        error: what a call of a plugin raised.
-        source: the plugin's file, if it has one.
 
     """
     for cause in _chain(error):

@@ -48,10 +48,6 @@ class Edit:
 def edits(source: str, name: str) -> list[Edit]:
     """Return every change to a source file that is another program, in the order of its lines.
 
-    Args:
-        source: of the file.
-        name: of the file, in the differences.
-
     Raises:
         SyntaxError: the file is no Python.
 

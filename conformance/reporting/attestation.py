@@ -28,10 +28,6 @@ def statement(certificate: Mapping[str, Any], digest: str) -> dict[str, Any] | N
     An incomplete certificate has none: all three results of the predicate would say more than is
     known. Neither has a plugin whose source could not be found.
 
-    Args:
-        certificate: a document that its schema accepts.
-        digest: hexadecimal SHA-256 of the certificate's file.
-
     """
     plugin = certificate["plugin"]
     broken = _named(certificate, Level.MUST)

@@ -104,14 +104,7 @@ def render(
     programs: Mapping[str, str],
     performance: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the page of a certificate.
-
-    Args:
-        certificate: a document that its schema accepts.
-        programs: by rule, the source of the program that shows its failure.
-        performance: what the plugin costs, if that was measured.
-
-    """
+    """Return the page of a certificate."""
     plugin = certificate["plugin"]
     generation = named(plugin["generation"])
     entries = [_entry(rule, generation, programs) for rule in certificate["rules"]]
