@@ -4,8 +4,6 @@
 Knows neither vLLM nor torch: workers make these figures, and the caller reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

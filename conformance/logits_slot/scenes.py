@@ -5,8 +5,6 @@ What a check says of its failure (``Finding.case``) chooses the request, the mas
 steps; each part says what is expected at its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@
 what a function returns.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import importlib.util
