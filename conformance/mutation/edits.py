@@ -11,13 +11,10 @@ from __future__ import annotations
 import ast
 import difflib
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from types import CodeType
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
 
 #: What takes the place of an operator, in comparisons and in sums.
 _COMPARISONS: dict[type[ast.cmpop], str] = {

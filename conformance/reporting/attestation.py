@@ -5,17 +5,13 @@ The statement is not signed here. Any tool that signs in-toto statements does it
 ``cosign attest-blob --statement test-result.intoto.json``.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from conformance.reporting.certificate import FILE_NAME as CERTIFICATE
 from conformance.reporting.certificate import conclusion
 from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE_NAME = "test-result.intoto.json"
 STATEMENT = "https://in-toto.io/Statement/v1"

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The closing summary of a run, for a terminal and for a CI step summary."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 from rich.console import Console
@@ -16,9 +15,6 @@ from conformance import baseline, reached
 from conformance.reporting.certificate import conclusion
 from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict, must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 @attrs.frozen

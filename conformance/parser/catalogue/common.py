@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that parsers of both kinds share, and where they come from."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from conformance import sharing
 from conformance.rules import Evidence, Rule, Source, changes, ends, sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SERVING = "vllm/entrypoints/openai/chat_completion/serving.py:OpenAIServingChat"
 _LOOP = f"{_SERVING}.chat_completion_stream_generator"
