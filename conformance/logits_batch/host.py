@@ -7,6 +7,7 @@ nothing of the host is modelled here, so the simulator cannot drift from it.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
@@ -20,9 +21,13 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, Logits
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
+from conformance.logits.calls import watchers
 from conformance.logits.configuration import BLOCK_SIZE, MAX_MODEL_LEN, MAX_REQUESTS
 
 CPU = torch.device("cpu")
+
+#: References to a list that only the host has: its own, and the argument of the question.
+_OWN_REFERENCES = 2
 
 
 @attrs.frozen
@@ -71,6 +76,8 @@ class Host:
     #: ``apply``, too.  In all other engines ``update_async_output_token_ids`` has replaced them.
     entry_point: bool = False
     invariant: bool = False  #: what the plugin claimed when the engine asked
+    #: Whether new requests get the output lists of those that are gone, as :meth:`_list` says.
+    reuses: bool = True
     others: Sequence[LogitsProcessor] = ()  #: vLLM's own, which stand before the plugin
     requests: dict[str, CachedRequestState] = attrs.field(init=False, factory=dict)
     #: Output tokens as the scheduler knows them: real ids, never placeholders.
@@ -81,6 +88,8 @@ class Host:
     #: Requests of the current step whose keys and values were to be loaded, and are lost.
     lost: frozenset[str] = attrs.field(init=False, default=frozenset())
     _recorder: _Recorder = attrs.field(init=False, factory=_Recorder)
+    #: Output lists of requests that are gone.
+    _lists: list[list[int]] = attrs.field(init=False, factory=list)
 
     def __attrs_post_init__(self) -> None:
         """Make an empty batch around the plugin."""
@@ -140,8 +149,10 @@ class Host:
 
         """
         batch = self.batch
+        self._recorder.update = None  # it holds the lists of those that were added
         for name in finish:
-            self.requests.pop(name, None)
+            if (gone := self.requests.pop(name, None)) is not None:
+                self._lists.append(gone.output_token_ids)
             self.outputs.pop(name, None)
             batch.remove_request(name)
         scheduled = self.scheduled = (
@@ -251,9 +262,22 @@ class Host:
                 self.batch.num_tokens_no_spec[row] = self.batch.num_prompt_tokens[row] + count
 
     def _new(self, request: Joining) -> CachedRequestState:
-        state = self.requests[request.name] = _state(request)
+        state = self.requests[request.name] = _state(request, self._list())
         self.outputs[request.name] = []
         return state
+
+    def _list(self) -> list[int]:
+        """Return an empty list: one of a request that is gone, where only the host still has it.
+
+        CPython makes new lists where others have just been freed.  Whoever knows a request by
+        ``id(output_token_ids)`` then takes it for another; this is the same without the luck.
+        """
+        for index in range(len(self._lists) if self.reuses else 0):
+            if sys.getrefcount(self._lists[index]) <= _OWN_REFERENCES + watchers():
+                reused = self._lists.pop(index)
+                reused.clear()
+                return reused
+        return []
 
     def _schedule(
         self, join: Sequence[Joining], pause: Sequence[str], chunk: Mapping[str, int]
@@ -278,7 +302,7 @@ def _sampler() -> Sampler:
 _ARRIVED: Any = SimpleNamespace(synchronize=lambda: None)
 
 
-def _state(request: Joining) -> CachedRequestState:
+def _state(request: Joining, outputs: list[int]) -> CachedRequestState:
     return CachedRequestState(
         req_id=request.name,
         prompt_token_ids=request.prompt,
@@ -287,5 +311,5 @@ def _state(request: Joining) -> CachedRequestState:
         generator=None,
         block_ids=(list(range(-(-MAX_MODEL_LEN // BLOCK_SIZE))),),
         num_computed_tokens=0,
-        output_token_ids=[],
+        output_token_ids=outputs,
     )

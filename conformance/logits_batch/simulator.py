@@ -86,7 +86,7 @@ CONTRACT = Contract(
     },
     comparing=frozenset(("LB-02", "LB-10", "LB-25", "LB-29", "LB-30", "LB-31", "LB-39")),
     leading=frozenset(("LB-04", "LB-09", "LB-14", "LB-16")),
-    anywhere=frozenset(("LB-09",)),
+    anywhere=frozenset(("LB-06", "LB-09")),
     follows_from=_follows_from,
     bench=Bench,
     rows_alone=rows_alone,

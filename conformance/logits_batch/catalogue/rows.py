@@ -41,7 +41,9 @@ RULES = section(
         title="A request that takes over a row starts clean",
         statement=(
             "When a finished request is replaced, its index appears in `added` only: adding must "
-            "overwrite or clear whatever the row's previous occupant left."
+            "overwrite or clear whatever the row's previous occupant left. "
+            "So must whoever knows requests by `id(output_token_ids)`: Python makes new lists "
+            "where those of finished requests were."
         ),
         sources=(
             document("Use Add operations to replace as many finished requests with new requests"),
