@@ -4,6 +4,8 @@
 A release of vLLM that wants something else of its engine would otherwise be blamed on plugins.
 """
 
+from __future__ import annotations
+
 import asyncio
 import importlib.util
 from functools import cache
