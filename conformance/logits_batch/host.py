@@ -76,7 +76,7 @@ class Host:
     #: ``apply``, too.  In all other engines ``update_async_output_token_ids`` has replaced them.
     entry_point: bool = False
     invariant: bool = False  #: what the plugin claimed when the engine asked
-    #: Whether new requests get the output lists of those that are gone, as :meth:`_list` says.
+    #: Whether new requests get the lists of those that are gone, as :meth:`_made` says.
     reuses: bool = True
     others: Sequence[LogitsProcessor] = ()  #: vLLM's own, which stand before the plugin
     requests: dict[str, CachedRequestState] = attrs.field(init=False, factory=dict)
@@ -88,8 +88,9 @@ class Host:
     #: Requests of the current step whose keys and values were to be loaded, and are lost.
     lost: frozenset[str] = attrs.field(init=False, default=frozenset())
     _recorder: _Recorder = attrs.field(init=False, factory=_Recorder)
-    #: Output lists of requests that are gone.
-    _lists: list[list[int]] = attrs.field(init=False, factory=list)
+    #: Output lists of requests that are gone, and their prompts.
+    _gone: list[list[int]] = attrs.field(init=False, factory=list)
+    _gone_prompts: list[list[int]] = attrs.field(init=False, factory=list)
 
     def __attrs_post_init__(self) -> None:
         """Make an empty batch around the plugin."""
@@ -152,7 +153,8 @@ class Host:
         self._recorder.update = None  # it holds the lists of those that were added
         for name in finish:
             if (gone := self.requests.pop(name, None)) is not None:
-                self._lists.append(gone.output_token_ids)
+                self._gone.append(gone.output_token_ids)
+                self._gone_prompts.append(gone.prompt_token_ids)
             self.outputs.pop(name, None)
             batch.remove_request(name)
         scheduled = self.scheduled = (
@@ -262,22 +264,24 @@ class Host:
                 self.batch.num_tokens_no_spec[row] = self.batch.num_prompt_tokens[row] + count
 
     def _new(self, request: Joining) -> CachedRequestState:
-        state = self.requests[request.name] = _state(request, self._list())
+        prompt = self._made(request.prompt, self._gone_prompts)
+        outputs = self._made((), self._gone)
+        state = self.requests[request.name] = _state(request, prompt, outputs)
         self.outputs[request.name] = []
         return state
 
-    def _list(self) -> list[int]:
-        """Return an empty list: one of a request that is gone, where only the host still has it.
+    def _made(self, tokens: Sequence[int], gone: list[list[int]]) -> list[int]:
+        """Return a list: one of a request that is gone, where only the host still has it.
 
         CPython makes new lists where others have just been freed.  Whoever knows a request by
         ``id(output_token_ids)`` then takes it for another; this is the same without the luck.
         """
-        for index in range(len(self._lists) if self.reuses else 0):
-            if sys.getrefcount(self._lists[index]) <= _OWN_REFERENCES + watchers():
-                reused = self._lists.pop(index)
-                reused.clear()
+        for index in range(len(gone) if self.reuses else 0):
+            if sys.getrefcount(gone[index]) <= _OWN_REFERENCES + watchers():
+                reused = gone.pop(index)
+                reused[:] = tokens
                 return reused
-        return []
+        return list(tokens)
 
     def _schedule(
         self, join: Sequence[Joining], pause: Sequence[str], chunk: Mapping[str, int]
@@ -302,10 +306,10 @@ def _sampler() -> Sampler:
 _ARRIVED: Any = SimpleNamespace(synchronize=lambda: None)
 
 
-def _state(request: Joining, outputs: list[int]) -> CachedRequestState:
+def _state(request: Joining, prompt: list[int], outputs: list[int]) -> CachedRequestState:
     return CachedRequestState(
         req_id=request.name,
-        prompt_token_ids=request.prompt,
+        prompt_token_ids=prompt,
         mm_features=[],
         sampling_params=request.params,
         generator=None,

@@ -104,7 +104,7 @@ def play(bench: Bench, history: History, shape: Shape, *, reuses: bool = True) -
         bench: the plugin with what it is tried on.
         history: what happens to which requests.
         shape: what the history is about.
-        reuses: whether new requests get the output lists of those that are gone.
+        reuses: whether new requests get the lists of those that are gone.
 
     """
     with limited():

@@ -168,10 +168,10 @@ TIMES = {ORDER: 3, ORDER_WHOLE: 3, SWAP: 2, SWAP_WHOLE: 2, SKIPPED: 2, ENTRY_POI
 #: That an entry point sees no tokens is said nowhere: what comes of it is advice.
 APART = frozenset((ENTRY_POINT,))
 
-#: What is wrong with a row that depends on :meth:`host.Host._list`.
+#: What is wrong with a row that depends on :meth:`host.Host._made`.
 _KNOWN_BY_LIST = (
     "a request gets what one that is gone left behind: the plugin knows both by the id() of their "
-    "output lists, and Python makes new lists where old ones were"
+    "lists, and Python makes new lists where old ones were"
 )
 
 

@@ -42,7 +42,7 @@ RULES = section(
         statement=(
             "When a finished request is replaced, its index appears in `added` only: adding must "
             "overwrite or clear whatever the row's previous occupant left. "
-            "So must whoever knows requests by `id(output_token_ids)`: Python makes new lists "
+            "So must whoever knows requests by the `id()` of their lists: Python makes new lists "
             "where those of finished requests were."
         ),
         sources=(
