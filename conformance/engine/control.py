@@ -25,7 +25,17 @@ def why_not(
     runner: Runner | None = None,
     arguments: Sequence[str] = (),
 ) -> str | None:
-    """Say why vLLM does not start on this machine without the plugin; None where it does."""
+    """Say why vLLM does not start on this machine without the plugin; None where it does.
+
+    Args:
+        model: the folder of a tiny model.
+        package: the plugin's own, whose entry points are hidden.
+        log: where the server's output goes.
+        device: ``cpu`` or ``cuda``.
+        runner: the model runner; without it vLLM chooses.
+        arguments: of ``vllm serve``, those that the plugin's own has.
+
+    """
     with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
         _hide(Path(folder), package)
         server: Server | None = None

@@ -36,7 +36,17 @@ def render(
     case: str | None = None,
     width: int = WIDTH,
 ) -> str:
-    """Return the whole failure as plain text."""
+    """Return the whole failure as plain text.
+
+    Args:
+        rule: the rule that is broken.
+        message: what the plugin did.
+        evidence: where it was seen.
+        counterexample: the history or the calls that show it, when there are some.
+        case: path of the case file, for the replay command; the program lies beside it.
+        width: columns of the terminal.
+
+    """
     lines = [f"{rule.id} {rule.title} ({rule.level}, {', '.join(evidence)})", ""]
     lines += _paragraph("Did", message or "broke the rule", width)
     table = steps.of(counterexample)
