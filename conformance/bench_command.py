@@ -4,8 +4,6 @@
 Imports neither vLLM nor torch.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

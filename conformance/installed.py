@@ -4,8 +4,6 @@
 Plugins of the others are judged all the same.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from conformance import hindrances

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was raised, as part of a sentence: what it says, or where it came up if it says nothing."""
 
-from __future__ import annotations
-
 import re
 import sysconfig
 import traceback
@@ -24,10 +22,6 @@ def said(error: BaseException, path: str | None = None) -> str:
     """Return the type of an error and what it says, the same every time.
 
     An error without a text, as of ``assert``, is told by the plugin's line.
-
-    Args:
-        error: what was raised.
-        path: the file of the plugin's class, where it is known.
 
     """
     name = type(error).__name__

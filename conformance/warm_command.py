@@ -4,8 +4,6 @@
 Imports neither vLLM nor torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 

@@ -5,8 +5,6 @@ Without it a request carries the prompts that the plugin would have made of the 
 servers compute the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import statistics

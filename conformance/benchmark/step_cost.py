@@ -6,8 +6,6 @@ it, a processor that does nothing, and another plugin to compare it with.
 The second instance shows what this machine makes of two things that are the same.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 import time
@@ -80,15 +78,6 @@ def measure(
     seed: int = 0,
 ) -> Cost:
     """Measure one load.
-
-    Args:
-        plugin: what is measured.
-        other: what it is compared with, if anything.
-        load: the batch.
-        model: folder of the model whose configuration the constructors get.
-        device: ``cpu`` or ``cuda``.
-        seconds: how long rounds go on.
-        seed: of the order in the rounds, of the logits and of the intervals.
 
     Raises:
         Exception: whatever a plugin raises.

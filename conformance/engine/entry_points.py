@@ -7,8 +7,6 @@ path, and to no other: an entry point that were really installed would be loaded
 of the environment.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib
@@ -97,10 +95,6 @@ def unlisted(directory: Path, cls: type) -> list[Path]:
     vLLM loads every installed logits processor into every engine. One that is also passed by name
     would be there twice, and nothing would be without it. Of two distributions of one name the
     first on the path counts, so these have to come before the installed ones.
-
-    Args:
-        directory: the folder to write to.
-        cls: the logits processor.
 
     Returns:
         *directory*, to put first on ``PYTHONPATH``; nothing where no distribution lists the class.

@@ -4,8 +4,6 @@
 Worker processes only: they run no threads of their own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

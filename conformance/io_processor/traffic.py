@@ -6,8 +6,6 @@ list of moves is a history that a server can see.
 When the moves are over, whatever still waits is delivered in order.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import sys
@@ -316,13 +314,6 @@ def play(
     online: Online, plugin: Watched, around: Surroundings, history: History, data: Sequence[Any]
 ) -> Played:
     """Play a history with one plugin instance.
-
-    Args:
-        online: who serves the requests.
-        plugin: the instance.
-        around: what the engine has.
-        history: who asks, and what happens.
-        data: what each request carries.
 
     Raises:
         PluginHung: a call into the plugin did not return.

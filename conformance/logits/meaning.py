@@ -124,16 +124,7 @@ class Meaning:
         before: torch.Tensor,
         after: torch.Tensor,
     ) -> Trouble | None:
-        """Return what is wrong with a row ``[vocabulary]``; the caller says in which step.
-
-        Args:
-            params: those of the request.
-            request: whose row it is.
-            outputs: its tokens so far.
-            before: the row as the model gave it.
-            after: the row as the plugin left it.
-
-        """
+        """Return what is wrong with a row ``[vocabulary]``; the caller says in which step."""
         try:
             tokens = self.differing(params, request.prompt, outputs, before, after)
         except OracleFailed as error:

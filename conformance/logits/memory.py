@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ten thousand requests through one instance, and what is left of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from conformance.findings import Finding, failed, passed
@@ -37,15 +35,7 @@ def forgets(trial: Trial) -> Finding:
 
 
 def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -> Finding:
-    """Return what is found of an instance.
-
-    Args:
-        plugin: the instance.
-        serve: takes requests through it.
-        names: what a request hands over, for messages.
-        budget: how many requests.
-
-    """
+    """Return what is found of an instance."""
     count = REQUESTS[budget]
     given: list[Given] = []
     sizes: list[int] = []

@@ -5,8 +5,6 @@ Without a profile, the plugin is given parameters that note what it reads,
 and then values of likely types for what it read; those that change a row switch it on.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -299,12 +297,6 @@ class Tried:
 
 def find(section: Mapping[str, Any], *, origin: str | None, seed: int, tried: Tried) -> Parameters:
     """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
-
-    Args:
-        section: the plugin's part of its profile.
-        origin: where the profile is.
-        seed: of what strategies give.
-        tried: how the plugin is tried.
 
     Raises:
         UsageError: the profile's keywords are not those of ``SamplingParams``.

@@ -5,8 +5,6 @@ What a check says of its failure (``Finding.case``) chooses the request, the mas
 steps; each part says what is expected at its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,14 +25,7 @@ _SLOT = 7
 
 
 def of_check(trial: Trial, rule: str, found: Mapping[str, Any]) -> list[Part]:
-    """Return the parts that may show the failure of a check; none for a rule without a check.
-
-    Args:
-        trial: the plugin.
-        rule: the rule that is broken.
-        found: what the check said of its failure.
-
-    """
+    """Return the parts that may show the failure of a check; none for a rule without a check."""
     parts = _SHORT[rule](trial, found) if rule in _SHORT else []
     if rule in SCRIPTED and (found or rule not in _NEEDING):
         expect = {"is": "script", **found}

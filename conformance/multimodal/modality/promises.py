@@ -6,8 +6,6 @@
 what a function returns.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import importlib.util
@@ -42,12 +40,6 @@ def promised(
     section: Mapping[str, Any], folders: Sequence[Path], *, origin: str | None, seed: int
 ) -> Promises:
     """Read the ``valid`` and ``invalid`` items of a profile.
-
-    Args:
-        section: the profile's section.
-        folders: where its files may lie, the likeliest first.
-        origin: of the profile.
-        seed: of what its strategies draw.
 
     Raises:
         UsageError: a file or a function is not there.
