@@ -13,6 +13,8 @@ it would say without one, and which of its failures were known.
     plugin = "mine.processors:*"                     # optional: targets, as a shell pattern
 """
 
+from __future__ import annotations
+
 import datetime as dt
 import tomllib
 from collections.abc import Mapping

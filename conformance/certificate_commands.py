@@ -4,6 +4,8 @@
 They import neither vLLM, torch nor a plugin.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

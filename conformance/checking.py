@@ -6,6 +6,8 @@ which other rules must hold first.  A suite collects the checks of its modules a
 its trial, a :class:`Judging`; so no trial imports a check, and checks may import their trial.
 """
 
+from __future__ import annotations
+
 import abc
 import time
 from collections.abc import Callable, Mapping

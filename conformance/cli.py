@@ -4,6 +4,8 @@
 Imports neither vLLM nor torch: ``--help`` and ``rules`` answer at once.
 """
 
+from __future__ import annotations
+
 import json
 import shutil
 import sys

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time that does not turn on how busy the machine is: without that of waiting for a processor."""
 
+from __future__ import annotations
+
 import resource
 import time
 from pathlib import Path

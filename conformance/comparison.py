@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparing what plugins answer, and writing it into messages."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterable, Iterator

@@ -7,6 +7,8 @@ source trees, are left out: reading them takes a second of every trial, and a ch
 theirs would change what a seed draws.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path

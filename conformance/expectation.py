@@ -5,6 +5,8 @@
 what the function takes and what it returns; here it is found and imported.
 """
 
+from __future__ import annotations
+
 import importlib
 import sys
 from collections.abc import Callable, Mapping

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generations that are installed: those of this project, and those that others register."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points

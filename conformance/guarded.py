@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trial that goes on, or ends with a verdict, where the plugin broke the process it runs in."""
 
+from __future__ import annotations
+
 import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence

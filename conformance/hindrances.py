@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What keeps vLLM from starting any engine, told apart from faults of the harness."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import re
 import traceback

@@ -7,6 +7,8 @@ What that does to rows and slots is vLLM's business,
 so the same histories drive every generation of the logits-processor interface.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, cycle
 from string import ascii_uppercase

@@ -4,6 +4,8 @@
 Imports neither vLLM nor torch: the plugin is watched in a worker, as in any certification.
 """
 
+from __future__ import annotations
+
 import shlex
 import sys
 import tempfile

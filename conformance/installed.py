@@ -4,6 +4,8 @@
 Plugins of the others are judged all the same.
 """
 
+from __future__ import annotations
+
 import importlib
 
 from conformance import hindrances

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limiting how long a plugin may take, and knowing which of its calls it was."""
 
+from __future__ import annotations
+
 import os
 import signal
 import time

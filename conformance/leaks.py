@@ -5,6 +5,8 @@ Two ways to look: nobody but the check itself may still hold what a finished req
 and all that can be reached from the plugin must not grow without end.
 """
 
+from __future__ import annotations
+
 import gc
 import sys
 import time

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was seen of a plugin in a live engine or server, and the verdicts that follow from it."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections import Counter

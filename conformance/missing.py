@@ -5,6 +5,8 @@ Its author has it: a package, a library, a file, an environment variable.  Nothi
 a plugin, neither good nor bad, and the person who certifies it can mend that.
 """
 
+from __future__ import annotations
+
 import ast
 import importlib.metadata
 import inspect

@@ -4,6 +4,8 @@
 Small values come first, so that the first that goes wrong is one that a person reads at a glance.
 """
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Callable, Iterator

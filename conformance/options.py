@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that several commands have: each is spelled, and explained, in one place."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asking the author's function of a profile what a plugin means."""
 
+from __future__ import annotations
+
 import copy
 import inspect
 import sys

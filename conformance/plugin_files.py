@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source files that a plugin consists of."""
 
+from __future__ import annotations
+
 import ast
 from collections import deque
 from collections.abc import Iterator, Sequence

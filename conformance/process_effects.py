@@ -5,6 +5,8 @@ Everything in a process has one generator of random numbers, one default dtype, 
 each signal; what a plugin changes of it, others feel.
 """
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import logging

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was raised, as part of a sentence: what it says, or where it came up if it says nothing."""
 
+from __future__ import annotations
+
 import re
 import sysconfig
 import traceback

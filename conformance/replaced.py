@@ -5,6 +5,8 @@ What a package does to itself, such as filling a cache or importing a part of it
 affair: an attribute counts as replaced where code took the place of code of another package.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 import types

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Playing a saved counterexample again."""
 
+from __future__ import annotations
+
 import json
 import tempfile
 from collections.abc import Sequence

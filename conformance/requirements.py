@@ -6,6 +6,8 @@ each passage belongs to rules, or is a requirement that no test can show,
 or informs and demands nothing of a plugin.
 """
 
+from __future__ import annotations
+
 import re
 import tomllib
 from collections.abc import Iterator, Sequence

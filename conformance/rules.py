@@ -6,6 +6,8 @@ and ``vllm-conformance explain`` are all drawn from it.
 The check that decides a rule lives in the folder of its generation and is found by the rule's id.
 """
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum

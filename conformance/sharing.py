@@ -5,6 +5,8 @@ A family says under which number it has it, and where in vLLM others come to har
 logits are loaded by the engine, all other plugins by the front end.
 """
 
+from __future__ import annotations
+
 from conformance.rules import Evidence, Rule, Source, changes, ends
 
 #: What is added for plugins that the front end loads.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``vllm-conformance soak``: one server under a mixed load for minutes, and what grows."""
 
+from __future__ import annotations
+
 import sys
 import tempfile
 from functools import partial

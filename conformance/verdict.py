@@ -5,6 +5,8 @@ Terminal, JSON, JUnit, exit status and badge all draw from :func:`decide`;
 nothing else in this project turns rule results into a verdict.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
 from typing import Any

@@ -4,6 +4,8 @@
 Imports neither vLLM nor torch.
 """
 
+from __future__ import annotations
+
 import contextlib
 import time
 

@@ -5,6 +5,8 @@ Few different tokens, so that what a plugin has seen comes again within a few st
 rare one; and whole what it waits for, which chance would not put together.
 """
 
+from __future__ import annotations
+
 import random
 from itertools import product
 

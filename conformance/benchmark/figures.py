@@ -4,6 +4,8 @@
 Knows neither vLLM nor torch: workers make these figures, and the caller reads them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -6,6 +6,8 @@ averages.  Neighbouring pairs resemble each other on a busy machine: the bootstr
 them, since single draws would make intervals too short.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

@@ -6,6 +6,8 @@ text of as many tokens and the prompt with its items; the items without a cache 
 has them; the items encoded one by one and all at once.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

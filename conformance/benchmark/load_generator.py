@@ -4,6 +4,8 @@
 Servers are asked by vLLM's own load generator, that of ``vllm bench serve``.
 """
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import importlib

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The batches that steps are measured with: how large, how busy, and which of them in a run."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
 import attrs

@@ -5,6 +5,8 @@ Without it a request carries the prompts that the plugin would have made of the 
 servers compute the same.
 """
 
+from __future__ import annotations
+
 import asyncio
 import importlib
 import statistics

@@ -4,6 +4,8 @@
 Starts servers and asks workers to load them; imports neither vLLM nor torch.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -4,6 +4,8 @@
 Imports neither vLLM nor torch: what is measured runs in workers and servers.
 """
 
+from __future__ import annotations
+
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,6 +6,8 @@ it, a processor that does nothing, and another plugin to compare it with.
 The second instance shows what this machine makes of two things that are the same.
 """
 
+from __future__ import annotations
+
 import importlib
 import random
 import time

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine that figures were taken on: without it they mean nothing.  Workers only."""
 
+from __future__ import annotations
+
 import os
 import platform
 from pathlib import Path

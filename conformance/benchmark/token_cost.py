@@ -5,6 +5,8 @@ It takes turns with a parser that does nothing, which gets the same deltas of th
 vLLM itself does for each token grows with the answer as well, and is no plugin's doing.
 """
 
+from __future__ import annotations
+
 import statistics
 import time
 from collections.abc import Callable, Iterator

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a hook says of itself."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All checks of hooks, and the trial that makes them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from conformance.checking import collected

@@ -5,6 +5,8 @@ The texts that the model is made to say are those of the profile.  Scores are re
 ``metadata.external_scores``, where the runtime's middleware puts them.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import shlex

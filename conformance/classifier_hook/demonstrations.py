@@ -9,6 +9,8 @@ is about loading, and of a fault that a process shows by chance.  Such a case is
 by ``vllm-conformance replay``.
 """
 
+from __future__ import annotations
+
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice

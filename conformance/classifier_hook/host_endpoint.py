@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scene of vLLM's endpoint plugins, where these have ``post_generation``."""
 
+from __future__ import annotations
+
 import asyncio
 import importlib
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenes of the host suite: what hooks are told, and what goes out."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

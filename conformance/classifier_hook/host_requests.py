@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenes of the host suite: requests that go on and end, and what hooks cost."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import inspect

@@ -7,6 +7,8 @@ The other side of the contract: these rules are about what calls the hooks, whic
 Identifiers are stable: a rule that goes away leaves its number unused.
 """
 
+from __future__ import annotations
+
 from conformance.classifier_hook.catalogue import sources
 from conformance.classifier_hook.catalogue.sources import LOOP, runtime
 from conformance.hosts import Host, rule

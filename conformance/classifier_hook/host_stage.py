@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where scenes of the host suite are played: an engine with hooks, and what is seen of it."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of many calls: each must get what it gets alone, and nothing is left of them."""
 
+from __future__ import annotations
+
 import asyncio
 import copy
 from collections.abc import Callable

@@ -5,6 +5,8 @@ What an engine tells the hook is told a witness as well (`witness`), so for ever
 the context, and what a fresh instance says of it in this process: live must equal the simulator.
 """
 
+from __future__ import annotations
+
 import abc
 import json
 from collections.abc import Mapping

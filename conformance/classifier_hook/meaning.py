@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check CH-39: scores are what the author says, in a list of texts or by a function."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

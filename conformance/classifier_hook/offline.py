@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evidence ``offline``: the hook on a real ``AsyncLLM``, in a program of its own."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime that calls hooks, which no vLLM has: that of the reference plugins."""
 
+from __future__ import annotations
+
 import importlib
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a hook answers."""
 
+from __future__ import annotations
+
 import copy
 from collections import defaultdict
 from collections.abc import Iterator

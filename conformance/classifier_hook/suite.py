@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What workers ask: is a class a hook, open its trial, replay its case."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

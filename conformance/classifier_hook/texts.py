@@ -6,6 +6,8 @@ get as long as a megabyte stand in the completion and in the prompt of contexts;
 process that it may end, stall or fill.
 """
 
+from __future__ import annotations
+
 import sys
 import time
 from collections.abc import Iterator, Mapping

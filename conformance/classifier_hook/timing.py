@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the event loop, timeouts and cancellation."""
 
+from __future__ import annotations
+
 import asyncio
 import statistics
 from collections.abc import Callable, Iterator

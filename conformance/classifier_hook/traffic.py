@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several calls of one hook, as Hypothesis strategies."""
 
+from __future__ import annotations
+
 import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy

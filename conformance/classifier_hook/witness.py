@@ -4,6 +4,8 @@
 From what it says a context is made again, and a fresh instance must score that context alike.
 """
 
+from __future__ import annotations
+
 import importlib
 import math
 from collections.abc import Mapping

@@ -4,6 +4,8 @@
 Knows neither vLLM nor torch: what was done to the plugin is in the document, call by call.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the programs of all generations have in common: the heading, imports and the plugin."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

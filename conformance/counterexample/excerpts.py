@@ -6,6 +6,8 @@ program of a case holds that function and whatever of the module it uses, so nob
 this project to read it.
 """
 
+from __future__ import annotations
+
 import ast
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executing the program of a counterexample in a process in which the plugin is untouched."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import os

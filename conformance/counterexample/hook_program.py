@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a classifier hook's counterexample: its player, and the case as a literal."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of an IO processor's counterexample: its player, and the case as literals."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

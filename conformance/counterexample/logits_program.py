@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a counterexample: a header, the calls one after the other, and the verdict."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -5,6 +5,8 @@ The program has a small runner of its own, with the states that slot plugins rea
 needs neither this harness nor kernels.
 """
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the programs of counterexamples end: what was got, what was expected, the exit status."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any

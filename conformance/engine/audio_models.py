@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tiny random checkpoint of a model that hears: Qwen2-Audio."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from conformance.engine.checkpoints import (

@@ -7,6 +7,8 @@ path, and to no other: an entry point that were really installed would be loaded
 of the environment.
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import hashlib

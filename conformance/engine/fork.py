@@ -4,6 +4,8 @@
 Worker processes only: they run no threads of their own.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

@@ -6,6 +6,8 @@ what is known of them is here, and from what is not known nobody is certified.
 Only numpy and torch are imported; vLLM is where a function is called.
 """
 
+from __future__ import annotations
+
 import importlib
 import inspect
 from collections.abc import Callable, Mapping

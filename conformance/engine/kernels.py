@@ -15,6 +15,8 @@ A request's row in the batch is ``row`` here, its row in the states ``slot``.
 Only numpy and torch are imported; vLLM is where :func:`install` is called.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import importlib.util

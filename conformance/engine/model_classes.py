@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How vLLM looks at the classes of models."""
 
+from __future__ import annotations
+
 from vllm.model_executor.models import registry
 
 

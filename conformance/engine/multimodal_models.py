@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiny multi-modal models on disk, by name and by the class of vLLM that they are made for."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path

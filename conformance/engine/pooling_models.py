@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiny pooling models on disk: the tiny Llama with other heads, or with a plugin's name in it."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import shutil

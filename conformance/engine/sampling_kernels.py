@@ -7,6 +7,8 @@ Logits are float32 of shape [rows, vocabulary], except in :func:`gumbel_sample`,
 place; see :mod:`conformance.engine.kernels` for the rest.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -9,6 +9,8 @@ An engine that fails prints its traceback so, and again unmarked when the proces
 server then fails with an exception that says only that the engine has failed.
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

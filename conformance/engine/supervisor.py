@@ -13,6 +13,8 @@ because a parent-death signal is sent when the *thread* that started the child e
 Only the standard library is used: it must start at once and weigh nothing.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiny random checkpoints of models that see: LLaVA, and Qwen2-VL."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

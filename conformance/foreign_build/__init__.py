@@ -12,6 +12,8 @@ of which it knows no other way.
 Everything is found by trying, nothing by the name or the version of what is installed.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import re

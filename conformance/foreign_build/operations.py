@@ -5,6 +5,8 @@ They stand in for those that a build for another device has not compiled, and ta
 The caches that :func:`write` fills are read by :func:`attend` alone.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable
 

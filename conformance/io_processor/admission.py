@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what clients send: answered, refused, and left as it is."""
 
+from __future__ import annotations
+
 import copy
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check IO-40: requests are answered what the author says, alone, offline and among others."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a client gets for a request, as data that can be compared."""
 
+from __future__ import annotations
+
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any

@@ -5,6 +5,8 @@ Each place of a valid request gets values of other types, sizes and structures, 
 and becomes as long as a megabyte; Hypothesis draws others.
 """
 
+from __future__ import annotations
+
 import sys
 import time
 from contextlib import suppress

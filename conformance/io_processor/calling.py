@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of loading, construction, and how the hooks are called."""
 
+from __future__ import annotations
+
 import inspect
 import sys
 import tempfile

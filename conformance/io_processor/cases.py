@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories as case files have them: written down, read, and played again."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

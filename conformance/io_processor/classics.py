@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories written by hand, in which most faults show; the smallest come first."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients of ``POST /pooling``: the OpenAI client's raw request and plain REST."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import shlex

@@ -12,6 +12,8 @@ lists so deep that Python does not copy them; and of a fault that a process show
 chance. Such a case is gone through again by ``vllm-conformance replay``.
 """
 
+from __future__ import annotations
+
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

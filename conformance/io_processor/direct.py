@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request served by hand, hook by hook, with outputs that tell what is done with them."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class as the document of the interface has it, and as the installed vLLM does."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of awaited hooks whose request fails, or whose client disconnects."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What live evidence of both kinds needs: the plugin, what it is tried on, and if a host has it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

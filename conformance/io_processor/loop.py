@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of how long the event loop is held."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from conformance.checking import checks

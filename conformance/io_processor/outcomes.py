@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what is made of outputs: all of them, in any order, in a form that can be written."""
 
+from __future__ import annotations
+
 import asyncio
 import copy
 from collections.abc import Iterator

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the parameters of prompts."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Collection
 from typing import Any

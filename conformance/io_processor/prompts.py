@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of prompts: vLLM takes each of them, with the plugin's own model at least."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Mapping
 from typing import Any

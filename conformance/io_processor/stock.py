@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What requests carry, and what else they might."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of hooks that run on other threads, several at once."""
 
+from __future__ import annotations
+
 import sys
 import threading
 import time

@@ -6,6 +6,8 @@ list of moves is a history that a server can see.
 When the moves are over, whatever still waits is delivered in order.
 """
 
+from __future__ import annotations
+
 import asyncio
 import copy
 import sys

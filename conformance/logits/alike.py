@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameter sets of a profile that nothing here could tell apart: advice, and no verdict."""
 
+from __future__ import annotations
+
 from contextlib import suppress
 from itertools import combinations
 from typing import Any

@@ -5,6 +5,8 @@ Some tokens are nowhere to be found: a plugin knows them by heart, computes them
 for those beyond a number. Where one comes, lines run that never ran, or a row is changed.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls into a plugin: named when they raise, and written down by whoever observes."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol

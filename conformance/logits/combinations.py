@@ -5,6 +5,8 @@ A combined request has the parameters of an ``on`` set and one to three things m
 It runs among others, which come and go, with vLLM's own sampler around the plugin.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any

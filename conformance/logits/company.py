@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests that ask for more than the plugin, in a real engine, beside a neighbour."""
 
+from __future__ import annotations
+
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress

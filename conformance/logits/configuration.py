@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes of the simulated engine, and the configuration that plugins are made with."""
 
+from __future__ import annotations
+
 from functools import cache
 
 from vllm.config import VllmConfig

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Talking to a live server: the OpenAI SDK and plain REST, alone and at the same time."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,6 +4,8 @@
 What is counted is the same in every run; what is timed is for ``vllm-conformance bench``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any

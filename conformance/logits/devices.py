@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a plugin keeps to the device of the logits, told without one: see ``pretended``."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that every generation has: effects, their steadiness, and admission."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 
 import torch

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the process of an engine has others find out: there, nobody has touched the plugin yet."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import pickle

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the programs of logits processors are made of, and whether they show the fault."""
 
+from __future__ import annotations
+
 import os
 import signal
 import threading

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening the trial of a plugin in live engines or servers, where they can start at all."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable
 

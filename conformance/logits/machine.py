@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which files are a plugin's own, and whether they look at the machine that it is on."""
 
+from __future__ import annotations
+
 import ast
 import os
 import sys

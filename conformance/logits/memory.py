@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ten thousand requests through one instance, and what is left of them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from conformance.findings import Finding, failed, passed

@@ -5,6 +5,8 @@ A profile often has one number under a key. A plugin that keeps one number for a
 what it should until two requests differ in it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any

@@ -5,6 +5,8 @@ Those that are here are checked by ``TensorIterator``, or by the wrapper that to
 ``native_functions.yaml``; what neither refuses is allowed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,6 +5,8 @@ Without a profile, the plugin is given parameters that note what it reads,
 and then values of likely types for what it read; those that change a row switch it on.
 """
 
+from __future__ import annotations
+
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tensors count as being, on a machine on which all of them are on the CPU."""
 
+from __future__ import annotations
+
 from enum import StrEnum
 from typing import Any
 

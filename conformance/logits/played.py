@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What came of playing a history, as data."""
 
+from __future__ import annotations
+
 from enum import StrEnum
 
 import attrs

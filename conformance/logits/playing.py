@@ -6,6 +6,8 @@ uninterrupted, from its first token on.  What a request gets among others must b
 gives.
 """
 
+from __future__ import annotations
+
 import abc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -14,6 +14,8 @@ Only what torch is certain to refuse is an error, see :mod:`conformance.logits.o
 operation of the plugin's own code on a tensor of the GPU and one of the host that has dimensions.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import types

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests of a profile: their parameters, the tokens of prompts and the logits a model gives."""
 
+from __future__ import annotations
+
 import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rule of a generation is about what live engines and servers show."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -4,6 +4,8 @@
 A generation says under which number it has them, by which code of vLLM, and since which release.
 """
 
+from __future__ import annotations
+
 from conformance import sharing
 from conformance.rules import Evidence, Rule, Source, changes, ends
 

@@ -7,6 +7,8 @@ the other, where possible a fork of this process, finds it as an entry point.
 With ``--server-url`` a running server is used instead.
 """
 
+from __future__ import annotations
+
 import asyncio
 import math
 import tempfile

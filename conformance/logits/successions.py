@@ -6,6 +6,8 @@ lives on after what it was told has come to its end.  What all requests of a bat
 another joins that is told something else, or was there before.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What real engines are asked: requests that crowd an engine, and questions for every way in."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

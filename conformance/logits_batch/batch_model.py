@@ -19,6 +19,8 @@ Where the document and vLLM 0.10.2 to 0.32 differ, :func:`judge` accepts both:
 - ``None`` stands for no change in both, and swaps alone are a change.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 

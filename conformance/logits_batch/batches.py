@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks about a batch as a whole: idle, laid out with padding, as full as it may be."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import torch

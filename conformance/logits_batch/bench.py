@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a plugin is tried out on: its class, its parameters, the logits, and watched calls."""
 
+from __future__ import annotations
+
 import math
 import time
 from enum import StrEnum

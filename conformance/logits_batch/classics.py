@@ -4,6 +4,8 @@
 Each is the shortest known that shows a kind of fault which real plugins have had.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from itertools import islice
 

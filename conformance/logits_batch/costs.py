@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a step costs, by counting: idle, as the batch grows, and in memory."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from vllm.v1.sample.logits_processor import BatchUpdate

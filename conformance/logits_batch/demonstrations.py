@@ -6,6 +6,8 @@ with the plugin before, and written down.  The shortest part of it whose program
 is kept.
 """
 
+from __future__ import annotations
+
 import traceback
 from collections.abc import Mapping
 from typing import Any

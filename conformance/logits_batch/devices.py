@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches on a device that is not the CPU, where there is none."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
 import torch

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shorter parts of what was written down, with names as a person would give them."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any

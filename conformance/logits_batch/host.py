@@ -6,6 +6,8 @@ function, in the order in which ``GPUModelRunner._update_states`` calls them;
 nothing of the host is modelled here, so the simulator cannot drift from it.
 """
 
+from __future__ import annotations
+
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence

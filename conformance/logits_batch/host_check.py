@@ -28,6 +28,8 @@ finished    ``request``, ``outputs``: what its user got
 ``expected``, ...) is not judged.  Imports neither vLLM nor torch.
 """
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -8,6 +8,8 @@ and whether what it returned was sampled from.
 Worker processes only: vLLM is imported.
 """
 
+from __future__ import annotations
+
 import random
 import traceback
 from collections.abc import Sequence

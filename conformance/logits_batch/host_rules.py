@@ -6,6 +6,8 @@ and are judged in :mod:`conformance.logits_batch.host_check`.
 Identifiers are stable: a rule that goes away leaves its number unused.
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 from conformance.hosts import rule

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check LB-27: ten thousand requests through the rows of one instance."""
 
+from __future__ import annotations
+
 from functools import partial
 
 import torch

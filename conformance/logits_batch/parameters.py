@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a batch logits processor is watched, and one request of it alone."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any

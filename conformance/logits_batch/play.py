@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Playing a history: the plugin in vLLM's batch, and beside it one twin for every request."""
 
+from __future__ import annotations
+
 from functools import partial
 
 import attrs

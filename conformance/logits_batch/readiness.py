@@ -5,6 +5,8 @@ No verdict: vLLM 0.31 and later run Model Runner V2 where they can, and a class 
 keeps it from starting. What would have to change is told beside the verdict.
 """
 
+from __future__ import annotations
+
 from contextlib import suppress
 from typing import Any
 

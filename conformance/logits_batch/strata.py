@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The strata of ``logits/batch``, and which rule is broken by what goes wrong in them."""
 
+from __future__ import annotations
+
 from contextlib import suppress
 
 import attrs

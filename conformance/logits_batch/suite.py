@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker needs to know of ``logits/batch``: is a class one, and how is it judged."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Mapping
 from typing import Any

@@ -6,6 +6,8 @@ with the plugin before.  What is written down there is enough for a program that
 this harness nor vLLM's ``InputBatch``: instances, parameters, lists, updates and logits.
 """
 
+from __future__ import annotations
+
 import base64
 import copy
 import zlib

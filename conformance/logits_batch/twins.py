@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request alone: what its row is to be, and what it would be with other outputs."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import attrs

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judging what a plugin did in a live engine: every recorded row against the request's twin."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``logits/slot``: the logits processors of Model Runner V2, whose state is kept by slot."""
 
+from __future__ import annotations
+
 import re
 
 from conformance.interface import ClassSource, Generation

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a slot plugin is tried out on: its class, request states, and watched calls."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Sequence

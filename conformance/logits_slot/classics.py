@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories written by hand: what chance finds too rarely, played before what it finds."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from conformance.history import Choice, History, Request, Step

@@ -11,6 +11,8 @@ nobody says in which call, or of a fault that needs what the trial did before.
 Such a case is gone through again by ``vllm-conformance replay``.
 """
 
+from __future__ import annotations
+
 import traceback
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slots on a device that is not the CPU, where there is none."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterator, Sequence
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a slot plugin does to logits: masks, tokens that are left, waiting."""
 
+from __future__ import annotations
+
 from functools import partial
 
 import torch

@@ -6,6 +6,8 @@ plugin before.  What is written down there is enough for a program that needs ne
 nor vLLM's model runner: requests, slots, tokens and logits.
 """
 
+from __future__ import annotations
+
 import base64
 import zlib
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check LS-26: ten thousand requests through the slots of one instance."""
 
+from __future__ import annotations
+
 from functools import partial
 
 import numpy as np

@@ -4,6 +4,8 @@
 The twin is served one token a step, whatever drafts are verified in the batch.
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 import attrs

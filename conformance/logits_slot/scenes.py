@@ -5,6 +5,8 @@ What a check says of its failure (``Finding.case``) chooses the request, the mas
 steps; each part says what is expected at its end.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judging what a live engine sent a slot plugin: each row against the request's twin."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a call takes: memory at its peak, and processor time."""
 
+from __future__ import annotations
+
 import ctypes
 import gc
 import resource

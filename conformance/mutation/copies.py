@@ -5,6 +5,8 @@ The changed file stands in a tree of links to what lies around it, so that it is
 own name, finds its siblings, and no byte code of it is left anywhere.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import attrs

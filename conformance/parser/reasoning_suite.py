@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What workers ask about reasoning parsers."""
 
+from __future__ import annotations
+
 from conformance.parser.bench import REASONING
 from conformance.parser.suite import suite
 

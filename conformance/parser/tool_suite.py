@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What workers ask about tool parsers."""
 
+from __future__ import annotations
+
 from conformance.parser.bench import TOOL
 from conformance.parser.suite import suite
 

@@ -4,6 +4,8 @@
 Identifiers are stable: a rule that goes away leaves its number unused.
 """
 
+from __future__ import annotations
+
 from conformance.classifier_hook.catalogue import attributes, isolation, scores, time
 
 SECTIONS = (attributes, scores, time, isolation)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about loading a hook and what it says of itself."""
 
+from __future__ import annotations
+
 from conformance.classifier_hook.catalogue.sources import EVERYWHERE, rfc, runtime
 from conformance.rules import Rule, section, sentence
 

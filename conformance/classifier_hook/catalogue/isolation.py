@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about many calls: isolation, and what is left of them."""
 
+from __future__ import annotations
+
 from conformance import sharing
 from conformance.classifier_hook.catalogue.sources import (
     ASYNC,

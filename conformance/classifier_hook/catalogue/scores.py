@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about what a hook answers."""
 
+from __future__ import annotations
+
 from conformance.classifier_hook.catalogue.sources import BLOCKS, EVERYWHERE, rfc, runtime
 from conformance.rules import Rule, Source, section, sentence
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the rules of classifier hooks come from."""
 
+from __future__ import annotations
+
 from conformance.rules import Evidence, Source, ends
 
 #: Where a rule is shown besides the simulator: in a program with an engine, and by a server.

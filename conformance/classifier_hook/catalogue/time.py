@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about time: the event loop, timeouts and cancellation."""
 
+from __future__ import annotations
+
 from conformance.classifier_hook.catalogue.sources import (
     ASYNC,
     BOUNDED,

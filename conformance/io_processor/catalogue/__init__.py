@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of IO processor plugins: most hold for both generations."""
 
+from __future__ import annotations
+
 from conformance import sharing
 from conformance.io_processor.catalogue import loading, outputs, parsing, prompts, traffic
 from conformance.io_processor.catalogue.sources import vllm

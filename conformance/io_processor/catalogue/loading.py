@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about loading, construction, selection and how the hooks are called."""
 
+from __future__ import annotations
+
 from conformance.io_processor.catalogue.sources import ALL, OFFLINE, document, interface, vllm
 from conformance.rules import Rule, ends, section, sentence
 

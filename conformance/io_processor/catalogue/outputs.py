@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about outputs and what is made of them."""
 
+from __future__ import annotations
+
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
 from conformance.rules import Evidence, Rule, Source, section, sentence
 

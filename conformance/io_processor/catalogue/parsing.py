@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about what clients send: taken, refused, and left as it is."""
 
+from __future__ import annotations
+
 from conformance.io_processor.catalogue.sources import ALL, document, interface, vllm
 from conformance.rules import Rule, ends, section, sentence
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about prompts and their parameters."""
 
+from __future__ import annotations
+
 from conformance.io_processor.catalogue.sources import document, interface, vllm
 from conformance.rules import Rule, section, sentence
 

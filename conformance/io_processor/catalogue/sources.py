@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the rules of IO processors come from."""
 
+from __future__ import annotations
+
 from conformance.rules import Evidence, Source
 
 ALL = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about many requests: isolation, the event loop, and what is left of them."""
 
+from __future__ import annotations
+
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
 from conformance.rules import Rule, changes, ends, leaks, section
 

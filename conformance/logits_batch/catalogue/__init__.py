@@ -4,6 +4,8 @@
 Identifiers are stable: a rule that goes away leaves its number unused.
 """
 
+from __future__ import annotations
+
 from conformance.logits_batch.catalogue import clients, cost, loading, logits, outputs, rows
 
 SECTIONS = (loading, clients, rows, outputs, logits, cost)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/batch`` about loading, construction and admission."""
 
+from __future__ import annotations
+
 from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import (
     ALL,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/batch`` about what ``apply`` does to logits."""
 
+from __future__ import annotations
+
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
 from conformance.rules import Rule, Source, ends, section, sentence
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/batch`` about outputs, and what happens from step to step."""
 
+from __future__ import annotations
+
 from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
 from conformance.rules import Rule, Source, changes, section, sentence

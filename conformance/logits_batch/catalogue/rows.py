@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/batch`` about rows, and requests that come, go and move."""
 
+from __future__ import annotations
+
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
 from conformance.rules import Rule, section, sentence
 

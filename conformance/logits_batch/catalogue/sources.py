@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where rules of ``logits/batch`` come from, and the evidence that can show them."""
 
+from __future__ import annotations
+
 from conformance.logits import rules
 from conformance.rules import Evidence, Source
 

@@ -4,6 +4,8 @@
 Identifiers are stable: a rule that goes away leaves its number unused.
 """
 
+from __future__ import annotations
+
 from conformance.logits_slot.catalogue import clients, cost, loading, logits, requests, slots
 
 SECTIONS = (loading, clients, slots, requests, logits, cost)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/slot`` about requests that any client may send."""
 
+from __future__ import annotations
+
 from conformance.logits import rules
 from conformance.logits_slot.catalogue.sources import SINCE, vllm
 from conformance.rules import ends, section

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/slot`` about what a step costs."""
 
+from __future__ import annotations
+
 from conformance.logits import rules
 from conformance.logits_slot.catalogue.sources import vllm
 from conformance.rules import section

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/slot`` about the logits themselves."""
 
+from __future__ import annotations
+
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
 from conformance.rules import Rule, Source, ends, section, sentence
 

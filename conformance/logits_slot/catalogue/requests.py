@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/slot`` about what a request goes through."""
 
+from __future__ import annotations
+
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, STOPS, interface, vllm
 from conformance.rules import Rule, changes, ends, section, sentence
 

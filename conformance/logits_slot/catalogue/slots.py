@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of ``logits/slot`` about slots and rows: whose state is where."""
 
+from __future__ import annotations
+
 from conformance.logits import rules
 from conformance.logits_slot.catalogue.sources import ALL, GROWS, RANKS, interface, vllm
 from conformance.rules import Evidence, Rule, changes, ends, leaks, section, sentence

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judging an engine by the scenes of the host suite.  Worker processes only: vLLM is imported."""
 
+from __future__ import annotations
+
 import platform
 import traceback
 from collections.abc import Callable

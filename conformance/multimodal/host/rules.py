@@ -5,6 +5,8 @@ They are judged in :mod:`conformance.multimodal.host.scenes`.
 Identifiers are stable: a rule that goes away leaves its number unused.
 """
 
+from __future__ import annotations
+
 from conformance.hosts import Host, rule
 from conformance.rules import Evidence, Source, changes, ends, leaks, sentence
 

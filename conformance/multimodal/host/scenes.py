@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenes that the scheduler is put into, one or several for each rule of an engine."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A check of what a plugin reads by itself: nothing of this machine, and nobody behind it."""
 
+from __future__ import annotations
+
 import os
 import socket
 import tempfile

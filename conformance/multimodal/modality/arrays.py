@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the arrays that a model is given."""
 
+from __future__ import annotations
+
 import pickle
 
 import numpy as np

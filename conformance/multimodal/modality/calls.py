@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls into a plugin: limited in time, and their errors told apart."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All checks of plugins of a modality, and the trial that makes them."""
 
+from __future__ import annotations
+
 from conformance.checking import collected
 from conformance.multimodal.modality import (
     access,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of time and memory: what is small to send must not be large to read."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

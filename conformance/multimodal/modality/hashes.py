@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the hash under which embeddings are kept for later."""
 
+from __future__ import annotations
+
 import os
 import pickle
 import subprocess

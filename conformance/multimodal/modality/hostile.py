@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What clients send by mistake or to harm: nonsense, files cut off, NaN, bombs."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a plugin takes and what it refuses."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

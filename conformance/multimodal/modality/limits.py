@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of how many items a prompt may have, and what one item may be."""
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 import operator

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What live evidence of both kinds needs: the plugin, how it is served, and its rules."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files and arrays of the modalities that the harness knows, made on the spot."""
 
+from __future__ import annotations
+
 import base64
 import io
 import struct

@@ -6,6 +6,8 @@ They are classes as the interface has them: ``get_multimodal_config`` declares a
 library's recipes; a profile may name another.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -5,6 +5,8 @@ Where the engine puts items, how many tokens they take, and the rows that its mo
 must be what a fresh instance of the plugin and the same encoder make of each item alone.
 """
 
+from __future__ import annotations
+
 import inspect
 import tempfile
 from collections.abc import Sequence

@@ -6,6 +6,8 @@
 what a function returns.
 """
 
+from __future__ import annotations
+
 import copy
 import importlib
 import importlib.util

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a plugin is and says of itself, before it is given anything."""
 
+from __future__ import annotations
+
 import inspect
 import re
 from typing import Any

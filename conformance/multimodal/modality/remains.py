@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what is left of items that are over: files, threads, memory."""
 
+from __future__ import annotations
+
 import gc
 import tempfile
 import threading

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library whose interface plugins are held against."""
 
+from __future__ import annotations
+
 import importlib
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One item on its way through a plugin, method by method, in the order of the pipeline."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -6,6 +6,8 @@ A server of our own computes one request at a time, so that answers among many m
 to single requests.
 """
 
+from __future__ import annotations
+
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence

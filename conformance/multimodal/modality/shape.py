@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What plugins hand to models: whether it is arrays, and in what two of them differ."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

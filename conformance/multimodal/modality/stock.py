@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples of the modalities that the harness knows, and what differs from them by a hair."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The smallest history as a table, for terminals and pages."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

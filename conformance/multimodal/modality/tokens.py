@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of token counts: the estimate, the placeholders, and the rows of the encoder."""
 
+from __future__ import annotations
+
 import itertools
 import operator
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of many items: each must come out as it does alone."""
 
+from __future__ import annotations
+
 import inspect
 import sys
 import threading

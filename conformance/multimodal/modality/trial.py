@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One plugin of a modality in the simulator, rule by rule."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -8,6 +8,8 @@ lies one that may no longer change anything: where the steps are equally far apa
 stops there, and what stops may stop too late.
 """
 
+from __future__ import annotations
+
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping

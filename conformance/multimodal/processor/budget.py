@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what vLLM reserves memory by: dummy inputs, and the most tokens of an item."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 
 from conformance.findings import Finding, failed, passed

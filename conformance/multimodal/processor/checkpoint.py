@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model class to a folder with a tiny checkpoint of it."""
 
+from __future__ import annotations
+
 import importlib
 import shutil
 import tempfile

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of ``POST /v1/chat/completions``: the OpenAI client, with items in its messages."""
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import io

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the rows that ``embed_multimodal`` makes, and of their way into the prompt."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Sequence
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a processor supports, and of what it refuses."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import product
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What live evidence of both kinds needs: the class, its prompts, and how engines learn of it."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,6 +5,8 @@ Where the engine puts items, and how many, must be what the simulator says of th
 what its model makes of an item among others must be what it makes of the item alone.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Sequence
 from pathlib import Path

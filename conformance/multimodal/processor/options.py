@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of ``mm_processor_kwargs`` that nobody should send, and that somebody does."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from conformance.findings import Finding, failed, passed

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of placeholders: how many, where, for what, and what becomes of the text."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

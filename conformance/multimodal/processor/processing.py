@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what a processor makes of items: each time, among others, from a cache."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Sequence
 from typing import Any

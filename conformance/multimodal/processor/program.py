@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a processor's counterexample: its player, and the prompt as literals."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prompts with items in them, as Hypothesis strategies."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures of case files, judged again."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

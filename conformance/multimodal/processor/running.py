@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What vLLM does with a model before it serves anything: load its checkpoint, and run it once."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looking for the smallest prompt that breaks a rule."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One processor in the simulator: what each rule waits for, and what ends all judging."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of reasoning parsers."""
 
+from __future__ import annotations
+
 from conformance.parser.catalogue.common import (
     MADE,
     SERVED,

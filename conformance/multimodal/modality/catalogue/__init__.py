@@ -5,6 +5,8 @@ Identifiers are stable: a rule that goes away leaves its number unused. Those of
 at MM-40, but for MM-81.
 """
 
+from __future__ import annotations
+
 from conformance.multimodal.modality.catalogue import inputs, outputs, registration, traffic
 
 SECTIONS = (registration, inputs, outputs, traffic)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about what is taken, what is refused, and what that may cost."""
 
+from __future__ import annotations
+
 from conformance.multimodal.modality.catalogue.sources import (
     ALL,
     BEFORE,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about counts of tokens, and about the arrays that a model is given."""
 
+from __future__ import annotations
+
 from conformance.multimodal.modality.catalogue.sources import (
     ALL,
     ALONE,

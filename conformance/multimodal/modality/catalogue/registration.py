@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about what a plugin is, and how many items it lets a prompt have."""
 
+from __future__ import annotations
+
 from conformance import sharing
 from conformance.multimodal.modality.catalogue.sources import (
     ALL,

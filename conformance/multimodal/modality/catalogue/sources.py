@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the rules of modality plugins come from."""
 
+from __future__ import annotations
+
 from conformance.rules import Evidence, Source, ends
 
 ALL = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about many items: isolation, and what is left of them."""
 
+from __future__ import annotations
+
 from conformance.multimodal.modality.catalogue.sources import (
     ALL,
     ALONE,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about hashes."""
 
+from __future__ import annotations
+
 from conformance.multimodal.processor.catalogue.sources import processing, vllm
 from conformance.rules import Rule, leaks, section
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about limits, refusals and what memory is reserved for."""
 
+from __future__ import annotations
+
 from conformance.multimodal.processor.catalogue.sources import (
     ALL,
     RAISES,

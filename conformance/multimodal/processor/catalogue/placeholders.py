@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about placeholders and the text around them."""
 
+from __future__ import annotations
+
 from conformance.multimodal.processor.catalogue.sources import (
     ALL,
     COUNTS,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about what a processor makes of items."""
 
+from __future__ import annotations
+
 from conformance.multimodal.processor.catalogue.sources import ALL, CACHED, vllm
 from conformance.rules import Rule, changes, section
 
