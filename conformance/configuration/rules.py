@@ -12,8 +12,9 @@ from pathlib import Path
 
 import attrs
 
+from conformance import profile
 from conformance.configuration.judgement import Row
-from conformance.configuration.table import Configuration
+from conformance.configuration.table import Configuration, unsupported
 from conformance.generations import named
 from conformance.rules import Evidence
 from conformance.settings import Settings, UsageError
@@ -45,22 +46,35 @@ def judged(
     assert configuration.server is not None
     own = folder / f"configuration-{configuration.name}"
     own.mkdir(parents=True, exist_ok=True)
+    generation = named(plugin.generation)
+    asked = attrs.evolve(
+        settings,
+        server_url=None,
+        server_arguments=configuration.server,
+        front_ends=configuration.front_ends,
+        crowd=configuration.clients or None,
+    )
+    found = profile.choose(settings.profile, settings.directory, plugin.path)
+    section = found.of_class(plugin.qualname).section(generation.interface) if found else {}
+    refused = configuration.name in unsupported(section, plugin.generation)
     arguments = {
         "plugin": plugin,
         "evidence": Evidence.SERVER,
-        "settings": attrs.evolve(settings, server_url=None, server_arguments=configuration.server),
+        "settings": asked,
         "model": model,
         "folder": str(own),
     }
-    rules = named(plugin.generation).rules
+    rules = [each.id for each in generation.rules if Evidence.SERVER in each.evidence]
+    loading = generation.loading_rule
     job = fork(_TRIAL, arguments, own / "trial.log")
     results: list[RuleResult] = []
     try:
-        for rule in (each.id for each in rules if Evidence.SERVER in each.evidence):
+        for rule in [loading] if refused else rules:
             answer = job.ask(rule, limit=LIMIT)
             if isinstance(answer, UsageError):
                 raise answer
             results.append(answer)
+        context = job.ask("context", limit=LIMIT) if configuration.front_ends > 1 else {}
         job.leave()
     except JobDied as error:
         return _row(configuration, results, Verdict.FAIL, f"its process ended: {error}")
@@ -68,7 +82,24 @@ def judged(
         return _row(configuration, results, Verdict.FAIL, f"it {error}")
     finally:
         job.close()
-    return _judge(configuration, results, named(plugin.generation).loading_rule)
+    if refused:
+        return _row(configuration, results, *_refused(configuration, results[0]))
+    row = _judge(configuration, results, loading)
+    if row.verdict is Verdict.PASS and context.get("front_ends", 1) < configuration.front_ends:
+        why = "it cannot run here: one front end took every request"
+        return attrs.evolve(row, verdict=Verdict.NOT_APPLICABLE, message=why)
+    return row
+
+
+def _refused(configuration: Configuration, started: RuleResult) -> tuple[Verdict, str]:
+    """Judge a configuration that the plugin is said not to support, by the rule of loading."""
+    if started.verdict is Verdict.FAIL:
+        return Verdict.PASS, f"refused at start, as declared: {started.message}"
+    if started.verdict is not Verdict.PASS:
+        return Verdict.NOT_APPLICABLE, started.message or "no server starts without the plugin"
+    what = "declared as not supported, and yet it is not refused at the start"
+    told = f"the server starts with {configuration.name}; the constructor is to raise"
+    return Verdict.FAIL, f"{what}: {told}"
 
 
 def _judge(configuration: Configuration, results: Sequence[RuleResult], loading: str) -> Row:

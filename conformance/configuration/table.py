@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from conformance.settings import choose
+from conformance.rules import nearest
+from conformance.settings import UsageError, choose
 
 LOGITS = frozenset({"logits/batch", "logits/slot"})
 
@@ -29,6 +30,7 @@ class Configuration:
     #: Of ``vllm serve``; None where no server runs, but an engine of ``vllm.LLM``.
     server: tuple[str, ...] | None = None
     front_ends: int = 1  #: processes of a server that take requests; it shows nothing with fewer
+    clients: int = 0  #: of a server at the same time, where it is about how many they are
     generations: frozenset[str] = LOGITS  #: to whose plugins it can matter
     ranks: int = 1  #: worker processes; an engine of one runs in the process of its executor
     own_process: bool = False  #: whether the engine core is in another process than the front end
@@ -221,6 +223,14 @@ TABLE: tuple[Configuration, ...] = (
         refusable=False,
     ),
     Configuration(
+        name="clients-200",
+        about="two hundred clients ask at the same time, and each has an answer of its own",
+        server=(),
+        clients=200,
+        generations=_SERVED,
+        refusable=False,
+    ),
+    Configuration(
         name="ray",
         about="the ranks are actors of a Ray cluster",
         arguments={"distributed_executor_backend": "ray"},
@@ -228,6 +238,24 @@ TABLE: tuple[Configuration, ...] = (
         needs_module="ray",
     ),
 )
+
+
+def unsupported(section: Mapping[str, Any], generation: str) -> tuple[str, ...]:
+    """Return what a section of a profile says that its plugin does not support.
+
+    Raises:
+        UsageError: it names what it may not.
+
+    """
+    names = tuple(section.get("unsupported_configurations", ()))
+    may = [each.name for each in TABLE if each.refusable and generation in each.generations]
+    for name in names:
+        if name not in may:
+            raise UsageError(
+                f"profile: unsupported_configurations may have {', '.join(may)}, not {name!r}."
+                + nearest(str(name), may)
+            )
+    return names
 
 
 def named(name: str) -> Configuration:
