@@ -85,8 +85,10 @@ def judged(
     if refused:
         return _row(configuration, results, *_refused(configuration, results[0]))
     row = _judge(configuration, results, loading)
-    if row.verdict is Verdict.PASS and context.get("front_ends", 1) < configuration.front_ends:
-        why = "it cannot run here: one front end took every request"
+    seen = context.get("front_ends", 1)
+    if row.verdict is Verdict.PASS and seen < configuration.front_ends:
+        of = f"{seen} of {configuration.front_ends} front ends"
+        why = f"it cannot run here: {of} took every request"
         return attrs.evolve(row, verdict=Verdict.NOT_APPLICABLE, message=why)
     return row
 
