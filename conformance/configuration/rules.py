@@ -7,6 +7,7 @@ own, which the rules of server evidence judge already.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -43,14 +44,16 @@ def judged(
         UsageError: the profile of the plugin is wrong.
 
     """
-    assert configuration.server is not None
     own = folder / f"configuration-{configuration.name}"
     own.mkdir(parents=True, exist_ok=True)
+    # What an earlier run wrote there is of another plugin.
+    scratch = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
     generation = named(plugin.generation)
     asked = attrs.evolve(
         settings,
         server_url=None,
-        server_arguments=configuration.server,
+        server_arguments=configuration.served(Path(scratch.name)),
+        ranks=configuration.ranks,
         front_ends=configuration.front_ends,
         crowd=configuration.clients or None,
     )
@@ -82,9 +85,10 @@ def judged(
         return _row(configuration, results, Verdict.FAIL, f"it {error}")
     finally:
         job.close()
+        scratch.cleanup()
     if refused:
         return _row(configuration, results, *_refused(configuration, results[0]))
-    row = _judge(configuration, results, loading)
+    row = _judge(configuration, results, (loading, generation.survival_rule))
     seen = context.get("front_ends", 1)
     if row.verdict is Verdict.PASS and seen < configuration.front_ends:
         of = f"{seen} of {configuration.front_ends} front ends"
@@ -104,13 +108,17 @@ def _refused(configuration: Configuration, started: RuleResult) -> tuple[Verdict
     return Verdict.FAIL, f"{what}: {told}"
 
 
-def _judge(configuration: Configuration, results: Sequence[RuleResult], loading: str) -> Row:
+def _judge(
+    configuration: Configuration, results: Sequence[RuleResult], vital: Sequence[str]
+) -> Row:
+    loading = vital[0]
     for verdict in (Verdict.FAIL, Verdict.ERROR):
         if found := next((each for each in results if each.verdict is verdict), None):
             return _row(configuration, results, verdict, f"{found.rule}: {found.message}")
-    first = next(each for each in results if each.rule == loading)
-    if first.verdict is Verdict.NOT_VERIFIED:  # neither starts a server without the plugin
-        return _row(configuration, results, Verdict.NOT_APPLICABLE, first.message)
+    for each in results:
+        # Neither does a server start without the plugin.
+        if each.rule in vital and each.verdict is Verdict.NOT_VERIFIED:
+            return _row(configuration, results, Verdict.NOT_APPLICABLE, each.message)
     unseen = [each for each in results if each.verdict is Verdict.NOT_VERIFIED]
     why = f"{unseen[0].rule}: {unseen[0].message}" if unseen else None
     shown = any(each.verdict is Verdict.PASS and each.rule != loading for each in results)

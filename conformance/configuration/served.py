@@ -69,7 +69,7 @@ def serve(
         connection.send(Answers(absent="HTTP carries none of the requests that opt in"))
         return
     log = folder / f"configuration-{configuration.name}-server.log"
-    arguments = [*(configuration.server or ())]
+    arguments = [*configuration.served(folder)]
     if configuration.clients:  # in one batch
         arguments.append(f"--max-num-seqs={configuration.clients}")
     with start(plugin, settings, model, log=log, arguments=arguments, loaded=loaded) as server:
