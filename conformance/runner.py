@@ -106,6 +106,22 @@ def validate(settings: Settings) -> None:
     """
     if not settings.targets:
         raise UsageError(f"name at least one target: --plugin-path {targets.forms()}.")
+    _validate_server(settings)
+    report = settings.directory / settings.report
+    require_writable(report, settings.report)
+    baseline.entries(settings)
+    for text in settings.targets:
+        for target in targets.parse(text, settings.directory):
+            if target.root and settings.profile is None:  # a file, which is found without imports
+                profile.find(targets.find_source(target))
+        if (report / folder_name(text)).exists():
+            require_writable(report / folder_name(text), settings.report)
+    if settings.profile is not None and ":" not in settings.profile:
+        profile.load(settings.profile, settings.directory)
+
+
+def _validate_server(settings: Settings) -> None:
+    """Check what is said of a running server."""
     if settings.server_url and Evidence.SERVER not in settings.evidence:
         raise UsageError(
             "--server-url is only for server evidence: add --evidence server (or all)."
@@ -128,15 +144,6 @@ def validate(settings: Settings) -> None:
     if url and not url.startswith(("http://", "https://")):
         guess = url.partition("://")[2] or url
         raise UsageError(f"--server-url {url!r} is no URL: did you mean 'http://{guess}'?")
-    report = settings.directory / settings.report
-    require_writable(report, settings.report)
-    baseline.entries(settings)
-    for text in settings.targets:
-        targets.parse(text, settings.directory)
-        if (report / folder_name(text)).exists():
-            require_writable(report / folder_name(text), settings.report)
-    if settings.profile is not None and ":" not in settings.profile:
-        profile.load(settings.profile, settings.directory)
 
 
 def start_zygote() -> Zygote:

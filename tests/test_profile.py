@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance import profile
-from conformance.settings import UsageError
+from conformance import profile, runner
+from conformance.settings import Settings, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,3 +165,12 @@ def test_a_profile_that_is_not_there_is_told(tmp_path: Path, spec: str, sentence
         profile.load(spec, tmp_path)
 
     assert sentence in str(caught.value)
+
+
+def test_mistake_beside_the_plugin_is_told_before_vllm_is_imported(plugin: Path) -> None:
+    """Whoever mistypes a section is told at once, and not when vLLM has been imported."""
+    write(plugin.with_name("plugin.conformance.toml"), "[logits-procesor]\n")
+    settings = Settings(targets=(str(plugin),), directory=plugin.parent)
+
+    with pytest.raises(UsageError, match="Did you mean 'logits-processor'"):
+        runner.validate(settings)

@@ -66,7 +66,7 @@ _OWN = {
 }
 
 #: Steps for which requests are served, where no finding says how many.
-_STEPS = {"LB-44": 6, "LS-05": 10, "LS-13": 8, "LS-34": 8, "LS-42": 6}
+_STEPS = {"LB-44": 6, "LS-02": 8, "LS-05": 10, "LS-13": 8, "LS-34": 8, "LS-42": 6}
 _USUAL = 6
 
 #: A full batch, as in ``logits_slot.checks``.

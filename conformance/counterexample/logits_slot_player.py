@@ -37,7 +37,17 @@ class SlotHost(Host):
         runner: Runner | None = None,
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Serve one request by itself; return its logits before and after each step."""
-        runner, sequence, found = runner or self.new(), [*self.prompt], []
+        return list(self.serving(keywords, steps, masked, runner))
+
+    def serving(
+        self,
+        keywords: Mapping[str, Any],
+        steps: int,
+        masked: list[int] | None = None,
+        runner: Runner | None = None,
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Serve one request by itself; yield its logits before and after each step."""
+        runner, sequence = runner or self.new(), [*self.prompt]
         accepted = runner.join(FIRST, self.params(keywords), sequence)
         for step in range(steps):
             runner.begin_step()
@@ -48,10 +58,9 @@ class SlotHost(Host):
                 newest, position = sequence[-1:], [len(sequence) - 1]
                 given = before.clone()
                 after = runner.apply(given, slots=[FIRST], tokens=newest, positions=position)
-            found.append((before[0], after[0].clone()))
+            yield before[0], after[0].clone()
             sequence.append(self.said(step))
             runner.append(FIRST, sequence[-1])
-        return found
 
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0
@@ -132,25 +141,17 @@ class SlotHost(Host):
                 runner.append(slot, sequence[-1])
 
 
-def check_instances(host: SlotHost, requests: list[Any]) -> str | None:
+def check_instances(host: SlotHost, requests: list[Any], steps: int) -> str | None:
     """What one instance serves, another one does not feel."""
-    expected = host.served(requests, 1)
-    # Two instances beside each other, with a request each.
-    runners = [host.new() for _ in requests]
-    accepted = [
-        runner.join(FIRST, host.params(keywords), host.prompt)
-        for runner, keywords in zip(runners, requests, strict=True)
-    ]
-    for number, (runner, keywords) in enumerate(zip(runners, requests, strict=True)):
-        runner.begin_step()
-        row = host.rows(0)
-        if accepted[number]:
-            newest, position = host.prompt[-1:], [len(host.prompt) - 1]
-            row = runner.apply(row, slots=[FIRST], tokens=newest, positions=position)
-        name = f"step 0 of {keywords}"
-        wanted = {name: expected[name]}
-        if what := different({name: row[0]}, wanted, "an instance beside another one"):
-            return what
+    expected = host.served(requests, steps)
+    # Two instances beside each other, with a request each, and a step of each in turn.
+    served = [host.serving(each, steps) for each in requests]
+    for step, rows in enumerate(zip(*served, strict=True)):
+        for keywords, (_, row) in zip(requests, rows, strict=True):
+            name = f"step {step} of {keywords}"
+            wanted = {name: expected[name]}
+            if what := different({name: row}, wanted, "an instance beside another one"):
+                return what
     return None
 
 

@@ -57,6 +57,11 @@ def observed(observer: Observer) -> Iterator[None]:
         _observers.remove(observer)
 
 
+def watchers() -> int:
+    """Return how many observers there are, each of which keeps what a plugin is given."""
+    return len(_observers)
+
+
 def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
     """Call into the plugin.
 

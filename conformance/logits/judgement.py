@@ -126,6 +126,8 @@ def roots(trial: Trial) -> list[str]:
 def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
     """Return the rules that a failure of this one follows from."""
     contract = trial.contract
+    if rule != contract.apart and trial.shares:
+        return [contract.apart]
     if first := contract.follows_from(trial, rule):
         return [first]
     return _simpler(trial, contract.strata.built_on.get(shape, ())) if shape else []

@@ -26,6 +26,7 @@ from conformance.logits.parameters import LIKELY, Parameters, starter
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
 from conformance.logits.requests import PENALISED, Stock
 from conformance.logits.rows import RowsAlone
+from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example, Strata
 from conformance.settings import Budget
 from conformance.suite import Opening
@@ -49,6 +50,7 @@ class Contract:
     shape: str  #: the rule about what ``apply`` returns
     raises: str  #: the rule about what a call raises
     steady: str  #: the rule that a random plugin breaks
+    apart: str  #: the rule that one breaks whose instances share state
     means: str  #: the rule about what the author says of rows
     #: The rules about calls that a check may fail to get over.
     rule_of_call: Mapping[str, str]
@@ -97,6 +99,10 @@ def stocked(
     bench = contract.bench(plugin, model, parameters.simulated(), seed, parameters.waits)
     bench.meaning = parameters.meaning
     return bench
+
+
+def _sharing(trial: Trial) -> Finding:
+    return shares_nothing(trial.bench, trial.contract.rows_alone)
 
 
 @attrs.define
@@ -243,17 +249,29 @@ class Trial(Asked):
         played = found.case if found.case and "stratum" in found.case else None
         return found, played
 
+    def sharing(self) -> Finding:
+        """Tell whether instances share nothing."""
+        return self.once(_sharing)
+
+    @property
+    def shares(self) -> bool:
+        """Whether rows may be others because instances beside each other share state."""
+        with suppress(PluginRaised, PluginMisshapen):
+            return self.sharing().verdict is Verdict.FAIL and not self.random
+        return False
+
     def _steady(self, rule: str, finding: Finding) -> Finding:
-        """Return what a check found, unless rows differ where nothing at all is different."""
-        if rule in self.contract.comparing and finding.verdict is Verdict.FAIL:
-            if self._unsteady is None:
-                self._unsteady = False
-                with suppress(PluginRaised, PluginMisshapen):
-                    found = self.contract.checks[self.contract.steady](self)
-                    self._unsteady = found.verdict is Verdict.FAIL
-            if self._unsteady:
-                return unjudged(must_wait([self.contract.steady]))
-        return finding
+        """Return what a check found, unless rows differ for a reason that another rule is about."""
+        if rule not in self.contract.comparing or finding.verdict is not Verdict.FAIL:
+            return finding
+        if rule != self.contract.apart and self.shares:
+            return unjudged(must_wait([self.contract.apart]))
+        if self._unsteady is None:
+            self._unsteady = False
+            with suppress(PluginRaised, PluginMisshapen):
+                found = self.contract.checks[self.contract.steady](self)
+                self._unsteady = found.verdict is Verdict.FAIL
+        return unjudged(must_wait([self.contract.steady])) if self._unsteady else finding
 
     def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         assert self._obstacle is not None

@@ -17,51 +17,22 @@ from conformance.history import Choice
 from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, no_claim, switched_on
-from conformance.logits.rows import dethroned, same
+from conformance.logits.rows import dethroned
 from conformance.logits.trial import Trial
 from conformance.logits_batch.bench import Bench
-from conformance.logits_batch.parameters import rows_alone
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 
 def constructs(trial: Trial) -> Finding:
-    """LB-02: three positional arguments, more than once."""
-    bench = trial.bench
+    """LB-02: three positional arguments, more than once, and nothing shared."""
     for count in ("first", "second", "third"):
         try:
             with limited():
-                call("__init__(vllm_config, device, is_pin_memory)", bench.construct)
+                call("__init__(vllm_config, device, is_pin_memory)", trial.bench.construct)
         except PluginRaised as error:
             return failed(f"making the {count} instance: {error}")
-    for first, second in _pairs(bench):
-        if what := _shared(bench, first, second):
-            return failed(what, 4)
-    return Finding(Verdict.PASS, 4, 4)
-
-
-def _pairs(bench: Bench) -> list[tuple[Choice, Choice]]:
-    """Return a parameter set that switches on, with two others."""
-    choices = [*switched_on(bench), *(choice for choice in bench.parameters if choice[0] == "off")]
-    return [(choices[0], other) for other in dict.fromkeys((*choices[1:2], *choices[2:][-1:]))]
-
-
-def _shared(bench: Bench, first: Choice, second: Choice) -> str | None:
-    """Say whether the request of one instance is felt in another one."""
-    with limited():
-        alone = [[a.clone() for _, a in rows_alone(bench, c, 1)] for c in (first, second)]
-        instances = [bench.new(), bench.new()]
-        for instance, choice in zip(instances, (first, second), strict=True):
-            instance.begin(bench.params(choice), bench.prompt, [])
-        for instance, choice, expected in zip(instances, (first, second), alone, strict=True):
-            if not same(instance.apply(bench.table[:1].clone()), expected[0]):
-                return (
-                    f"two instances serve a request each ({label(first)} and {label(second)}), "
-                    f"and the row of {label(choice)} is not the one that it gets where there is "
-                    "one instance"
-                )
-            bench.retire(instance, 1)
-    return None
+    return trial.sharing()
 
 
 def claim_is_true(trial: Trial) -> Finding:

@@ -9,6 +9,7 @@ nothing of the host is modelled here, so the simulator cannot drift from it.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
@@ -22,9 +23,13 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, Logits
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
+from conformance.logits.calls import watchers
 from conformance.logits.configuration import BLOCK_SIZE, MAX_MODEL_LEN, MAX_REQUESTS
 
 CPU = torch.device("cpu")
+
+#: References to a list that only the host has: its own, and the argument of the question.
+_OWN_REFERENCES = 2
 
 
 @attrs.frozen
@@ -73,6 +78,8 @@ class Host:
     #: ``apply``, too.  In all other engines ``update_async_output_token_ids`` has replaced them.
     entry_point: bool = False
     invariant: bool = False  #: what the plugin claimed when the engine asked
+    #: Whether new requests get the lists of those that are gone, as :meth:`_made` says.
+    reuses: bool = True
     others: Sequence[LogitsProcessor] = ()  #: vLLM's own, which stand before the plugin
     requests: dict[str, CachedRequestState] = attrs.field(init=False, factory=dict)
     #: Output tokens as the scheduler knows them: real ids, never placeholders.
@@ -83,6 +90,9 @@ class Host:
     #: Requests of the current step whose keys and values were to be loaded, and are lost.
     lost: frozenset[str] = attrs.field(init=False, default=frozenset())
     _recorder: _Recorder = attrs.field(init=False, factory=_Recorder)
+    #: Output lists of requests that are gone, and their prompts.
+    _gone: list[list[int]] = attrs.field(init=False, factory=list)
+    _gone_prompts: list[list[int]] = attrs.field(init=False, factory=list)
 
     def __attrs_post_init__(self) -> None:
         """Make an empty batch around the plugin."""
@@ -142,8 +152,11 @@ class Host:
 
         """
         batch = self.batch
+        self._recorder.update = None  # it holds the lists of those that were added
         for name in finish:
-            self.requests.pop(name, None)
+            if (gone := self.requests.pop(name, None)) is not None:
+                self._gone.append(gone.output_token_ids)
+                self._gone_prompts.append(gone.prompt_token_ids)
             self.outputs.pop(name, None)
             batch.remove_request(name)
         scheduled = self.scheduled = (
@@ -253,9 +266,24 @@ class Host:
                 self.batch.num_tokens_no_spec[row] = self.batch.num_prompt_tokens[row] + count
 
     def _new(self, request: Joining) -> CachedRequestState:
-        state = self.requests[request.name] = _state(request)
+        prompt = self._made(request.prompt, self._gone_prompts)
+        outputs = self._made((), self._gone)
+        state = self.requests[request.name] = _state(request, prompt, outputs)
         self.outputs[request.name] = []
         return state
+
+    def _made(self, tokens: Sequence[int], gone: list[list[int]]) -> list[int]:
+        """Return a list: one of a request that is gone, where only the host still has it.
+
+        CPython makes new lists where others have just been freed.  Whoever knows a request by
+        ``id(output_token_ids)`` then takes it for another; this is the same without the luck.
+        """
+        for index in range(len(gone) if self.reuses else 0):
+            if sys.getrefcount(gone[index]) <= _OWN_REFERENCES + watchers():
+                reused = gone.pop(index)
+                reused[:] = tokens
+                return reused
+        return list(tokens)
 
     def _schedule(
         self, join: Sequence[Joining], pause: Sequence[str], chunk: Mapping[str, int]
@@ -280,14 +308,14 @@ def _sampler() -> Sampler:
 _ARRIVED: Any = SimpleNamespace(synchronize=lambda: None)
 
 
-def _state(request: Joining) -> CachedRequestState:
+def _state(request: Joining, prompt: list[int], outputs: list[int]) -> CachedRequestState:
     return CachedRequestState(
         req_id=request.name,
-        prompt_token_ids=request.prompt,
+        prompt_token_ids=prompt,
         mm_features=[],
         sampling_params=request.params,
         generator=None,
         block_ids=(list(range(-(-MAX_MODEL_LEN // BLOCK_SIZE))),),
         num_computed_tokens=0,
-        output_token_ids=[],
+        output_token_ids=outputs,
     )

@@ -99,8 +99,16 @@ class _Play(Playing[Bench, Host, _Seen, Twin]):
         return wrong, expected
 
 
-def play(bench: Bench, history: History, shape: Shape) -> Played:
-    """Play a history and stop at the first step in which something goes wrong."""
+def play(bench: Bench, history: History, shape: Shape, *, reuses: bool = True) -> Played:
+    """Play a history and stop at the first step in which something goes wrong.
+
+    Args:
+        bench: the plugin with what it is tried on.
+        history: what happens to which requests.
+        shape: what the history is about.
+        reuses: whether new requests get the lists of those that are gone.
+
+    """
     with limited():
         try:
             plugin = bench.new()
@@ -112,6 +120,7 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
                 asynchronous=shape.asynchronous,
                 entry_point=shape.entry_point,
                 invariant=bool(plugin.is_argmax_invariant()),
+                reuses=reuses,
                 others=bench.others() if shape.sampled else (),
             )
         except PluginRaised as error:

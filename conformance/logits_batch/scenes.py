@@ -270,11 +270,12 @@ def _instances(recorder: Recorder) -> Shown | None:
         return _about_last(recorder)
     *_, alone, other_alone, first, second = (c["name"] for c in recorder.calls if c["do"] == "new")
     got = _last_apply(recorder.calls)
+    applied = [entry for entry in recorder.calls if entry["do"] == "apply"]
+    count = sum(entry["of"] == got["of"] for entry in applied)
     expected = alone if got["of"] == first else other_alone
+    [entry for entry in applied if entry["of"] == expected][count - 1]["to"] = "expected"
     for entry in recorder.calls:
-        if entry["do"] == "apply" and entry["of"] == expected:
-            entry["to"] = "expected"
-        elif entry["do"] == "update" and entry["of"] in (first, second):
+        if entry["do"] == "update" and entry["of"] in (first, second):
             entry["last"] = True  # both matter
     got["to"] = "result"
     return {"is": "same", "got": ["result", 0], "expected": ["expected", 0]}

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.history import SENT, Choice, History, Shape
 from conformance.interruption import limited
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
-from conformance.logits.played import Kind
+from conformance.logits.played import Kind, Played
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.classics import classics
@@ -167,12 +170,21 @@ TIMES = {ORDER: 3, ORDER_WHOLE: 3, SWAP: 2, SWAP_WHOLE: 2, SKIPPED: 2, ENTRY_POI
 #: That an entry point sees no tokens is said nowhere: what comes of it is advice.
 APART = frozenset((ENTRY_POINT,))
 
+#: What is wrong with a row that depends on :meth:`host.Host._made`.
+_KNOWN_BY_LIST = (
+    "a request gets what one that is gone left behind: the plugin knows both by the id() of their "
+    "lists, and Python makes new lists where old ones were"
+)
+
 
 def run(bench: Bench, shape: Shape, drawn: History) -> Example:
-    """Play one history, and where rows differ find out whether None is what makes them."""
+    """Play one history, and where rows differ find out what they depend on."""
     if shape.entry_point:
         bench, drawn = _in_company(bench, drawn)
     played = play(bench, drawn, shape)
+    if _minds_lists(bench, drawn, shape, played):
+        said = attrs.evolve(played.troubles[0], message=_KNOWN_BY_LIST)
+        return Example(shape, drawn, attrs.evolve(played, troubles=(said,)), (("LB-06",),))
     choices = {request.name: request.choice for step in drawn for request in step.join}
     about_none = any(
         trouble.kind in _ROWS
@@ -211,22 +223,30 @@ def _broken_by(shape: Shape, kind: Kind, about_none: bool) -> tuple[str, ...]:  
     return STRATA.broken(shape, kind)
 
 
+def _minds_lists(bench: Bench, drawn: History, shape: Shape, played: Played) -> bool:
+    """Tell whether a row differs only where a request gets the list of one that is gone."""
+    if not played.troubles or played.troubles[0].kind not in _ROWS:
+        return False
+    return not play(bench, drawn, shape, reuses=False).faults
+
+
 def _minds_none(bench: Bench, choice: Choice) -> bool:
     """Tell whether a request alone gets other rows when None is replaced by an empty update.
 
     No engine sends empty updates.  This decides only which rule a difference that was found in
     a real history belongs to.
     """
-    with limited():
+    with suppress(PluginRaised, PluginMisshapen), limited():
         rows = [
             [after for _, after in rows_alone(bench, choice, 8, quiet=quiet)]
             for quiet in (None, None, BatchUpdate(1, [], [], []))
         ]
-    again, other = (
-        all(torch.equal(row, first) for row, first in zip(run, rows[0], strict=True))
-        for run in rows[1:]
-    )
-    return again and not other
+        again, other = (
+            all(torch.equal(row, first) for row, first in zip(run, rows[0], strict=True))
+            for run in rows[1:]
+        )
+        return again and not other
+    return False  # alone it raises; what that means is said of the history
 
 
 STRATA = Strata(

@@ -47,28 +47,7 @@ def constructs(trial: Trial) -> Finding:
                 call("__init__(vllm_config, req_states)", bench.construct, states)
         except PluginRaised as error:
             return failed(f"making the {count} instance: {error}")
-    chosen = switched_on(bench)
-    if not chosen:
-        return Finding(Verdict.PASS, 3, 3)
-    first, second = chosen[0], chosen[-1]
-    with limited():
-        expected = [next(after for _, after in rows_alone(bench, c, 1)) for c in (first, second)]
-        pair = []
-        for choice in (first, second):
-            alone = Alone(bench.new(), bench.params(choice), bench.prompt)
-            alone.begin()
-            pair.append(alone)
-        for choice, alone, row in zip((first, second), pair, expected, strict=True):
-            if not same(alone.row(bench.table[0]), row[0]):
-                return failed(
-                    f"two instances serve a request each ({label(first)} and {label(second)}), "
-                    f"and the row of {label(choice)} is not the one that it gets where there is "
-                    "one instance",
-                    4,
-                    case={"choices": [first, second]},
-                )
-            bench.retire(alone.instance)
-    return Finding(Verdict.PASS, 4, 4)
+    return trial.sharing()
 
 
 def _behind_histories(judge: Callable[[Trial], Finding]) -> Callable[[Trial], Finding]:

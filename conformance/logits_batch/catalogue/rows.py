@@ -45,7 +45,9 @@ RULES = section(
         title="A request that takes over a row starts clean",
         statement=(
             "When a finished request is replaced, its index appears in `added` only: adding must "
-            "overwrite or clear whatever the row's previous occupant left."
+            "overwrite or clear whatever the row's previous occupant left. "
+            "So must whoever knows requests by the `id()` of their lists: Python makes new lists "
+            "where those of finished requests were."
         ),
         level=Level.MUST,
         sources=(

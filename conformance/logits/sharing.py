@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether instances of a plugin share state: a request of one is felt in another one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from conformance.findings import Finding, failed
+from conformance.interruption import limited
+from conformance.logits.calls import PluginRaised
+from conformance.logits.findings import label, switched_on
+from conformance.logits.rows import alike
+from conformance.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conformance.history import Choice
+    from conformance.logits.rows import RowsAlone
+
+#: Steps of each request: what is kept shows only when the plugin acts.
+STEPS = 8
+
+
+def shares_nothing(bench: Any, rows_alone: RowsAlone) -> Finding:  # noqa: ANN401 - the bench of a generation
+    """Serve a request by each of two instances, a step of one and a step of the other in turn.
+
+    Raises:
+        PluginRaised: the plugin raised for a request of the only instance, too.
+
+    """
+    pairs = _pairs(bench)
+    for pair in pairs:
+        if step := _felt(bench, rows_alone, pair):
+            first, second = map(label, pair)
+            return failed(
+                f"two instances serve a request each ({first} and {second}), and a row is not the "
+                "one that its request gets where there is one instance",
+                len(pairs),
+                case={"choices": list(pair), "steps": step},
+            )
+    return Finding(Verdict.PASS, len(pairs), len(pairs))
+
+
+def _pairs(bench: Any) -> list[tuple[Choice, Choice]]:  # noqa: ANN401 - as above
+    """Return a parameter set that switches on, with itself and two others."""
+    on = switched_on(bench)
+    choices = [*on, *(choice for choice in bench.parameters if choice[0] == "off")]
+    others = dict.fromkeys((*choices[1:2], *choices[2:][-1:], *choices[:1]))
+    return [(first, other) for first in choices[:1] for other in others]
+
+
+def _felt(bench: Any, rows_alone: RowsAlone, pair: tuple[Choice, Choice]) -> int:  # noqa: ANN401 - as above
+    """Return how many steps it takes until a row is another one than alone; 0 if none is."""
+    with limited():
+        alone = [[after.clone() for _, after in rows_alone(bench, each, STEPS)] for each in pair]
+        beside = [rows_alone(bench, each, STEPS) for each in pair]
+        try:
+            for step in range(min(map(len, alone))):
+                for run, expected in zip(beside, alone, strict=True):
+                    if not alike(next(run)[1], expected[step]):
+                        return step + 1
+        except PluginRaised:
+            return STEPS
+    return 0
