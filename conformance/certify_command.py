@@ -133,12 +133,6 @@ def certified(
 ) -> tuple[list[dict[str, Any]], int]:
     """Run every check, show progress, write and show the certificates.
 
-    Args:
-        settings: of the run.
-        console: where it is shown.
-        quiet: whether verdicts alone are.
-        zygote: that has imported vLLM; without one, one is started.
-
     Returns:
         The certificates, and the exit status.
 

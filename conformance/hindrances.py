@@ -6,9 +6,9 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
+from conformance.missing import chain
 from conformance.settings import UsageError
 from conformance.target import GENERAL_PLUGINS, LoadFailure, Plugin
 
@@ -20,10 +20,6 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 def explain(error: BaseException, plugin: Plugin) -> None:
     """Raise what an error means, if the plugin or the installation is to blame for it.
-
-    Args:
-        error: what was raised while something of vLLM's was made.
-        plugin: the plugin under test.
 
     Raises:
         LoadFailure: a general plugin of the plugin's own distribution raised.
@@ -55,32 +51,24 @@ def unknown_release(error: BaseException) -> str | None:
 
     It is newer than all that the harness does know, or has not what the harness imports of it.
 
-    Args:
-        error: what the harness met, while nothing of a plugin was running.
-
     """
     import vllm
 
-    lacking = next((each for each in _chain(error) if is_moved(each)), None)
+    lacking = next((each for each in chain(error) if is_moved(each)), None)
     found = _RELEASE.match(vllm.__version__)
     known = found is not None and tuple(map(int, found.groups())) <= NEWEST_KNOWN
     return None if known and lacking is None else not_known(lacking or error)
 
 
 def platform(error: BaseException) -> str | None:
-    """Say that the platform plugin that vLLM has taken here raised, if one did.
-
-    Args:
-        error: what was raised while something of vLLM's was made.
-
-    """
+    """Say that the platform plugin that vLLM has taken here raised, if one did."""
     from vllm.platforms import current_platform
 
     taken = type(current_platform)
     package = taken.__module__.partition(".")[0]
     if package == "vllm":
         return None
-    for cause in _chain(error):
+    for cause in chain(error):
         for frame, line in traceback.walk_tb(cause.__traceback__):
             if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
                 where = f"{Path(frame.f_code.co_filename).name}:{line}"
@@ -111,7 +99,7 @@ def not_known(error: BaseException) -> str:
 
 def _general_plugin(error: BaseException) -> tuple[str, BaseException] | None:
     """Return the general plugin in whose call an error was raised, and that error."""
-    for cause in _chain(error):
+    for cause in chain(error):
         for frame, _ in traceback.walk_tb(cause.__traceback__):
             # vLLM calls them one after the other and says nothing of which one it was.
             if frame.f_code.co_name != "load_general_plugins":
@@ -121,16 +109,6 @@ def _general_plugin(error: BaseException) -> tuple[str, BaseException] | None:
                 if function is running:
                     return name, cause
     return None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those that it was raised from or during."""
-    seen: set[int] = set()
-    following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
-        yield following
-        following = following.__cause__ or following.__context__
 
 
 def _explain_general_plugin(name: str, cause: BaseException, plugin: Plugin) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.rules import Evidence, Level, Rule, Source
+from conformance.rules import Evidence, Rule, Source
 from conformance.verdict import RuleResult
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ def rule(
     statement: str,
     hint: str,
     *sources: Source,
-    level: Level = Level.MUST,
     evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,),
 ) -> Rule:
     """Return a rule of hosts: its words in the order in which they are read."""
@@ -123,7 +122,6 @@ def rule(
         id=rule_id,
         title=title,
         statement=statement,
-        level=level,
         section=section,
         sources=sources,
         hint=hint,

@@ -178,13 +178,7 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
 
 
 def place_in(error: BaseException, path: str | None) -> str | None:
-    """Return the place in a plugin that was being executed when something was raised, if any was.
-
-    Args:
-        error: what was raised.
-        path: the file of the plugin's class, if it has one.
-
-    """
+    """Return the place in a plugin that was being executed when an error was raised, if any was."""
     frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
     return innermost(reversed(frames), path)
 

@@ -30,15 +30,8 @@ _LIBRARY = re.compile(r"^(?P<name>\S+): cannot open shared object file")
 
 
 def way_out(error: BaseException, module: str, source: str | None) -> str | None:
-    """Return what to do on this machine so that an error does not come, or None.
-
-    Args:
-        error: what a plugin raised while it was imported, or an instance of it made.
-        module: the plugin's module.
-        source: its file, if it has one.
-
-    """
-    for cause in _chain(error):
+    """Return what to do on this machine so that an error does not come, or None."""
+    for cause in chain(error):
         for tell in (_variable, _library, _package, _file):
             if (sentence := tell(cause, module, source)) is not None:
                 return sentence
@@ -51,12 +44,8 @@ def device(error: BaseException, source: str | None) -> str | None:
     Without Triton, or a device for it, vLLM's stand-in for ``triton.jit`` leaves kernels plain
     functions, which nobody can launch; Triton itself finds no driver.
 
-    Args:
-        error: what a call of a plugin raised.
-        source: the plugin's file, if it has one.
-
     """
-    for cause in _chain(error):
+    for cause in chain(error):
         last = _last(cause)
         if last is None:
             continue
@@ -84,7 +73,7 @@ def _is_kernel(value: object) -> bool:
     return any("triton" in line for line in head)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and those that it was raised from, or while they were handled."""
     seen: set[int] = set()
     following: BaseException | None = error
@@ -187,7 +176,7 @@ def _unnamed(error: ImportError, module: str, source: str | None) -> str | None:
     if "relative import" in str(error):
         stem = Path(source).stem if source else module
         return f"name it within its package, as PACKAGE.{stem}:CLASS"
-    causes = [each.name for each in _chain(error) if isinstance(each, ImportError) and each.name]
+    causes = [each.name for each in chain(error) if isinstance(each, ImportError) and each.name]
     if causes or not _raised_by_plugin(error, source):
         return None  # what it was raised from tells more, and comes next
     return "install what it asks for"

@@ -22,7 +22,7 @@ from conformance.init_command import inline, listed, shown
 from conformance.settings import Settings, UsageError
 
 if TYPE_CHECKING:
-    from conformance.porting.source import Kind
+    from conformance.porting.looking import Kind
     from conformance.target import Plugin
     from conformance.worker import Zygote
 
@@ -68,7 +68,7 @@ def port(
     Then it is certified for both interfaces, and each against the other (LS-31): what fails is
     what stands in the way.
     """
-    from conformance.porting.source import name_of, written
+    from conformance.porting.looking import name_of, written
     from conformance.runner import start_zygote
 
     console = Console(highlight=False)

@@ -25,10 +25,6 @@ def said(error: BaseException, path: str | None = None) -> str:
 
     An error without a text, as of ``assert``, is told by the plugin's line.
 
-    Args:
-        error: what was raised.
-        path: the file of the plugin's class, where it is known.
-
     """
     name = type(error).__name__
     text = first_line(re.sub(r" at 0x[0-9a-f]+", "", _text(error)))

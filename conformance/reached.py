@@ -65,10 +65,6 @@ class Gap:
 def lines_of(source: str, without: Collection[int] = ()) -> list[Line]:
     """Return the statements of a file that have code, in their order.
 
-    Args:
-        source: of the file.
-        without: lines whose statements do not count.
-
     Raises:
         SyntaxError: it is no Python.
 

@@ -77,17 +77,21 @@ class Rule:
     id: str
     title: str
     statement: str
-    level: Level
     sources: tuple[Source, ...]
     hint: str  #: what to check first when the rule fails
     #: The heading that reports and reference pages put it under; :func:`section` sets it, too.
     section: str = ""
     evidence: tuple[Evidence, ...] = (Evidence.SIMULATOR,)
     resembles: tuple[str, ...] = ()  #: historical defects that the rule would have caught
+    level: Level = attrs.field(init=False)  #: MUST where a source is a reason for it
+
+    @level.default
+    def _level(self) -> Level:
+        return Level.MUST if self.reasons else Level.SHOULD
 
     @property
     def reasons(self) -> tuple[Source, ...]:
-        """The sources that make the rule a MUST: at least one of a MUST, and none of a SHOULD."""
+        """The sources that make the rule a MUST."""
         return tuple(source for source in self.sources if source.reason)
 
     @property

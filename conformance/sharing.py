@@ -7,7 +7,7 @@ logits are loaded by the engine, all other plugins by the front end.
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Level, Rule, Source, changes, ends
+from conformance.rules import Evidence, Rule, Source, changes, ends
 
 #: What is added for plugins that the front end loads.
 IN_FRONT_END = (
@@ -58,7 +58,6 @@ def leaves_others_alone(rule_id: str, *sources: Source, where: str = "", heading
             "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
             "process that keeps the engine from ending or outlives it." + where
         ),
-        level=Level.MUST,
         section=heading,
         sources=sources,
         evidence=(Evidence.SIMULATOR,),
@@ -84,7 +83,6 @@ def same_in_servers(rule_id: str, *, heading: str = "") -> Rule:
             "engines, ...) the rules of a server hold as on one with a single front end, where "
             "vLLM itself starts without the plugin."
         ),
-        level=Level.MUST,
         section=heading,
         sources=(
             changes(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.history import Step
-from conformance.logits.endings import Endings
+from conformance.logits.playing import Endings
 
 
 def _with(*most: int) -> Endings:

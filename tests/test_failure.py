@@ -11,21 +11,22 @@ from samples import COUNTEREXAMPLE, GENERATION, sample
 
 from conformance.reporting import summary
 from conformance.reporting.failure import render
-from conformance.rules import Evidence, Level, Reason, Rule, Source, ends
+from conformance.rules import Evidence, Reason, Rule, Source, ends
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
+
+DOCUMENTED = Source("Custom Logits Processors", "use Add operations to replace finished requests")
 
 RULE = Rule(
     id="XX-06",
     title="A request that takes over a row starts clean",
     statement="When a finished request is replaced, its index appears in `added` only: "
     "adding must overwrite or clear whatever the row's previous occupant left.",
-    level=Level.MUST,
     section="Rows and moves",
     sources=(
-        Source("Custom Logits Processors", "use Add operations to replace finished requests"),
+        attrs.evolve(DOCUMENTED, reason=Reason.SENTENCE),
         Source("another.py:Symbol", "the same, again"),
     ),
     hint="In the loop over `added`, clear the index when the newcomer does not opt in.",
@@ -146,7 +147,7 @@ TRAFFIC: dict[str, Any] = {
 def test_a_failure_says_who_comes_to_harm() -> None:
     """Where a rule is a MUST by harm to others, the harm stands in the place of the source."""
     place = Source("v1/engine/core.py:EngineCoreProc", "one loop computes all requests")
-    rule = attrs.evolve(RULE, sources=(*RULE.sources, ends(place)))
+    rule = attrs.evolve(RULE, sources=(*RULE.further, ends(place)))
 
     text = render(rule, message=None, evidence=["simulator"], counterexample=None, width=200)
 

@@ -16,7 +16,7 @@ from user import CLI, run
 
 from conformance import profile
 from conformance.generations import named
-from conformance.porting.source import Kind, name_of, written
+from conformance.porting.looking import Kind, name_of, written
 from conformance.rules import Level
 from conformance.settings import Budget
 from conformance.target import Plugin

@@ -15,7 +15,7 @@ from conformance.generations import all_generations
 from conformance.interface import Generation
 from conformance.reporting import reference
 from conformance.reporting.reference import Specimen
-from conformance.rules import Evidence, Level, Rule, Source, sentence
+from conformance.rules import Evidence, Rule, Source, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,6 @@ RULE = Rule(
         "The state of a row is written when a request is added, in *every* update, whatever the "
         "row held before, and `a < b` holds for it and <module>:<type>."
     ),
-    level=Level.MUST,
     section="Rows and moves",
     sources=(
         sentence(Source("A Document", "state is written ... when a request is added", "0.10.2")),
@@ -47,7 +46,7 @@ GENERATION = Generation(
     title="A sample",
     loading_rule="LX-01",
     survival_rule="LX-01",
-    rules=(RULE, attrs.evolve(RULE, id="LX-02", level=Level.SHOULD, section="Logits")),
+    rules=(RULE, attrs.evolve(RULE, id="LX-02", sources=RULE.further, section="Logits")),
     fields={},
     suite="conformance.reporting.suite",
     cases={},

@@ -137,16 +137,7 @@ def compare(
     figures: Sequence[str],
     seed: int,
 ) -> list[Overhead]:
-    """Return the figures that every round has.
-
-    Args:
-        where: ``offline`` or ``server``.
-        crowd: requests at once.
-        turns: rounds without the plugin, with it, and without again.
-        figures: names out of :data:`FIGURES`.
-        seed: of the intervals.
-
-    """
+    """Return the figures that every round has."""
     found = []
     for name in figures:
         values = [[FIGURES[name](each) for each in rounds] for rounds in turns]

@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in workers: what one plugin costs in calls that take turns with others, load by load."""
 
-from __future__ import annotations
-
 import importlib
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from multiprocessing.connection import Connection
+from typing import Protocol, TypeVar
 
 from conformance.benchmark.figures import Failed, Overhead
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
-from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    from conformance.settings import Settings
-    from conformance.target import Plugin
+from conformance.settings import Settings, UsageError
+from conformance.target import Plugin
 
 
 class Load(Protocol):

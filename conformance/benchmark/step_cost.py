@@ -81,15 +81,6 @@ def measure(
 ) -> Cost:
     """Measure one load.
 
-    Args:
-        plugin: what is measured.
-        other: what it is compared with, if anything.
-        load: the batch.
-        model: folder of the model whose configuration the constructors get.
-        device: ``cpu`` or ``cuda``.
-        seconds: how long rounds go on.
-        seed: of the order in the rounds, of the logits and of the intervals.
-
     Raises:
         Exception: whatever a plugin raises.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from conformance.classifier_hook.catalogue import sources
 from conformance.classifier_hook.catalogue.sources import LOOP, runtime
 from conformance.hosts import Host, rule
-from conformance.rules import Level, Source, sentence
+from conformance.rules import Source, sentence
 
 REGISTRATION = "Registration of hooks"
 TIME = "Time of hooks"
@@ -63,7 +63,6 @@ RULES = (
         "What a hook changes of itself after its registration changes nothing.",
         "Keep name, blocking, timeout_ms and on_error as they were.",
         runtime("contract.py:Entry", "its attributes as they were at registration"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-04",
@@ -72,7 +71,6 @@ RULES = (
         "A hook that is registered while a request is served is called for later requests only.",
         "Keep the hooks of a request when it starts.",
         runtime("registry.py:Registry.register", "requests under way keep the hooks"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-05",
@@ -121,7 +119,6 @@ RULES = (
         '`on_error = "allow"` lets it through; its error stands under its name either way.',
         "Look at how each kind of failure is turned into a decision.",
         runtime("contract.py:ExternalClassifierHook", "timeouts and failures close"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-10",
@@ -139,7 +136,6 @@ RULES = (
         "Whichever ends first, the replacement is that of the blocker that was registered first.",
         "Go through the answers in the order of registration.",
         runtime("scores.py:decided", "in the order of registration"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-12",
@@ -166,7 +162,6 @@ RULES = (
         "What a hook does later to what it returned reaches nobody.",
         "Copy what a hook returns.",
         runtime("scores.py:copied", "as plain JSON values of its own"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-15",
@@ -214,7 +209,6 @@ RULES = (
         "`finish_reason` is `content_filter`, and the request finishes.",
         "Set it with the text.",
         runtime("contract.py:REPLACED", "in OpenAI's words"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-20",
@@ -233,7 +227,6 @@ RULES = (
         "the chunks go out as they were, or the replacement alone. Annotations hold nothing.",
         "Keep outputs, and let them go in their order.",
         runtime("configuration.py:Policy.streaming", "nothing goes out before the decision"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-22",
@@ -300,7 +293,6 @@ RULES = (
         "and a histogram of how long calls take.",
         "Count each call once, when it ends.",
         runtime("metrics.py:Metrics", "counts what hooks do"),
-        level=Level.SHOULD,
     ),
     rule(
         "CR-29",
@@ -313,7 +305,6 @@ RULES = (
             "vLLM pull request 53512: Optional post-generation hook on EndpointPlugin",
             "chat and completion serving invoke the hook once, before serialization",
         ),
-        level=Level.SHOULD,
     ),
 )
 

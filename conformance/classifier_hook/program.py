@@ -27,7 +27,7 @@ from conformance.classifier_hook.live import Answer
 from conformance.classifier_hook.witness import Witness
 from conformance.clocks import clocks
 from conformance.engine import model_runner
-from conformance.engine.async_engine import GRACE, AsyncEngineFailed
+from conformance.engine.async_engine import GRACE, AsyncEngineFailed, end
 from conformance.engine.environment import GPU_SHARE
 from conformance.engine.fork import drop_sockets, may_fork
 from conformance.raised import said
@@ -143,16 +143,7 @@ class Program:
 
     def close(self) -> None:
         """End the process and the engine's core."""
-        import psutil
-
-        self._connection.close()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            started = psutil.Process(self._process.pid).children(recursive=True)
-            self._process.join(GRACE)
-            for process in [psutil.Process(self._process.pid), *started]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-        self._process.join()
+        end(self._connection, self._process)
 
     def _hear(self, limit: float) -> Any:  # noqa: ANN401 - what the process says
         ready = connections.wait([self._connection, self._process.sentinel], limit)

@@ -4,21 +4,81 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from conformance.classifier_hook import variants
 from conformance.classifier_hook.bench import Said
+from conformance.comparison import shortened
 from conformance.counterexample.source import decoded
 from conformance.loading import Maker
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening, Suite, Trial
 from conformance.untouched import Untouched
-from conformance.verdict import Verdict
+from conformance.verdict import RuleResult, Verdict, gravest
+
+Arguments = Mapping[str, Any]
+
+
+def told(opening: Opening) -> list[Arguments]:
+    """Return the arguments that a profile names, or none at all, once.
+
+    Raises:
+        UsageError: they are no keywords.
+
+    """
+    found: list[Arguments] = list(opening.section.get("arguments", ())) or [{}]
+    for each in found:
+        if not isinstance(each, dict) or not all(isinstance(name, str) for name in each):
+            raise UsageError(
+                f"profile {opening.origin}: [classifier-hook] arguments must hold tables of "
+                f'keywords such as {{ words = [ "a" ] }}, not {each!r}.'
+            )
+    return found
+
+
+@attrs.define(eq=False)
+class Variants:
+    """The trials of one hook, one for each of its arguments: a rule holds where it holds in all."""
+
+    arguments: Sequence[Arguments]
+    open_trial: Callable[[int], Trial]  #: with which of the arguments
+    #: Whether a trial ends before the next one is asked: engines do not run at the same time.
+    in_turn: bool
+    _trials: list[Trial] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Open the trials; only the first, which comes last, touches the hook at once."""
+        numbers = range(len(self.arguments))
+        self._trials = [self.open_trial(number) for number in reversed(numbers)][::-1]
+
+    def check(self, rule: str) -> RuleResult:
+        """Judge one rule: the worst of what is found speaks."""
+        results = []
+        for number, arguments in enumerate(self.arguments):
+            result = self._trials[number].check(rule)
+            if self.in_turn:
+                self._trials[number].close()
+            if result.message:
+                with_it = f"with the arguments {shortened(arguments)}"
+                said = f"{with_it if arguments else 'without arguments'}: {result.message}"
+                result = attrs.evolve(result, message=said)
+            results.append(result)
+        return gravest(results)
+
+    def context(self) -> Mapping[str, Any]:
+        """Return what a certificate says about these trials."""
+        found = dict(self._trials[0].context())
+        return {**found, "profile": {**found["profile"], "arguments": list(self.arguments)}}
+
+    def close(self) -> None:
+        """End what the trials have started."""
+        for trial in self._trials:
+            trial.close()
+
 
 #: What a class that is meant to be a hook defines besides ``score``, one of them at the least.
 _TELLING = ("blocking", "timeout_ms")
@@ -52,14 +112,14 @@ def _maker(_: str, section: Mapping[str, Any]) -> Maker:
 
 def _open(opening: Opening) -> Trial:
     """Open the trial of a hook on one kind of evidence, or one for each of its arguments."""
-    arguments = variants.told(opening)
+    arguments = told(opening)
     simulated = opening.evidence is Evidence.SIMULATOR
     opened = _simulated if simulated else _live
     if opening.evidence is Evidence.SERVER and opening.settings.server_url:
         arguments = arguments[:1]  # it serves what it serves
     if len(arguments) == 1:
         return opened(opening, arguments[0], 0)
-    return variants.Variants(
+    return Variants(
         arguments, lambda number: opened(opening, arguments[number], number), in_turn=not simulated
     )
 

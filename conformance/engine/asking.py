@@ -3,17 +3,70 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import httpx
 import openai
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 from conformance.comparison import first_line
-from conformance.engine.saying import ARGUMENT
+from conformance.engine.models import tiny_llama
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.sample.logits_processor.interface import RequestLogitsProcessor
+
+
+#: What engines and servers are given as a logits processor.
+PROCESSOR = "conformance.engine.asking:Says"
+
+#: The argument of a request that names the tokens.
+ARGUMENT = "say"
+
+#: The prompt is what the last message says, and nothing else.
+TEMPLATE = "{{ messages[-1]['content'] }}"
+
+
+class Says(AdapterLogitsProcessor):
+    """Leaves, at each step of a request that names tokens, the one whose turn it is."""
+
+    @classmethod
+    def validate_params(cls, params: SamplingParams) -> None:
+        """Refuse nothing: the only one who asks is this harness."""
+
+    def is_argmax_invariant(self) -> bool:
+        """Return False: hardly any token that is told is the likeliest one."""
+        return False
+
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        """Return what masks the logits of a request, or None for one that names no tokens."""
+        told = (params.extra_args or {}).get(ARGUMENT)
+        if not told:
+            return None
+
+        def say(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+            token = told[min(len(output), len(told) - 1)]
+            logits.fill_(float("-inf"))
+            logits[token] = 0.0
+            return logits
+
+        return say
+
+
+def saying(tokenizer: Any) -> Path:  # noqa: ANN401 - a transformers tokenizer
+    """Return the folder of a tiny model with a tokenizer of one's own, and a plain template."""
+    tokenizer.chat_template = TEMPLATE
+    with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+        tokenizer.save_pretrained(folder)
+        return tiny_llama(tokenizer=Path(folder))
+
 
 #: Seconds without a byte after which a server is asked whether it still answers anybody.
 LIMIT = 60.0

@@ -123,16 +123,7 @@ class AsyncEngine:
 
     def close(self) -> None:
         """End the engine and its core."""
-        import psutil
-
-        self._connection.close()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            started = psutil.Process(self._process.pid).children(recursive=True)
-            self._process.join(GRACE)
-            for process in [psutil.Process(self._process.pid), *started]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-        self._process.join()
+        end(self._connection, self._process)
 
     def _hear(self) -> _Said:
         """Return the next thing that is said of something that is done."""
@@ -156,6 +147,20 @@ class AsyncEngine:
             pass
         self._process.join(GRACE)
         raise AsyncEngineFailed(f"its process ended with status {self._process.exitcode}")
+
+
+def end(connection: Connection, process: ForkProcess | SpawnProcess) -> None:
+    """End the process of an engine, and the engine's core."""
+    import psutil
+
+    connection.close()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.join(GRACE)
+        for each in [psutil.Process(process.pid), *started]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+    process.join()
 
 
 def _serve(

@@ -98,10 +98,6 @@ def unlisted(directory: Path, cls: type) -> list[Path]:
     would be there twice, and nothing would be without it. Of two distributions of one name the
     first on the path counts, so these have to come before the installed ones.
 
-    Args:
-        directory: the folder to write to.
-        cls: the logits processor.
-
     Returns:
         *directory*, to put first on ``PYTHONPATH``; nothing where no distribution lists the class.
 

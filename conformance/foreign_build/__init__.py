@@ -132,12 +132,7 @@ def allowed(plugins: str) -> str:
 
 
 def lacks(error: BaseException) -> str | None:
-    """Say that an error comes of an operation that the build has for its own device alone, if so.
-
-    Args:
-        error: what was raised, by whomever.
-
-    """
+    """Name the operation of an error that the build has for its own device alone, if it is one."""
     if not _told:
         return None
     build = described() or "build"

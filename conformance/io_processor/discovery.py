@@ -42,11 +42,6 @@ _KEY = re.compile(r"['\"\[(<` ]([A-Za-z_]\w*)['\"\])>`, ]")
 def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Stock:
     """Return what the plugin is tried with.
 
-    Args:
-        bench: the plugin; its stock is not there yet.
-        section: the ``[io-processor]`` section, empty without a profile.
-        origin: the profile.
-
     Raises:
         UsageError: the profile gives no valid data.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from conformance.io_processor.host import REQUEST, as_json, response_class
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
+from conformance.io_processor.watched import Watched
 from conformance.raised import said
 from conformance.verdict import Verdict
 
@@ -142,6 +144,19 @@ def _described(output: Any) -> Any:  # noqa: ANN401 - a PoolingRequestOutput
     return copy.deepcopy([output.request_id, output.prompt_token_ids, output.outputs.data.tolist()])
 
 
+def _results(bench: Bench) -> Iterator[tuple[Any, Watched, Any]]:
+    """Yield data, the instance that served them, and what its ``post_process`` returned."""
+    for data in bench.stock.valid[: bench.stock.given]:
+        plugin = bench.make()
+        # Where something raises, another rule is about that.
+        with suppress(Exception):
+            yield (
+                data,
+                plugin,
+                plugin.post_process(prepared(plugin, bench, data, "id-0"), request_id="id-0"),
+            )
+
+
 @checks("IO-22")
 def serialisable(trial: Trial) -> Finding:
     """The response can be written as JSON."""
@@ -151,12 +166,7 @@ def serialisable(trial: Trial) -> Finding:
 
 def unserialisable(bench: Bench) -> Finding | None:
     """Return which response cannot be written, or None."""
-    for data in bench.stock.valid[: bench.stock.given]:
-        plugin = bench.make()
-        try:
-            result = plugin.post_process(prepared(plugin, bench, data, "id-0"), request_id="id-0")
-        except Exception:  # noqa: BLE001, S112 - another rule is about that
-            continue
+    for data, plugin, result in _results(bench):
         try:
             as_json(response_class()(request_id="id-0", data=result))
         except Exception as error:  # noqa: BLE001 - many ways
@@ -179,12 +189,7 @@ def response(trial: Trial) -> Finding:
 
 def unwrapped(bench: Bench) -> Finding | None:
     """Return what ``output_to_response`` does wrong, or None."""
-    for data in bench.stock.valid[: bench.stock.given]:
-        plugin = bench.make()
-        try:
-            result = plugin.post_process(prepared(plugin, bench, data, "id-0"), request_id="id-0")
-        except Exception:  # noqa: BLE001, S112 - another rule is about that
-            continue
+    for data, plugin, result in _results(bench):
         try:
             got = plugin.output_to_response(result)
         except Exception as error:  # noqa: BLE001 - any is wrong here

@@ -317,13 +317,6 @@ def play(
 ) -> Played:
     """Play a history with one plugin instance.
 
-    Args:
-        online: who serves the requests.
-        plugin: the instance.
-        around: what the engine has.
-        history: who asks, and what happens.
-        data: what each request carries.
-
     Raises:
         PluginHung: a call into the plugin did not return.
         PluginExited: a call ended the process.

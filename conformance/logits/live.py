@@ -25,17 +25,7 @@ def open_live(
     *,
     explored: Callable[[], Explored],
 ) -> Trial:
-    """Open the trial of a plugin on live evidence.
-
-    Args:
-        opening: the plugin and the options of the run.
-        roles: what live evidence of the generation is about.
-        watch: makes what is watched of the plugin in an offline engine.
-        parameters: what the plugin is tried with.
-        bench: the class, and what requests are made of.
-        explored: finds out what becomes of the requests that any client may send.
-
-    """
+    """Open the trial of a plugin on live evidence."""
     external = opening.evidence is Evidence.SERVER and opening.settings.server_url
     if not external and (why := refused(roles.runner)):
         # Told before any engine starts: what vLLM says of it then is hard to understand.

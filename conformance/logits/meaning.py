@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -77,9 +78,8 @@ class Meaning:
             OracleFailed: the function raised, or returned no such tensor.
 
         """
-        function = self.expected.load()
         try:
-            row = _asked(function, params, list(prompt), list(outputs), logits.clone())
+            row = self._asked(params, list(prompt), list(outputs), logits.clone())
         except Exception as error:
             raise failure(self.expected, error) from error
         if not isinstance(row, torch.Tensor) or row.shape != logits.shape:
@@ -89,6 +89,22 @@ class Meaning:
                 f"{list(logits.shape)}"
             )
         return row.to(logits.dtype)
+
+    def _asked(self, *arguments: Any) -> Any:  # noqa: ANN401 - what the author's function takes and returns
+        """Call the function with ``(params, prompt, output, logits)``, or the last of them."""
+        function = self.expected.load()
+        if not inspect.isclass(function):
+            return function(*arguments[-self._takes :])
+        params, *_, logits = arguments
+        if not params.extra_args:
+            return logits  # nobody has asked for it
+        made: Callable[..., Any] = function(**params.extra_args)  # type: ignore[assignment] # has __call__
+        return made(*arguments[-_count(made) :])
+
+    @cached_property
+    def _takes(self) -> int:
+        """How many arguments the function takes: asking for its signature takes as long as it."""
+        return _count(self.expected.load())
 
     def agrees(self, got: torch.Tensor, expected: torch.Tensor) -> bool:
         """Tell whether a row ``[vocabulary]`` is near enough to what is expected."""
@@ -108,16 +124,7 @@ class Meaning:
         before: torch.Tensor,
         after: torch.Tensor,
     ) -> Trouble | None:
-        """Return what is wrong with a row ``[vocabulary]``; the caller says in which step.
-
-        Args:
-            params: those of the request.
-            request: whose row it is.
-            outputs: its tokens so far.
-            before: the row as the model gave it.
-            after: the row as the plugin left it.
-
-        """
+        """Return what is wrong with a row ``[vocabulary]``; the caller says in which step."""
         try:
             tokens = self.differing(params, request.prompt, outputs, before, after)
         except OracleFailed as error:
@@ -187,22 +194,6 @@ class Meaning:
         once = [t for t in where if (after[t] == before[t]) != (expected[t] == before[t])]
         chosen = sorted((once or where)[:MOST_SHOWN])
         return tuple((token, after[token].item(), expected[token].item()) for token in chosen)
-
-
-def _asked(
-    function: Callable[..., Any],
-    params: SamplingParams,
-    prompt: list[int],
-    outputs: list[int],
-    logits: torch.Tensor,
-) -> Any:  # noqa: ANN401 - what the author's function returns
-    arguments = (params, prompt, outputs, logits)
-    if not inspect.isclass(function):
-        return function(*arguments[-_count(function) :])
-    if not params.extra_args:
-        return logits  # nobody has asked for it
-    made: Callable[..., Any] = function(**params.extra_args)  # type: ignore[assignment] # has __call__
-    return made(*arguments[-_count(made) :])
 
 
 def _check_tolerance(tolerance: Mapping[str, Any], where: str) -> None:

@@ -37,15 +37,7 @@ def forgets(trial: Trial) -> Finding:
 
 
 def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -> Finding:
-    """Return what is found of an instance.
-
-    Args:
-        plugin: the instance.
-        serve: takes requests through it.
-        names: what a request hands over, for messages.
-        budget: how many requests.
-
-    """
+    """Return what is found of an instance."""
     count = REQUESTS[budget]
     given: list[Given] = []
     sizes: list[int] = []

@@ -300,12 +300,6 @@ class Tried:
 def find(section: Mapping[str, Any], *, origin: str | None, seed: int, tried: Tried) -> Parameters:
     """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
 
-    Args:
-        section: the plugin's part of its profile.
-        origin: where the profile is.
-        seed: of what strategies give.
-        tried: how the plugin is tried.
-
     Raises:
         UsageError: the profile's keywords are not those of ``SamplingParams``.
 

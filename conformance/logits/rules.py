@@ -7,7 +7,7 @@ A generation says under which number it has them, by which code of vLLM, and sin
 from __future__ import annotations
 
 from conformance import sharing
-from conformance.rules import Evidence, Level, Rule, Source, changes, ends
+from conformance.rules import Evidence, Rule, Source, changes, ends
 
 _ALL = tuple(Evidence)
 _ENGINE = (Evidence.SIMULATOR, Evidence.OFFLINE)
@@ -58,7 +58,6 @@ def ends_no_engine(rule_id: str, *sources: Source) -> Rule:
             "validate_params, or it is served: alone and among others nothing raises, nothing "
             "hangs, memory stays bounded, and other requests do not notice."
         ),
-        level=Level.MUST,
         sources=sources,
         hint="Check in validate_params the type, the sign, the upper bound and the members of "
         "every value; what depends on the model, such as the size of the vocabulary, check "
@@ -77,7 +76,6 @@ def refuses_with_400(rule_id: str, since: str) -> Rule:
             "Whatever the value, validate_params refuses a request with an exception that vLLM "
             "answers with status 400, and so names the client's mistake."
         ),
-        level=Level.SHOULD,
         sources=(
             Source(
                 "entrypoints/serve/exception_handling/error_response.py:create_error_response",
@@ -102,7 +100,6 @@ def needs_no_instance(rule_id: str, reads: str, *sources: Source) -> Rule:
             "which no instance is ever made: it is a classmethod or staticmethod, keeps nothing "
             "that the engine would need, and changes nothing."
         ),
-        level=Level.SHOULD,
         sources=sources,
         hint=f"Decorate it with @classmethod; parse the arguments again in {reads} instead of "
         "remembering what validate_params saw: the engine is another process.",
@@ -116,7 +113,6 @@ def serves_combinations(rule_id: str, statement: str, *sources: Source) -> Rule:
         id=rule_id,
         title="Whatever else a client asks for, other requests get what they get without it",
         statement=statement,
-        level=Level.MUST,
         sources=sources,
         hint="Look for arithmetic with max_tokens, temperature or logprobs (1, 0 and -1 are values "
         "of theirs), for a first item of a list that may be empty, and for state that is kept by "
@@ -135,7 +131,6 @@ def leaves_a_token(rule_id: str, *sources: Source) -> Rule:
             "Where allowed tokens, bad words, min_tokens, a bias or a grammar leave tokens, the "
             "plugin keeps at least one of them above -inf, and no logit is NaN or +inf."
         ),
-        level=Level.SHOULD,
         sources=sources,
         hint="Where all that the plugin would keep is -inf, leave the row as it is, or refuse the "
         "combination in validate_params. Only a SHOULD: no other request notices.",
@@ -197,7 +192,6 @@ def keeps_parameters(rule_id: str, source: Source, evidence: tuple[Evidence, ...
         id=rule_id,
         title="The parameters of a request are left as they are",
         statement="The plugin does not write to the SamplingParams of a request.",
-        level=Level.SHOULD,
         sources=(source,),
         hint="Use .get instead of .pop on extra_args. Only a SHOULD: no other request notices.",
         evidence=evidence,
@@ -216,7 +210,6 @@ def same_in_configurations(rule_id: str, since: str, *sources: Source) -> Rule:
             "configuration that the profile declares unsupported is refused when the engine "
             "starts."
         ),
-        level=Level.MUST,
         sources=(ranks(since), raises(since), *sources),
         hint="Look for what is kept in the front end's process, for what depends on the rank or "
         "on the number of calls, and for prompts taken to be there whole; where a configuration "
@@ -231,7 +224,6 @@ def grows_with_batch(rule_id: str, statement: str, *sources: Source) -> Rule:
         id=rule_id,
         title="A step grows no faster than its batch, and not with the vocabulary",
         statement=statement,
-        level=Level.SHOULD,
         sources=sources,
         hint="Work on all tokens, or on pairs of requests, belongs into a tensor operation.",
     )
@@ -243,7 +235,6 @@ def needs_little_memory(rule_id: str, statement: str, source: Source) -> Rule:
         id=rule_id,
         title="A step needs little memory beside its logits",
         statement=statement,
-        level=Level.SHOULD,
         sources=(source,),
         hint="Nothing reserves memory for a plugin: what it needs comes out of the margin that "
         "gpu_memory_utilization leaves. Count tokens with scatter_add_ or a sparse index, never "

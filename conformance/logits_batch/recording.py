@@ -180,16 +180,7 @@ def replay(
     reorder: bool,
     asynchronous: bool,
 ) -> list[Call | None]:
-    """Play a live engine's orders in the simulator and return the calls a plugin gets.
-
-    Args:
-        orders: what the engine's scheduler ordered.
-        outputs: the tokens that each request got in the end.
-        vocabulary: size of the vocabulary.
-        reorder: whether the engine's attention backend reorders batches.
-        asynchronous: whether the engine schedules asynchronously.
-
-    """
+    """Play a live engine's orders in the simulator and return the calls a plugin gets."""
     calls = _Calls()
     host = Host(calls, vocabulary, reorder=reorder, asynchronous=asynchronous)
     for order in orders:

@@ -27,14 +27,7 @@ _SLOT = 7
 
 
 def of_check(trial: Trial, rule: str, found: Mapping[str, Any]) -> list[Part]:
-    """Return the parts that may show the failure of a check; none for a rule without a check.
-
-    Args:
-        trial: the plugin.
-        rule: the rule that is broken.
-        found: what the check said of its failure.
-
-    """
+    """Return the parts that may show the failure of a check; none for a rule without a check."""
     parts = _SHORT[rule](trial, found) if rule in _SHORT else []
     if rule in SCRIPTED and (found or rule not in _NEEDING):
         expect = {"is": "script", **found}

@@ -54,14 +54,7 @@ class Recipe:
 
 
 def recipe(release: Release, distribution: str, extra: Sequence[str]) -> Recipe:
-    """Return the recipe for a release.
-
-    Args:
-        release: which vLLM.
-        distribution: the wheel it comes in.
-        extra: further requirements, or paths of projects and wheels.
-
-    """
+    """Return the recipe for a release."""
     return Recipe(
         f"{distribution}-{release.name}",
         (release.requirement(distribution), *harness(), *map(requirement, extra)),
@@ -79,15 +72,7 @@ def _unusable(distribution: str) -> str | None:
 def choose(
     recipes: Sequence[Recipe], folder: Path, processes: Processes, variables: Mapping[str, str]
 ) -> Recipe:
-    """Return the first recipe that is there, else the first whose vLLM uv finds, else the first.
-
-    Args:
-        recipes: for the same release, one for each wheel that it may come in.
-        folder: the folder for environments.
-        processes: runs the commands.
-        variables: the whole environment of uv.
-
-    """
+    """Return the first recipe that is there, else the first whose vLLM uv finds, else the first."""
     first, *others = recipes
     if not others:
         return first
@@ -159,14 +144,6 @@ def make(
     say: Callable[[str], None],
 ) -> Path:
     """Make an environment if it is not there; return its interpreter.
-
-    Args:
-        wanted: what it holds.
-        folder: the folder for it.
-        processes: runs the commands.
-        variables: the whole environment of uv.
-        fresh: whether one that is there is made anew.
-        say: tells what is being done.
 
     Raises:
         NotMade: uv could not make it.

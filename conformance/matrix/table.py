@@ -41,13 +41,7 @@ NAMED = 4
 
 
 def build(outcomes: Sequence[Outcome], *, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run found, as data.
-
-    Args:
-        outcomes: what each release says.
-        run: how the run was asked for: evidence, budget, seed.
-
-    """
+    """Return what a run found, as data."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     releases: list[dict[str, Any]] = []
     for outcome in outcomes:

@@ -11,13 +11,10 @@ from __future__ import annotations
 import ast
 import difflib
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from types import CodeType
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
 
 #: What takes the place of an operator, in comparisons and in sums.
 _COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -47,10 +44,6 @@ class Edit:
 
 def edits(source: str, name: str) -> list[Edit]:
     """Return every change to a source file that is another program, in the order of its lines.
-
-    Args:
-        source: of the file.
-        name: of the file, in the differences.
 
     Raises:
         SyntaxError: the file is no Python.

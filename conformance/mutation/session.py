@@ -5,14 +5,13 @@ vLLM is imported once: each changed plugin is tried in a process of its own, for
 the rules of its generation in the simulator, and dropped with the first MUST that it breaks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -21,16 +20,10 @@ from conformance.generations import named
 from conformance.mutation.copies import changed, root_of
 from conformance.mutation.edits import Edit, edits, sample
 from conformance.rules import Evidence, Level
-from conformance.runner import Check
+from conformance.runner import Certification, Check
 from conformance.settings import Settings, UsageError
-from conformance.verdict import Conclusion, Verdict, combine, decide
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from conformance.runner import Certification
-    from conformance.target import Plugin
-    from conformance.verdict import RuleResult, RuleVerdict
+from conformance.target import Plugin
+from conformance.verdict import Conclusion, RuleResult, RuleVerdict, Verdict, combine, decide
 
 #: Seconds that a rule may take with a changed plugin; what takes longer has been noticed.
 LIMIT = 60.0

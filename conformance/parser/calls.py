@@ -1,30 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of streamed calls and of requests: what a client and a server rely on."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from vllm.exceptions import VLLMClientError
 
 from conformance.checking import checks
-from conformance.findings import failed, passed
+from conformance.findings import Finding, failed, passed
 from conformance.parser.answers import differing, right
-from conformance.parser.bench import Wish, guarded
+from conformance.parser.bench import Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
+from conformance.parser.samples import Sample
 from conformance.parser.search import Judged
+from conformance.parser.trial import Trial
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conformance.findings import Finding
-    from conformance.parser.bench import Bench
-    from conformance.parser.samples import Sample
-    from conformance.parser.trial import Trial
 
 
 @checks("TP-07", after=("TP-09", "TP-03"))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All checks of parsers, and the trial that makes them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from conformance.checking import collected
 from conformance.parser import answers, calls, cost, endings, faults, handover
@@ -11,9 +10,6 @@ from conformance.parser.bench import TOOL, other
 from conformance.parser.partners import partner
 from conformance.parser.trial import Given, ReasoningTrial, ToolTrial, Trial
 from conformance.settings import Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CHECKS = collected(answers, calls, cost, endings, faults, handover)
 TOOL_CHECKS = {rule: check for rule, check in CHECKS.items() if rule.startswith("TP")}

@@ -4,22 +4,18 @@
 They are in ``formats.toml``, each with the source that it was checked against.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
 import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.parser.bench import REASONING, TOOL, Bench, NotMade, composed
 from conformance.parser.messages import Call, Message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 #: How JSON calls the types of values.
 _TYPES: Mapping[type, str] = {

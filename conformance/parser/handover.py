@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tool parser and a reasoning parser together, as a server with both composes them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import attrs
 from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.findings import Finding
-from conformance.parser.bench import REASONING, TOOL
+from conformance.parser.bench import REASONING, TOOL, Bench
 from conformance.parser.messages import Message, quoted
+from conformance.parser.samples import Drawing, Sample
 from conformance.parser.search import Judged
-from conformance.parser.trial import Undecided
+from conformance.parser.trial import Trial, Undecided
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from conformance.parser.bench import Bench
-    from conformance.parser.samples import Drawing, Sample
-    from conformance.parser.trial import Trial
 
 #: What must hold of a partner by itself, causes first.
 ALONE = {

@@ -5,34 +5,25 @@ A server is forked from the process of its trial: whatever a class had kept ther
 would have kept as well.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-from conformance.engine.asking import Question
-from conformance.engine.saying import saying
+from conformance.engine.asking import Question, saying
 from conformance.interruption import PluginHung
 from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Wish, name_of
-from conformance.parser.calls import asked
+from conformance.parser.calls import Asked, asked
 from conformance.parser.checks import trial
 from conformance.parser.formats import KNOWN
 from conformance.parser.handover import THOUGHT, Pair
-from conformance.parser.messages import Stream
+from conformance.parser.messages import Message, Stream
 from conformance.parser.partners import partner
-from conformance.parser.trial import Undecided
+from conformance.parser.samples import Sample
+from conformance.parser.trial import Trial, Undecided
 from conformance.search import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from conformance.parser.calls import Asked
-    from conformance.parser.messages import Message
-    from conformance.parser.samples import Sample
-    from conformance.parser.trial import Trial
-    from conformance.settings import Budget
+from conformance.settings import Budget
 
 #: Answers that are drawn beside those that are known, and the most tokens of one.
 DRAWN, LONGEST = 4, 400

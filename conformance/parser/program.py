@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a parser's counterexample: its player, and the case as literals."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.assembly import played
 from conformance.counterexample.source import Named, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def program(case: Mapping[str, Any]) -> str:

@@ -6,17 +6,17 @@ Where a client gets something else, the same is done without a server: if that i
 request has left something behind.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import attrs
+import openai
 
 from conformance.engine import access, asking
-from conformance.engine.saying import PROCESSOR
+from conformance.engine.asking import PROCESSOR, Heard, Question
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
 from conformance.parser.bench import NAME, REASONING, TOOL, name_of, other
@@ -24,16 +24,7 @@ from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
 from conformance.parser.trial import Given
 from conformance.untouched import Ended, Untouched
-from conformance.verdict import must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    import openai
-
-    from conformance.engine.asking import Heard, Question
-    from conformance.verdict import Reason
+from conformance.verdict import Reason, must_wait
 
 #: Tokens of a delta, beside one: some, and all but the first.
 INTERVALS = (8, 1000)

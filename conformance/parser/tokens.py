@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from tokenizers import (
@@ -19,9 +20,6 @@ from tokenizers import (
     trainers,
 )
 from transformers import PreTrainedTokenizerFast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 END = "<|end|>"
 

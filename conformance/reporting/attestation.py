@@ -5,17 +5,13 @@ The statement is not signed here. Any tool that signs in-toto statements does it
 ``cosign attest-blob --statement test-result.intoto.json``.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from conformance.reporting.certificate import FILE_NAME as CERTIFICATE
 from conformance.reporting.certificate import conclusion
 from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE_NAME = "test-result.intoto.json"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -27,10 +23,6 @@ def statement(certificate: Mapping[str, Any], digest: str) -> dict[str, Any] | N
 
     An incomplete certificate has none: all three results of the predicate would say more than is
     known. Neither has a plugin whose source could not be found.
-
-    Args:
-        certificate: a document that its schema accepts.
-        digest: hexadecimal SHA-256 of the certificate's file.
 
     """
     plugin = certificate["plugin"]

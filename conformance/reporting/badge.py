@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Badges: a shields.io endpoint document and an SVG of our own, drawn from a certificate."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 from conformance.reporting.certificate import conclusion, write_whole
 from conformance.rules import Level
 from conformance.verdict import Conclusion, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _COLOURS = {
     Conclusion.CONFORMANT: ("brightgreen", "#2f7d32"),

@@ -5,33 +5,25 @@ Everything a person sees is drawn from this document, and it holds no verdict
 that :func:`conformance.verdict.decide` did not give.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 
 from conformance import RULE_SET, __version__
 from conformance.configuration import table
 from conformance.generations import named
-from conformance.rules import Evidence
-from conformance.settings import UsageError
-from conformance.target import import_path
+from conformance.interface import Generation
+from conformance.rules import Evidence, Rule
+from conformance.settings import Settings, UsageError
+from conformance.target import Plugin, import_path
 from conformance.verdict import Conclusion, RuleResult, RuleVerdict, Verdict, combine, decide
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.interface import Generation
-    from conformance.rules import Rule
-    from conformance.settings import Settings
-    from conformance.target import Plugin
 
 SCHEMA_VERSION = 1
 

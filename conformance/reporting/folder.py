@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report directory: one folder for each plugin, with its certificate and its cases."""
 
-from __future__ import annotations
-
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from conformance.counterexample import FIELDS, program
 from conformance.reporting import attestation, badge, certificate, junit, page, performance, summary
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from conformance.target import Plugin
+from conformance.target import Plugin
 
 
 def write(

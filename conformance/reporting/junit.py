@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A certificate as JUnit XML, which CI systems show beside their other tests."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
 from conformance.rules import Level
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE_NAME = "junit.xml"
 

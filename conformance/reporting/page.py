@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 import jinja2
@@ -14,17 +15,12 @@ from markupsafe import Markup, escape
 
 from conformance import baseline
 from conformance.generations import named
+from conformance.interface import Generation
 from conformance.reached import sentence
 from conformance.reporting import badge, plots, steps
-from conformance.reporting.reasons import reasons
-from conformance.rules import Level
+from conformance.reporting.summary import reasons
+from conformance.rules import Level, Rule
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.interface import Generation
-    from conformance.rules import Rule
 
 FILE_NAME = "index.html"
 
@@ -104,14 +100,7 @@ def render(
     programs: Mapping[str, str],
     performance: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the page of a certificate.
-
-    Args:
-        certificate: a document that its schema accepts.
-        programs: by rule, the source of the program that shows its failure.
-        performance: what the plugin costs, if that was measured.
-
-    """
+    """Return the page of a certificate."""
     plugin = certificate["plugin"]
     generation = named(plugin["generation"])
     entries = [_entry(rule, generation, programs) for rule in certificate["rules"]]

@@ -44,16 +44,7 @@ _PYTEST_BENCHMARK = "5.0.0"
 def build(
     measured: Measured, *, settings: Settings, finished: str, seconds: float, command: str
 ) -> dict[str, Any]:
-    """Return the document of one plugin.
-
-    Args:
-        measured: what was found.
-        settings: the options of the run.
-        finished: when it ended, in UTC, as ISO 8601 writes it.
-        seconds: wall time of the run.
-        command: that makes these figures again.
-
-    """
+    """Return the document of one plugin."""
     plugin = measured.plugin
     return {
         "schema": 1,

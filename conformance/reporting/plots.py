@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of a report as SVG: they take the colours of the page, and scale with it."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 from markupsafe import Markup, escape
 
 from conformance.reporting.performance import by_length
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
 WIDTH = 640
 LEFT, RIGHT, TOP, BOTTOM = 86, 16, 14, 52

@@ -5,15 +5,14 @@ Both are drawn from the catalogue, ``requirements.toml`` and the gallery of defe
 ``python -m conformance.reporting.reference docs/rules`` writes the pages.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap
 import tomllib
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import attrs
 import click
@@ -22,18 +21,11 @@ import jinja2
 import conformance
 from conformance import requirements
 from conformance.generations import all_generations
-from conformance.requirements import Fate
-from conformance.rules import Level
+from conformance.interface import Generation
+from conformance.requirements import Entry, Fate, Passage, Requirements
+from conformance.rules import Level, Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeVar
-
-    from conformance.interface import Generation
-    from conformance.requirements import Entry, Passage, Requirements
-    from conformance.rules import Rule
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 COMMAND = "python -m conformance.reporting.reference docs/rules"
 

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A counterexample as a table of steps, for terminals and pages alike."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from conformance.counterexample.source import call, decoded, flat, keywords, literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @attrs.frozen

@@ -4,28 +4,23 @@
 Nothing of the plugin is imported or run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance import RULE_SET
 from conformance.generations import all_generations
+from conformance.interface import Generation
 from conformance.reporting import attestation, badge, certificate
 from conformance.rules import Evidence, Level, by_id
 from conformance.target import digest_of
 from conformance.verdict import RuleVerdict, Verdict, decide
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from conformance.interface import Generation
 
 
 class State(StrEnum):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.classifier_hook import stretches
-from conformance.classifier_hook.stretches import Stretches
+from conformance.classifier_hook import calls
+from conformance.classifier_hook.calls import Stretches
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ def test_who_only_works_never_waits(
 ) -> None:
     """On a system that does not tell who is held up by others, each step of whom takes a second."""
     seconds = itertools.count()
-    monkeypatch.setattr(stretches, "clocks", lambda: (float(next(seconds)), 0.0, 0.0))
+    monkeypatch.setattr(calls, "clocks", lambda: (float(next(seconds)), 0.0, 0.0))
     # Another process may have had its turn by force, or a page of memory had to be read.
     shortest = []
     for _ in range(5):

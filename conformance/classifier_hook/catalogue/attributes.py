@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.classifier_hook.catalogue.sources import EVERYWHERE, rfc, runtime
-from conformance.rules import Level, Rule, section, sentence
+from conformance.rules import Rule, section, sentence
 
 _CHECKED = "registry.py:checked"
 
@@ -17,7 +17,6 @@ RULES = section(
             "The target imports, is a class, can be made with the arguments of the profile or with "
             "none, before any event loop runs, and an engine and a server take it."
         ),
-        level=Level.MUST,
         sources=(
             rfc("engine.register_external_classifier_hook(hook)"),
             runtime("configuration.py", "hooks are made when the engine is, outside its loop"),
@@ -35,7 +34,6 @@ RULES = section(
         id="CH-02",
         title="name is a text that is not empty",
         statement="name is a non-empty str, the same for every instance that is made alike.",
-        level=Level.MUST,
         sources=(
             rfc('external_scores"][hook.name]'),
             runtime(_CHECKED, "`name` must be a non-empty str"),
@@ -47,7 +45,6 @@ RULES = section(
         id="CH-03",
         title="blocking is True or False",
         statement="blocking is a bool: 1, 'yes' and None are refused at registration.",
-        level=Level.MUST,
         sources=(
             sentence(rfc("True = decision; False = annotation only")),
             runtime(_CHECKED, "`blocking` must be True or False"),
@@ -58,7 +55,6 @@ RULES = section(
         id="CH-04",
         title="timeout_ms is a whole number of milliseconds, one or more",
         statement="timeout_ms is an int from 1 to the milliseconds of a day.",
-        level=Level.MUST,
         sources=(
             sentence(rfc("timeout_ms: int ... per-call timeout")),
             runtime(_CHECKED, "`timeout_ms` must be an int >= 1"),
@@ -72,7 +68,6 @@ RULES = section(
             "score takes the context alone and returns something to await: it is defined with "
             "async def, or returns an awaitable as a decorator of such a function does."
         ),
-        level=Level.MUST,
         sources=(
             sentence(rfc("async def score(self, ctx: ScoringContext) -> dict[str, Any]")),
             runtime("dispatch.py:asked", "`score` must return an awaitable"),
@@ -83,7 +78,6 @@ RULES = section(
         id="CH-06",
         title="on_error, where it is given, is 'block' or 'allow'",
         statement="on_error is 'block', 'allow' or left out.",
-        level=Level.SHOULD,
         sources=(runtime(_CHECKED, "`on_error` must be 'block' or 'allow'"),),
         hint="Only blocking hooks need it: 'allow' lets answers through when the hook fails.",
     ),
@@ -94,7 +88,6 @@ RULES = section(
             "name, blocking, timeout_ms and on_error are the same before and after calls: they are "
             "read once, at registration."
         ),
-        level=Level.SHOULD,
         sources=(runtime("contract.py:ExternalClassifierHook", "the attributes are read once"),),
         hint="Do not change them in score: nobody reads them again.",
     ),

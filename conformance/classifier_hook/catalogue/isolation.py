@@ -14,7 +14,7 @@ from conformance.classifier_hook.catalogue.sources import (
     rfc,
     runtime,
 )
-from conformance.rules import Level, Rule, changes, leaks, section
+from conformance.rules import Rule, changes, leaks, section
 
 _ONE = runtime("registry.py:Registry", "one instance scores every completion of an engine")
 
@@ -24,7 +24,6 @@ RULES = section(
         id="CH-30",
         title="A call does not depend on those before it",
         statement="Completions that are scored one after the other each get what they get alone.",
-        level=Level.MUST,
         sources=(_ONE, changes(SHARED)),
         hint="Look for attributes that score changes and nobody resets.",
         evidence=SERVER,
@@ -33,7 +32,6 @@ RULES = section(
         id="CH-31",
         title="Calls at the same time do not mix",
         statement="Completions that are scored at the same time each get what they get alone.",
-        level=Level.MUST,
         sources=(_ONE, ASYNC, changes(SHARED)),
         hint="Use local variables: between two awaits of one call all others may run.",
         evidence=EVERYWHERE,
@@ -42,7 +40,6 @@ RULES = section(
         id="CH-32",
         title="Equal request ids do not mix",
         statement="Completions with the same request id and index at the same time do not mix.",
-        level=Level.MUST,
         sources=(
             runtime("contract.py:ScoringContext.request_id", "need not be unique"),
             leaks(SHARED),
@@ -54,7 +51,6 @@ RULES = section(
         id="CH-33",
         title="Calls that are cancelled harm no other",
         statement="Beside and after calls that are cancelled, others get what they get alone.",
-        level=Level.MUST,
         sources=(BOUNDED, _ONE, changes(SHARED)),
         hint="A lock or a place in a queue that is held at an await must be given back in finally.",
         evidence=SERVER,
@@ -63,7 +59,6 @@ RULES = section(
         id="CH-34",
         title="Scores belong to their call",
         statement="What was returned for one completion is not changed by later calls.",
-        level=Level.MUST,
         sources=(rfc('merged into RequestOutput.metadata["external_scores"]'), changes(SHARED)),
         hint="Return a new dictionary in every call.",
     ),
@@ -74,7 +69,6 @@ RULES = section(
             "The hook holds no context of a call that is long over, and after ten thousand calls "
             "it does not grow any more."
         ),
-        level=Level.MUST,
         sources=(_ONE, LOOP),
         hint="Look for lists and dictionaries that calls add to; a cache may have 8,000 entries.",
     ),
@@ -85,7 +79,6 @@ RULES = section(
             "A hook that was used on one event loop scores on the next one, as after a restart of "
             "an engine in the same program, also when several calls are made at once."
         ),
-        level=Level.SHOULD,
         sources=(rfc("engine.register_external_classifier_hook(hook)"),),
         hint="Keep clients and locks by event loop, or make them anew when it is another one.",
     ),

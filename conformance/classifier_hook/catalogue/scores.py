@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.classifier_hook.catalogue.sources import BLOCKS, EVERYWHERE, rfc, runtime
-from conformance.rules import Level, Rule, Source, section, sentence
+from conformance.rules import Rule, Source, section, sentence
 
 RULES = section(
     "Scores",
@@ -12,7 +12,6 @@ RULES = section(
         id="CH-10",
         title="Scores are a dictionary",
         statement="score returns a dict with str keys.",
-        level=Level.MUST,
         sources=(
             sentence(rfc("Return a dict of scores")),
             runtime("scores.py:copied", "anything else is the error `invalid`"),
@@ -26,7 +25,6 @@ RULES = section(
         statement=(
             "What is in the dictionary are JSON values: no NaN, no tensors, no sets, no objects."
         ),
-        level=Level.SHOULD,
         sources=(
             rfc("The OpenAI serving layer serializes the modified response"),
             runtime("scores.py:copied", "anything else is the error `invalid`"),
@@ -39,7 +37,6 @@ RULES = section(
         id="CH-11",
         title="What the profile allows is let through",
         statement="A text that the profile allows is not blocked: its answer arrives as it was.",
-        level=Level.MUST,
         sources=(sentence(BLOCKS),),
         hint="Compare the texts of [classifier-hook] allowed with what the hook looks for.",
         evidence=EVERYWHERE,
@@ -51,7 +48,6 @@ RULES = section(
             "A text that the profile blocks is answered with a truthy 'block' by a hook with "
             "blocking = True; the client gets the replacement, or the default refusal."
         ),
-        level=Level.MUST,
         sources=(sentence(BLOCKS),),
         hint="Return {'block': True, ...}; a hook that is not blocking cannot block.",
         evidence=EVERYWHERE,
@@ -60,7 +56,6 @@ RULES = section(
         id="CH-13",
         title="A replacement is a text",
         statement="'replacement', where a hook that blocks gives one, is a non-empty str, or None.",
-        level=Level.SHOULD,
         sources=(
             BLOCKS,
             runtime("scores.py:decided", "anything else becomes the default refusal"),
@@ -72,7 +67,6 @@ RULES = section(
         id="CH-14",
         title="A hook that annotates does not ask to block",
         statement="A hook with blocking = False does not answer with a truthy 'block'.",
-        level=Level.SHOULD,
         sources=(rfc("False = annotation only"),),
         hint="Set blocking = True, or give the score another name.",
     ),
@@ -83,7 +77,6 @@ RULES = section(
             "Empty, huge and odd texts (100,000 characters, control characters, emoji, right to "
             "left, what could not be decoded) get scores: nothing is raised."
         ),
-        level=Level.MUST,
         sources=(
             sentence(rfc("every completion is scored")),
             runtime("dispatch.py:_Call", "what a hook raises is the error `exception`"),
@@ -97,7 +90,6 @@ RULES = section(
             "With and without logprobs, extra fields and metadata, for every finish reason, every "
             "request id and every completion of a request, the hook gives scores."
         ),
-        level=Level.MUST,
         sources=(
             runtime("contract.py:ScoringContext", "logprobs are there where they were asked for"),
             sentence(rfc("every completion is scored")),
@@ -109,7 +101,6 @@ RULES = section(
         id="CH-17",
         title="The context is only read",
         statement="score neither assigns to the context nor changes what is in it.",
-        level=Level.SHOULD,
         sources=(
             rfc("The engine builds a ScoringContext"),
             runtime("contract.py:own", "each hook gets a copy that shares nothing"),
@@ -120,7 +111,6 @@ RULES = section(
         id="CH-18",
         title="The same completion gets the same scores",
         statement="Scores contain no chance, no clock and no counter.",
-        level=Level.SHOULD,
         sources=(
             rfc("every completion is scored for safety, hallucination, audit, or A/B routing"),
         ),
@@ -134,7 +124,6 @@ RULES = section(
             "Where a profile has `scores`, each of its texts gets them; where it has `expected`, "
             "every text gets the scores that this function returns for its context."
         ),
-        level=Level.MUST,
         sources=(
             sentence(Source("the plugin's profile", "scores, expected: what the hook means")),
         ),

@@ -12,7 +12,7 @@ from conformance.classifier_hook.catalogue.sources import (
     rfc,
     runtime,
 )
-from conformance.rules import Level, Rule, section, sentence
+from conformance.rules import Rule, section, sentence
 
 RULES = section(
     "Time",
@@ -23,7 +23,6 @@ RULES = section(
             "score never waits on the event loop for more than 50 ms at a time: no sleep, no "
             "synchronous network or file access."
         ),
-        level=Level.SHOULD,
         sources=(
             ASYNC,
             runtime("dispatch.py:_Steps", "steps are timed; the runtime cannot cure them"),
@@ -38,7 +37,6 @@ RULES = section(
             "score never computes on the event loop for more than 50 ms at a time, also for texts "
             "of 100,000 characters."
         ),
-        level=Level.SHOULD,
         sources=(ASYNC,),
         hint="While it computes no token of any request goes out: use asyncio.to_thread.",
     ),
@@ -46,7 +44,6 @@ RULES = section(
         id="CH-22",
         title="Ordinary texts are scored within the hook's own timeout",
         statement="The texts of the profile get their scores before timeout_ms has passed.",
-        level=Level.MUST,
         sources=(sentence(BOUNDED),),
         hint="Raise timeout_ms, or be faster: a blocking hook that is late replaces answers.",
         evidence=EVERYWHERE,
@@ -58,7 +55,6 @@ RULES = section(
             "A call that is cancelled, at its timeout or because its request was aborted, ends "
             "within 50 ms with CancelledError."
         ),
-        level=Level.SHOULD,
         sources=(
             BOUNDED,
             runtime("dispatch.py", "after the margin the answer goes out without the hook"),
@@ -73,7 +69,6 @@ RULES = section(
             "When a call has ended, whether by itself or by cancellation, none of its tasks is "
             "still there; a task that serves all calls is the hook's own."
         ),
-        level=Level.SHOULD,
         sources=(BOUNDED,),
         hint="Use asyncio.TaskGroup, or cancel and await what was started.",
         evidence=OFFLINE,
@@ -82,7 +77,6 @@ RULES = section(
         id="CH-29",
         title="Calls return, and the process lives",
         statement="No call hangs with the event loop in its hands, and none ends the process.",
-        level=Level.MUST,
         sources=(runtime("dispatch.py:HookExited", "SystemExit would end the event loop"), LOOP),
         hint="Look for loops that wait, locks that are not released, and sys.exit.",
         evidence=EVERYWHERE,
@@ -95,7 +89,6 @@ RULES = section(
             "process, none makes the hook ask for more than 2 GiB, and none holds the event loop "
             "for 10 seconds, unless the time grows no faster than the text."
         ),
-        level=Level.MUST,
         sources=(
             rfc("every completion is scored"),
             runtime("dispatch.py:_Call", "score runs on the event loop of all clients"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import ALL, OFFLINE, document, interface, vllm
-from conformance.rules import Level, Rule, ends, section, sentence
+from conformance.rules import Rule, ends, section, sentence
 
 RULES = section(
     "Loading and calling",
@@ -16,7 +16,6 @@ RULES = section(
             "vllm.plugins.io_processors.interface.IOProcessor, and vLLM finds it by the dotted "
             "name that its entry point's function returns; an engine and a server start with it."
         ),
-        level=Level.MUST,
         sources=(
             sentence(document("IO Processor plugins implement the ... interface")),
             vllm(
@@ -36,7 +35,6 @@ RULES = section(
             "(vllm_config, renderer) since 0.17, more than once in a process, and the "
             "configuration is left as it was."
         ),
-        level=Level.MUST,
         sources=(
             sentence(document("def __init__(self, vllm_config: VllmConfig)")),
             vllm(
@@ -55,7 +53,6 @@ RULES = section(
             "vLLM 0.17 to 0.28 still call parse_request, and make the plugin with "
             "(vllm_config, renderer); a constructor with an optional second parameter loads there."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "plugins/io_processors/__init__.py:get_io_processor",
@@ -73,7 +70,6 @@ RULES = section(
             "config.json, and one where the argument overrides another name in config.json answer "
             "the same."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -96,7 +92,6 @@ RULES = section(
             "takes the outputs by position with and without request_id; their awaited forms take "
             "the same, the outputs also as model_output."
         ),
-        level=Level.MUST,
         sources=(
             sentence(interface("pre_process(prompt, request_id=None, **kwargs)")),
             vllm(
@@ -110,7 +105,6 @@ RULES = section(
         id="IO-06",
         title="Awaited hooks can be awaited",
         statement="pre_process_async and post_process_async, where overridden, are coroutines.",
-        level=Level.MUST,
         sources=(
             sentence(document("async def pre_process_async")),
             interface("async def post_process_async"),
@@ -126,7 +120,6 @@ SURVIVES = Rule(
         "No call hangs, and none ends the process, as requests are served, refused, failed and "
         "cancelled."
     ),
-    level=Level.MUST,
     section="Loading and calling",
     sources=(
         ends(

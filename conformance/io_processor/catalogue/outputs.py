@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Evidence, Level, Rule, Source, section, sentence
+from conformance.rules import Evidence, Rule, Source, section, sentence
 
 RULES = section(
     "Outputs and responses",
@@ -15,7 +15,6 @@ RULES = section(
             "post_process_async gives the same for outputs that arrive in any order, late or one "
             "by one, as for outputs that arrive in the order of the prompts."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -35,7 +34,6 @@ RULES = section(
             "pre_process_async gives the prompts of pre_process, and post_process_async the result "
             "of post_process."
         ),
-        level=Level.SHOULD,
         sources=(
             interface("pre_process_async returns pre_process(...)"),
             interface("post_process_async ends with post_process(collected_output, ...)"),
@@ -46,7 +44,6 @@ RULES = section(
         id="IO-19",
         title="Every output is used",
         statement="post_process reads the output of every prompt of its request.",
-        level=Level.SHOULD,
         sources=(
             document(
                 "The post_process methods take PoolingRequestOutput objects as input and generate "
@@ -62,7 +59,6 @@ RULES = section(
             "When an output does not come because the engine failed, post_process_async lets the "
             "error through, and closes the generator that it was given."
         ),
-        level=Level.SHOULD,
         sources=(
             interface("post_process_async(model_output: AsyncGenerator)"),
             vllm(
@@ -75,7 +71,6 @@ RULES = section(
         id="IO-21",
         title="Outputs are left as they are",
         statement="post_process does not change the outputs that it is given.",
-        level=Level.SHOULD,
         sources=(vllm("outputs.py:PoolingRequestOutput", "the engine's own object"),),
         hint="Clone a tensor before changing it in place.",
     ),
@@ -83,7 +78,6 @@ RULES = section(
         id="IO-22",
         title="The server can write the response",
         statement="What the plugin answers can be written as JSON in the way of the server.",
-        level=Level.MUST,
         sources=(
             vllm(
                 "entrypoints/pooling/pooling/serving.py:ServingPooling._build_response",
@@ -102,7 +96,6 @@ RULES = section(
         id="IO-23",
         title="output_to_response returns an IOProcessorResponse",
         statement="output_to_response turns what post_process gave into an IOProcessorResponse.",
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -117,7 +110,6 @@ RULES = section(
         id="IO-24",
         title="The same request gets the same answer",
         statement="Answers do not contain chance, a clock or a counter.",
-        level=Level.SHOULD,
         sources=(interface("post_process is a function of the outputs"),),
         hint="Clients retry and cache: leave out times, random names and numbers of the request.",
     ),
@@ -128,7 +120,6 @@ RULES = section(
             "Without a request id the plugin makes of a request what it makes of it with one, but "
             "for texts that tell the id."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
@@ -149,7 +140,6 @@ RULES = section(
             "returns for its data and outputs: alone, among others, by the awaited hooks, offline "
             "and in an engine."
         ),
-        level=Level.MUST,
         sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
         hint="One of the two is wrong: the plugin, or the function.",
         evidence=(Evidence.SIMULATOR, Evidence.OFFLINE),

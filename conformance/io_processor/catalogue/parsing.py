@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import ALL, document, interface, vllm
-from conformance.rules import Level, Rule, ends, section, sentence
+from conformance.rules import Rule, ends, section, sentence
 
 _STATUS = vllm(
     "entrypoints/serve/exception_handling/error_response.py:create_error_response",
@@ -21,7 +21,6 @@ RULES = section(
             "Every valid request is parsed, becomes prompts, and is answered: online with a "
             "request id of any kind, and offline without one; and not every one with nothing."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -44,7 +43,6 @@ RULES = section(
         id="IO-08",
         title="Invalid requests are refused",
         statement="A request that the profile calls invalid is not answered, online and offline.",
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -63,7 +61,6 @@ RULES = section(
             "Missing, surplus and nested keys, other types, empty, huge and odd values end with an "
             "answer or with a status of 400 to 499, not with one of 500 and more."
         ),
-        level=Level.SHOULD,
         sources=(
             document("vLLM does not perform any validation of input/output data"),
             _STATUS,
@@ -80,7 +77,6 @@ RULES = section(
             "grows no faster than the body; in engines and servers none changes what others are "
             "answered."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "entrypoints/pooling/base/serving.py:PoolingBaseServing._preprocessing",
@@ -106,7 +102,6 @@ RULES = section(
             "An invalid request, of the profile or any other, is refused by parsing or "
             "pre_process, not by post_process."
         ),
-        level=Level.SHOULD,
         sources=(
             document("The parse_request method is used for validating the user prompt"),
             interface("parse_data(data) -> IOProcessorInput"),
@@ -117,7 +112,6 @@ RULES = section(
         id="IO-11",
         title="The client's data are left as they are",
         statement="Serving a request does not change the data that it was made with.",
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "entrypoints/pooling/offline.py:PoolingOfflineMixin.encode",
@@ -133,7 +127,6 @@ RULES = section(
             "parse_request gives the same for the request object of the server, for the dictionary "
             "with data in it of offline inference, and for the bare data of vLLM 0.17 to 0.28."
         ),
-        level=Level.SHOULD,
         sources=(
             document("def parse_request(self, request: Any)"),
             vllm(

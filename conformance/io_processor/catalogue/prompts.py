@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import document, interface, vllm
-from conformance.rules import Level, Rule, section, sentence
+from conformance.rules import Rule, section, sentence
 
 RULES = section(
     "Prompts and parameters",
@@ -15,7 +15,6 @@ RULES = section(
             "pre_process returns one prompt or a sequence of at least one, and vLLM takes each of "
             "them: it is not empty, and all its tokens are of the vocabulary and fit the model."
         ),
-        level=Level.MUST,
         sources=(
             sentence(interface("pre_process(...) -> PromptType | Sequence[PromptType]")),
             vllm("renderers/inputs/preprocess.py:prompt_to_seq", "asks for the length"),
@@ -42,7 +41,6 @@ RULES = section(
             "that vLLM knows, and the same task whether they are given empty ones (offline) or "
             "none (online); the same for each prompt of a request."
         ),
-        level=Level.MUST,
         sources=(
             sentence(document("The function always returns the validated/generated parameters")),
             interface("merge_pooling_params(params=None) -> PoolingParams"),
@@ -63,7 +61,6 @@ RULES = section(
             "dimensions as they were; of the others the plugin may have values of its own), or the "
             "request is refused."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -79,7 +76,6 @@ RULES = section(
         id="IO-16",
         title="Requests do not share parameters",
         statement="Two requests never get the same parameters object.",
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",

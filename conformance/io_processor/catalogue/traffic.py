@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, leaks, section
+from conformance.rules import Rule, changes, ends, leaks, section
 
 _INSTANCE = vllm(
     "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
@@ -39,7 +39,6 @@ RULES = section(
         id="IO-26",
         title="A request does not depend on those before it",
         statement="Requests that are served one after the other each get what they get alone.",
-        level=Level.MUST,
         sources=(changes(_INSTANCE),),
         hint="Look for attributes that pre_process changes and nobody resets.",
     ),
@@ -50,7 +49,6 @@ RULES = section(
             "Requests whose prompts and outputs come in any order between each other's each get "
             "what they get alone."
         ),
-        level=Level.MUST,
         sources=(
             changes(_INSTANCE),
             document("We cannot guarantee outputs are returned in the same order"),
@@ -63,7 +61,6 @@ RULES = section(
         title="Requests with equal ids do not mix",
         statement="Requests that carry the same request id at the same time each get their own "
         "answer.",
-        level=Level.MUST,
         sources=(leaks(_IDS),),
         hint="A request id is the client's and names nothing: take what post_process needs from "
         "the outputs (prompt_token_ids, their number), not from a dictionary by request id.",
@@ -76,7 +73,6 @@ RULES = section(
             "Offline requests, which have no id, each get what they get alone, also after one that "
             "the engine failed."
         ),
-        level=Level.MUST,
         sources=(
             changes(
                 vllm(
@@ -94,7 +90,6 @@ RULES = section(
             "Beside requests that are refused, that the engine fails, or whose clients disconnect, "
             "and after them, every other request gets what it gets alone."
         ),
-        level=Level.MUST,
         sources=(
             changes(_INSTANCE),
             _UNFINISHED,
@@ -110,7 +105,6 @@ RULES = section(
             "post_process on other threads than pre_process, and for two requests at the same "
             "time, gives what it gives alone."
         ),
-        level=Level.MUST,
         sources=(
             changes(
                 vllm(
@@ -131,7 +125,6 @@ RULES = section(
             "Nothing that runs on the event loop waits there for more than 100 ms: no sleep, no "
             "synchronous network or file access."
         ),
-        level=Level.SHOULD,
         sources=_ON_LOOP,
         hint="While the loop waits, no other client is served and /health does not answer: await "
         "instead, or let the client send the data itself.",
@@ -140,7 +133,6 @@ RULES = section(
         id="IO-33",
         title="Little work is done on the event loop",
         statement="Nothing that runs on the event loop works there for more than 200 ms at a time.",
-        level=Level.SHOULD,
         sources=_ON_LOOP,
         hint="Move work from pre_process to post_process, which runs in a thread, or make it "
         "faster.",
@@ -152,7 +144,6 @@ RULES = section(
             "Cancellation goes through the awaited hooks at once: it is not caught, and nothing "
             "goes on behind it."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm("entrypoints/serve/utils/api_utils.py:with_cancellation", "cancels the handler"),
             interface("pre_process_async and post_process_async are awaited"),
@@ -163,7 +154,6 @@ RULES = section(
         id="IO-35",
         title="Answered requests are forgotten",
         statement="After ten thousand answered requests the plugin holds nothing of them.",
-        level=Level.MUST,
         sources=(_GROWS,),
         hint="Remove what pre_process kept when post_process has used it.",
     ),
@@ -174,7 +164,6 @@ RULES = section(
             "After ten thousand requests that were refused, or never came to post_process, the "
             "plugin holds no more than a bounded number of them."
         ),
-        level=Level.MUST,
         sources=(_UNFINISHED, _GROWS),
         hint="Keep nothing between pre_process and post_process, or bound it: nobody tells the "
         "plugin that a request failed.",

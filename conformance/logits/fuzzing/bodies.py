@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies of requests over HTTP, as they are written: also those that are odd as JSON."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import attrs
 import httpx
 
 from conformance.engine import access
 from conformance.logits.conversation import LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 #: What requests ask for beside the plugin.
 TEXT = "a neighbour that is served meanwhile"

@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules about requests that any client may send: they do no harm, and refusals are named."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.logits.fuzzing import carriers
+from conformance.logits.fuzzing.exploration import Explored
 from conformance.logits.fuzzing.serving import Outcome, Stage, histories
 from conformance.logits.fuzzing.values import readable
 from conformance.logits.judgement import roots
 from conformance.logits.played import Kind, Played, Trouble
 from conformance.logits.sweeps import Example
-from conformance.logits.trial import history_case
+from conformance.logits.trial import Trial, history_case
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.trial import Trial
 
 #: What each kind of harm means for others.
 _MEANS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import document, vllm
-from conformance.rules import Level, Rule, section
+from conformance.rules import Rule, section
 
 RULES = section(
     "Cost",
@@ -16,7 +16,6 @@ RULES = section(
             "A step in which no request mentions the plugin executes about as many instructions of "
             "Python with 128 requests as with 8."
         ),
-        level=Level.SHOULD,
         sources=(
             document(
                 "we recommend designing apply() to return the unmodified input tensor if all "

@@ -14,7 +14,7 @@ from conformance.logits_batch.catalogue.sources import (
     document,
     vllm,
 )
-from conformance.rules import Level, Rule, section, sentence
+from conformance.rules import Rule, section, sentence
 
 RULES = section(
     "Loading and admission",
@@ -26,7 +26,6 @@ RULES = section(
             "vllm.v1.sample.logits_processor.LogitsProcessor, and vLLM's loader finds it by its "
             "fully-qualified name; an engine and a server start with it."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -51,7 +50,6 @@ RULES = section(
             "Instances are made with exactly three positional arguments, on any device, more than "
             "once in a process, and share no request state."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -71,7 +69,6 @@ RULES = section(
         id="LB-13",
         title="is_argmax_invariant returns the same bool for ever",
         statement="The claim is a bool, and does not change while the engine runs.",
-        level=Level.MUST,
         sources=(
             sentence(document("is_argmax_invariant() is evaluated once at startup")),
             vllm(
@@ -88,7 +85,6 @@ RULES = section(
             "validate_params raises ValueError or VLLMValidationError for the profile's `invalid` "
             "requests, and for none of the others: HTTP 400 for that request and nothing else."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 vllm(
@@ -114,7 +110,6 @@ RULES = section(
             "No call of the engine hangs, exits or crashes the process: there is one engine loop "
             "for all requests."
         ),
-        level=Level.MUST,
         sources=(
             document("vLLM will invoke update_state() and apply() ... in every engine step"),
             STOPS,
@@ -130,7 +125,6 @@ RULES = section(
             "the plugin serves it, or leaves it alone, does not raise, "
             "and gives the others of its batch what they get without it."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 vllm(
@@ -172,7 +166,6 @@ RULES = section(
             "name, as an entry point or on the command line, and whether it is asked through "
             "LLM.generate, AsyncLLM.generate, the OpenAI SDK or plain REST."
         ),
-        level=Level.SHOULD,
         sources=(
             document("different ways of making your logits processor visible to vLLM"),
             document("The examples below show how a user would pass a custom argument"),

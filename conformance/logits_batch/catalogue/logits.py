@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
-from conformance.rules import Level, Rule, Source, ends, section, sentence
+from conformance.rules import Rule, Source, ends, section, sentence
 
 RULES = section(
     "Logits",
@@ -12,7 +12,6 @@ RULES = section(
         id="LB-05",
         title="A request that opts in is changed at least once",
         statement="Each parameter set that the profile declares as `on` changes a row.",
-        level=Level.MUST,
         sources=(
             document("The transformed logits tensor is then passed to softmax"),
             sentence(document("Return a transformed (num_requests) x (vocab_size) logits tensor")),
@@ -30,7 +29,6 @@ RULES = section(
             "A processor that claims it never changes which token has the highest logit, for any "
             "logits: ties, masked rows, negative and scaled ones included."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -48,7 +46,6 @@ RULES = section(
         id="LB-14",
         title="apply returns a tensor of the shape, dtype and device it was given",
         statement="apply returns float logits [num_requests, vocab_size], in place or new ones.",
-        level=Level.MUST,
         sources=(
             sentence(document("Return a transformed (num_requests) x (vocab_size) logits tensor")),
             vllm(
@@ -63,7 +60,6 @@ RULES = section(
         id="LB-16",
         title="update_state and apply never raise",
         statement="For requests that were admitted no call of the engine raises.",
-        level=Level.MUST,
         sources=(RAISES,),
         hint="Nothing catches it: one request's bad value ends all requests. Validate at "
         "admission, and look up rows with .pop(index, None).",
@@ -77,7 +73,6 @@ RULES = section(
             "A row of finite logits keeps at least one token above -inf, no row gets NaN, masked "
             "rows included, and none that is sampled at random gets +inf."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/sample/sampler.py:Sampler.sample",
@@ -100,7 +95,6 @@ RULES = section(
             "Where no request in the batch enables the plugin, apply returns the very tensor it "
             "was given, without reading or copying it."
         ),
-        level=Level.SHOULD,
         sources=(
             document(
                 "we recommend designing apply() to return the unmodified input tensor if all "
@@ -116,7 +110,6 @@ RULES = section(
             "A logit that is -inf when apply gets it is -inf when apply returns it: structured "
             "output, allowed tokens and bad words have been applied before."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
@@ -137,7 +130,6 @@ RULES = section(
             "apply takes logits whose rows do not lie one after the other in memory, and runs "
             "under torch.inference_mode."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "model_executor/layers/logits_processor.py:LogitsProcessor._get_logits",
@@ -160,7 +152,6 @@ RULES = section(
             "Tensors that are used together with the logits are made on the device that the "
             "constructor was given, or moved there."
         ),
-        level=Level.MUST,
         sources=(
             ends(
                 vllm(
@@ -181,7 +172,6 @@ RULES = section(
             "Where a profile has `expected`, each row is what that function returns for the "
             "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
         ),
-        level=Level.MUST,
         sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
         hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
         "failure shows with what the request asked for.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
-from conformance.rules import Level, Rule, Source, changes, section, sentence
+from conformance.rules import Rule, Source, changes, section, sentence
 
 RULES = section(
     "Outputs and time",
@@ -16,7 +16,6 @@ RULES = section(
             "In steps without a change of the batch update_state receives None: it neither raises "
             "nor forgets, and what depends on the outputs so far is refreshed as in any other step."
         ),
-        level=Level.MUST,
         sources=(
             sentence(document("may be None, signaling no change to the batch constituents")),
             vllm(
@@ -35,7 +34,6 @@ RULES = section(
             "`output_tok_ids` of an added request is a reference that grows with every token; "
             "a plugin whose effect depends on outputs keeps the reference, not a copy."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 vllm(
@@ -56,7 +54,6 @@ RULES = section(
             "computed again for the same outputs. Later rows are those of a request that was never "
             "interrupted."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._update_states",
@@ -81,7 +78,6 @@ RULES = section(
             "With async scheduling the newest output is -1 during update_state and real during "
             "apply: rows are those of a synchronous engine."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu_input_batch.py:InputBatch.update_async_output_token_ids",
@@ -103,7 +99,6 @@ RULES = section(
             "raises, each request gets the row that it gets alone with such a list, and -1 is not "
             "the last token of the vocabulary."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
@@ -130,7 +125,6 @@ RULES = section(
             "apply also receives rows of requests whose prefill is not finished, and their samples "
             "are discarded: later rows of the request do not depend on how often that happened."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner._bookkeeping_sync",
@@ -146,7 +140,6 @@ RULES = section(
         id="LB-21",
         title="Prompts and outputs are read only",
         statement="The plugin writes to no list of tokens that it is handed.",
-        level=Level.MUST,
         sources=(
             vllm(
                 "v1/sample/logits_processor/interface.py:BatchUpdate",
@@ -177,7 +170,6 @@ RULES = section(
             "Rows depend on nothing but the request: no global random state, no clock. Every "
             "tensor-parallel rank runs the plugin for itself and must get the same."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",
@@ -194,7 +186,6 @@ RULES = section(
             "for a processor that claims argmax invariance, where every request is greedy. Later "
             "rows are as if it had been called."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -223,7 +214,6 @@ RULES = section(
             "prompts, outputs or logits of finished requests, and no growing state of its own, "
             "also where update_state is called and apply is not."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -241,7 +231,6 @@ RULES = section(
             "Each tensor-parallel rank has an instance of its own in a process of its own; all get "
             "the same updates and logits and must return the same rows."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.sample_tokens",

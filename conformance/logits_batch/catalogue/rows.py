@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
-from conformance.rules import Level, Rule, section, sentence
+from conformance.rules import Rule, section, sentence
 
 RULES = section(
     "Rows and moves",
@@ -15,7 +15,6 @@ RULES = section(
             "The row of a request depends on its own parameters, prompt, outputs and logits only: "
             "not on its neighbours, its row index, or how many requests there are."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -33,7 +32,6 @@ RULES = section(
         id="LB-04",
         title="Rows of requests that did not opt in come back bit for bit",
         statement="A request that does not enable the plugin gets its logits back unchanged.",
-        level=Level.MUST,
         sources=(sentence(document("while leaving other rows unmodified")),),
         hint="Index the rows of opted-in requests explicitly; do not add or multiply by a neutral "
         "value over the whole batch.",
@@ -49,7 +47,6 @@ RULES = section(
             "So must whoever knows requests by the `id()` of their lists: Python makes new lists "
             "where those of finished requests were."
         ),
-        level=Level.MUST,
         sources=(
             document("Use Add operations to replace as many finished requests with new requests"),
             sentence(
@@ -71,7 +68,6 @@ RULES = section(
             "After (a, b, UNIDIRECTIONAL) row b holds what a held, or nothing if a held nothing, "
             "and row a holds nothing; b may still hold a finished request and is not in `removed`."
         ),
-        level=Level.MUST,
         sources=(
             sentence(document("apply a Unidirectional Move ... to fill the empty slot")),
             vllm(
@@ -87,7 +83,6 @@ RULES = section(
         id="LB-08",
         title="A swap with one side empty moves the state and leaves the other side empty",
         statement="(a, b, SWAP) exchanges the state of both rows, also where one has none.",
-        level=Level.MUST,
         sources=(
             sentence(
                 document("zero or more Swap Move operations may be applied to reorder the batch")
@@ -105,7 +100,6 @@ RULES = section(
             "State of an index in `removed` is dropped: it neither acts on a later request nor on "
             "rows that do not exist."
         ),
-        level=Level.MUST,
         sources=(sentence(document("Apply Remove operations to finished requests")),),
         hint="Process `removed` in every update, with .pop(index, None).",
         evidence=ENGINE,
@@ -117,7 +111,6 @@ RULES = section(
             "Indices in `added` are those before any move; moves are applied one after the other, "
             "each to the result of the one before."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 document(
@@ -139,7 +132,6 @@ RULES = section(
             "State and scratch memory are sized by scheduler_config.max_num_seqs, or grow: the "
             "last row of a full batch is served as the first."
         ),
-        level=Level.MUST,
         sources=(
             sentence(document("Consume a (num_requests) x (vocab_size) logits tensor")),
             vllm(

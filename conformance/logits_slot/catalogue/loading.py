@@ -12,7 +12,7 @@ from conformance.logits_slot.catalogue.sources import (
     interface,
     vllm,
 )
-from conformance.rules import Level, Rule, ends, section, sentence
+from conformance.rules import Rule, ends, section, sentence
 
 RULES = section(
     "Loading, warm-up and admission",
@@ -24,7 +24,6 @@ RULES = section(
             "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor, and vLLM's loader finds "
             "it by its fully-qualified name; an engine and a server start with it."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs_by_fqcns",
@@ -43,7 +42,6 @@ RULES = section(
             "Instances are made with exactly two positional arguments, more than once in a "
             "process, and share no request state."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -67,7 +65,6 @@ RULES = section(
             "slots, and processes logits for slots that no request is in. Neither raises, and "
             "rows of later requests do not depend on it."
         ),
-        level=Level.MUST,
         sources=(
             ends(
                 vllm(
@@ -87,7 +84,6 @@ RULES = section(
             "validate_params, called on the class, accepts every valid request and refuses every "
             "invalid one with ValueError."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -122,7 +118,6 @@ RULES = section(
             "By class, fully-qualified name and entry point, offline and through the server, the "
             "same requests get the same tokens."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:_load_v2_logitsprocs",
@@ -139,7 +134,6 @@ RULES = section(
             "Where a class also serves the V1 model runner, the same request with the same tokens "
             "and logits, none of them masked, gets the same rows there."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/logits_processor/loader.py:LOGITSPROCS_GROUP",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
-from conformance.rules import Level, Rule, Source, ends, section, sentence
+from conformance.rules import Rule, Source, ends, section, sentence
 
 RULES = section(
     "Processed logits",
@@ -12,7 +12,6 @@ RULES = section(
         id="LS-05",
         title="The plugin acts on requests that opt in",
         statement="Each parameter set of the profile changes a row somewhere.",
-        level=Level.MUST,
         sources=(
             sentence(
                 interface("LogitsProcessor.apply", "Modify logits in place or return a new tensor")
@@ -29,7 +28,6 @@ RULES = section(
             "Without others, a request with the same parameters and tokens gets the same rows, and "
             "global random generators are left alone."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "sampling_params.py:SamplingParams", "seed: Random seed to use for the generation"
@@ -41,7 +39,6 @@ RULES = section(
         id="LS-19",
         title="Tokens that a grammar masked stay masked",
         statement="A logit that is -inf before apply is -inf after it.",
-        level=Level.SHOULD,
         sources=(
             interface("LogitsProcessor", "must not re-inflate grammar-masked tokens"),
             vllm(
@@ -56,7 +53,6 @@ RULES = section(
         id="LS-20",
         title="apply returns float32 logits of the same shape on the same device",
         statement="The result is a float32 tensor [rows, vocab_size] on the device of the logits.",
-        level=Level.MUST,
         sources=(
             sentence(
                 interface("LogitsProcessor.apply", "[num_logits_rows, vocab_size] float32 tensor")
@@ -72,7 +68,6 @@ RULES = section(
             "Every row that was changed keeps a finite logit and holds no NaN, and none that is "
             "sampled at random holds +inf."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm("v1/worker/gpu/sample/gumbel.py:gumbel_sample", "the largest logit is taken"),
             vllm(
@@ -91,7 +86,6 @@ RULES = section(
             "No operation of apply makes the host wait: item(), tolist(), nonzero(), boolean masks "
             "as an index."
         ),
-        level=Level.SHOULD,
         sources=(
             interface("LogitsContext", "on the host, for skipping work without a device sync"),
         ),
@@ -104,7 +98,6 @@ RULES = section(
             "Tensors that are used together with the logits, the request states or the context "
             "are made on req_states.device, or moved there."
         ),
-        level=Level.MUST,
         sources=(
             interface(
                 "LogitsProcessor.__init__",
@@ -128,7 +121,6 @@ RULES = section(
             "Where a profile has `expected`, each row is what that function returns for the "
             "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
         ),
-        level=Level.MUST,
         sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
         hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
         "failure shows with what the request asked for.",

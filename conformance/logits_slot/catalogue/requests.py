@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, STOPS, interface, vllm
-from conformance.rules import Level, Rule, changes, ends, section, sentence
+from conformance.rules import Rule, changes, ends, section, sentence
 
 RULES = section(
     "The life of a request",
@@ -15,7 +15,6 @@ RULES = section(
             "Preemption frees the slot. The request comes back through add_request, often in "
             "another slot, with prefill_len > prompt_len: the tokens between are its outputs."
         ),
-        level=Level.SHOULD,
         sources=(
             interface(
                 "LogitsProcRequestState",
@@ -34,7 +33,6 @@ RULES = section(
             "While a prompt is computed in chunks its request has a row whose sample is thrown "
             "away; later rows do not depend on how often that happened."
         ),
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "v1/worker/gpu/sample/sampler.py:Sampler.__call__",
@@ -52,7 +50,6 @@ RULES = section(
             "before a row are the committed ones and this step's drafts in ctx.input_ids; a "
             "placeholder for a draft is -1. Drafts may be rejected."
         ),
-        level=Level.MUST,
         sources=(
             sentence(interface("LogitsContext", "this step's draft tokens are only in input_ids")),
             vllm(
@@ -71,7 +68,6 @@ RULES = section(
             "Where the logits of a step are larger than a gibibyte they are processed in parts of "
             "whole requests: each request is in one call of the step, not in the first."
         ),
-        level=Level.MUST,
         sources=(
             changes(
                 vllm(
@@ -90,7 +86,6 @@ RULES = section(
             "apply is left out where no request of the step needs it, and a request may be left "
             "out of a step: what a row becomes depends on tokens, not on calls."
         ),
-        level=Level.MUST,
         sources=(
             changes(
                 vllm(
@@ -110,7 +105,6 @@ RULES = section(
             "of a step were declined, apply is not called. Anything else than a bool ends the "
             "engine or means something else."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -127,7 +121,6 @@ RULES = section(
         id="LS-22",
         title="Nothing raises in add_request, apply_staged_writes or apply",
         statement="Whatever valid requests do, no call of the engine raises.",
-        level=Level.MUST,
         sources=(
             ends(
                 vllm(
@@ -143,7 +136,6 @@ RULES = section(
         id="LS-24",
         title="Every call returns, and the process survives",
         statement="No call takes longer than seconds, and none ends the process.",
-        level=Level.MUST,
         sources=(
             vllm("v1/worker/gpu/model_runner.py:GPUModelRunner.sample", "called in every step"),
             STOPS,
@@ -155,7 +147,6 @@ RULES = section(
         id="LS-29",
         title="Requests that the plugin leaves alone are declined",
         statement="add_request returns False for a request whose rows the plugin never changes.",
-        level=Level.SHOULD,
         sources=(
             interface(
                 "LogitsProcessor.add_request",

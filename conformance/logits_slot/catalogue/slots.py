@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance.logits import rules
 from conformance.logits_slot.catalogue.sources import ALL, GROWS, RANKS, interface, vllm
-from conformance.rules import Evidence, Level, Rule, changes, ends, leaks, section, sentence
+from conformance.rules import Evidence, Rule, changes, ends, leaks, section, sentence
 
 RULES = section(
     "Slots and rows",
@@ -16,7 +16,6 @@ RULES = section(
             "The rows of a request depend on its own parameters, tokens and logits only: not on "
             "its neighbours, its slot, its rows, or how many requests there are."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface("LogitsProcessor", "Per-request state is keyed by the request slot index")
@@ -29,7 +28,6 @@ RULES = section(
         id="LS-04",
         title="Rows of requests that did not opt in come back bit for bit",
         statement="A request that does not enable the plugin gets its logits back unchanged.",
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -50,7 +48,6 @@ RULES = section(
             "Slots are recycled without notice: there is no call when a request finishes. Nothing "
             "of an earlier request in a slot is felt by a later one, whether or not it opts in."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -70,7 +67,6 @@ RULES = section(
             "Rows are sorted anew in each step, and slots are handed out from the end of a list: "
             "the slot of a row is what ctx.expanded_idx_mapping says in this step."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -88,7 +84,6 @@ RULES = section(
         statement=(
             "The plugin writes to none of the buffers of req_states, and to nothing of the context."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -110,7 +105,6 @@ RULES = section(
             "After every step that adds requests they are other tensors than before: one that was "
             "kept is out of date."
         ),
-        level=Level.MUST,
         sources=(
             changes(
                 vllm(
@@ -130,7 +124,6 @@ RULES = section(
             "all_token_ids and total_len still hold what was in the slot before when add_request "
             "is called; they are written before apply_staged_writes."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -156,7 +149,6 @@ RULES = section(
             "Nothing that differs from rank to rank (process id, seeds, the rank itself) is felt "
             "in the rows."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "v1/worker/gpu/model_runner.py:GPUModelRunner.finish_requests",
@@ -170,7 +162,6 @@ RULES = section(
         id="LS-26",
         title="Memory is bounded by the number of slots",
         statement="Ten thousand requests leave no more behind than the slots can hold.",
-        level=Level.MUST,
         sources=(
             interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
             GROWS,
@@ -181,7 +172,6 @@ RULES = section(
         id="LS-27",
         title="A batch may hold max_num_reqs requests, and more rows than requests",
         statement="State and scratch memory are sized by req_states.max_num_reqs, rows by logits.",
-        level=Level.MUST,
         sources=(
             sentence(
                 interface(
@@ -200,7 +190,6 @@ RULES = section(
             "Where seq_lens_upper_bound_np has more items than idx_mapping_np, the rows are those "
             "of a step in which it has as many; what is beyond the requests of the batch is 0."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "v1/worker/gpu/model_runner.py:GPUModelRunner.prepare_inputs",

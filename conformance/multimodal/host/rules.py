@@ -8,7 +8,7 @@ Identifiers are stable: a rule that goes away leaves its number unused.
 from __future__ import annotations
 
 from conformance.hosts import Host, rule
-from conformance.rules import Evidence, Level, Source, changes, ends, leaks, sentence
+from conformance.rules import Evidence, Source, changes, ends, leaks, sentence
 
 ENCODING = "When the engine encodes"
 ROOM = "Room for what is encoded"
@@ -134,7 +134,6 @@ RULES = (
             "v1/core/kv_cache_utils.py:generate_block_hash_extra_keys",
             "extra keys of a block: identifiers of its items",
         ),
-        level=Level.SHOULD,
         evidence=_LIVE,
     ),
     rule(

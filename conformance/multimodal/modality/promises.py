@@ -43,12 +43,6 @@ def promised(
 ) -> Promises:
     """Read the ``valid`` and ``invalid`` items of a profile.
 
-    Args:
-        section: the profile's section.
-        folders: where its files may lie, the likeliest first.
-        origin: of the profile.
-        seed: of what its strategies draw.
-
     Raises:
         UsageError: a file or a function is not there.
 

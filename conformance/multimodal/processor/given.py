@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check of rows that a client gives in place of an item, as ``--enable-mm-embeds`` allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+
+import torch
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.bench import Bench, answer, same_rows
+from conformance.multimodal.processor.host import Processed
 from conformance.multimodal.processor.prompts import side_by_side
+from conformance.multimodal.processor.stock import Item
+from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    import torch
-
-    from conformance.multimodal.processor.host import Processed
-    from conformance.multimodal.processor.stock import Item
-    from conformance.multimodal.processor.trial import Trial
 
 #: Items of a modality whose rows are given, alone and then the first two together.
 _MOST = 4

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that parsers of both kinds share, and where they come from."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from conformance import sharing
-from conformance.rules import Evidence, Level, Rule, Source, changes, ends, sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from conformance.rules import Evidence, Rule, Source, changes, ends, sentence
 
 _SERVING = "vllm/entrypoints/openai/chat_completion/serving.py:OpenAIServingChat"
 _LOOP = f"{_SERVING}.chat_completion_stream_generator"
@@ -29,7 +24,6 @@ def survives(rule: str) -> Rule:
             "No call hangs, exits, or ends the process, whatever the model says, and none stops "
             "everybody for seconds, where the answer is as long as they come (32,000 tokens)."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Loading",
         sources=(
@@ -66,7 +60,6 @@ def streaming(
             f"The deltas of {streamed}, one for each token, add up to the {parts} that {whole} "
             "returns of the whole answer."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Streaming",
         sources=(sentence(base(streamed, "extracting ... from an incomplete response")),),
@@ -79,7 +72,6 @@ def streaming(
             "However the tokens of an answer are parted into deltas, one for all of it included, "
             f"they add up to the same {parts}."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Streaming",
         sources=(
@@ -110,7 +102,6 @@ def others(prefix: str) -> tuple[Rule, ...]:
                 "An answer gives the same after others, after one that was broken off, and beside "
                 "one that is streamed at the same time."
             ),
-            level=Level.MUST,
             evidence=SERVED,
             section="Requests",
             sources=(changes(MADE),),
@@ -123,7 +114,6 @@ def others(prefix: str) -> tuple[Rule, ...]:
                 "An answer that ends after any token, as by max_tokens, never raises"
                 + (", and keeps the calls that were complete." if prefix == "TP" else ".")
             ),
-            level=Level.SHOULD,
             evidence=SERVED,
             section="Faults",
             sources=(error,),
@@ -133,7 +123,6 @@ def others(prefix: str) -> tuple[Rule, ...]:
             id=f"{prefix}-11",
             title="Malformed answers do not raise",
             statement="Whatever the model says, the parser returns what it can, or all as content.",
-            level=Level.SHOULD,
             evidence=SERVED,
             section="Faults",
             sources=(error,),
@@ -151,7 +140,6 @@ def together(rule: str) -> Rule:
             "With the partner that the profile names, an answer gives its reasoning, and then the "
             "content and calls that its rest gives alone, whole, streamed and cut anywhere."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Together",
         sources=(
@@ -181,7 +169,6 @@ def cost(rule: str) -> Rule:
             "One more token has about as many lines of Python executed behind an answer as behind "
             "one of a quarter of its length."
         ),
-        level=Level.SHOULD,
         section="Cost",
         sources=(Source(_LOOP, "parse_delta is called in the event loop, for every token"),),
         hint="Read the delta alone, and keep what the next one needs; see the reference parsers.",

@@ -13,7 +13,7 @@ from conformance.parser.catalogue.common import (
     survives,
     together,
 )
-from conformance.rules import Level, Rule, Source, sentence
+from conformance.rules import Rule, Source, sentence
 
 
 def _base(symbol: str, says: str) -> Source:
@@ -29,7 +29,6 @@ RULES = (
             "with a tokenizer, which the engine gives by its name, and with keywords of whatever "
             "name."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Loading",
         sources=(
@@ -51,7 +50,6 @@ RULES = (
             "extract_reasoning returns the reasoning and the content of the answer, without the "
             "markers between them."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Answers",
         sources=(
@@ -71,7 +69,6 @@ RULES = (
             "is_reasoning_end_streaming is first true for the delta with the token from which on "
             "is_reasoning_end is true, and neither raises."
         ),
-        level=Level.MUST,
         section="The end of reasoning",
         sources=(
             sentence(
@@ -90,7 +87,6 @@ RULES = (
             "The client's content begins no earlier than is_reasoning_end says, and no reasoning "
             "comes after it."
         ),
-        level=Level.MUST,
         section="The end of reasoning",
         sources=(
             sentence(
@@ -112,7 +108,6 @@ RULES = (
             "extract_content_ids returns the tokens of the content of the answer, and none of its "
             "reasoning."
         ),
-        level=Level.MUST,
         section="The end of reasoning",
         sources=(
             sentence(_base("extract_content_ids", "Extract content token ids from the input_ids")),

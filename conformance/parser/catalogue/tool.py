@@ -13,7 +13,7 @@ from conformance.parser.catalogue.common import (
     survives,
     together,
 )
-from conformance.rules import Level, Rule, Source, sentence
+from conformance.rules import Rule, Source, sentence
 
 
 def _base(symbol: str, says: str) -> Source:
@@ -28,7 +28,6 @@ RULES = (
             "The target imports, derives from ToolParser, has extract_tool_calls, and is made "
             "with (tokenizer, tools), tools being a list or None."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Loading",
         sources=(sentence(_base("__init__", "def __init__(self, tokenizer, tools=None)")), MADE),
@@ -43,7 +42,6 @@ RULES = (
             "extract_tool_calls returns each call of the answer with its name and its arguments, "
             "whatever strings these hold, and the text before them as content."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Answers",
         sources=(
@@ -64,7 +62,6 @@ RULES = (
             "An answer without a call gives its text as content, once and in order, whole and "
             "streamed, also where it begins like a marker."
         ),
-        level=Level.SHOULD,
         section="Answers",
         sources=(_base("extract_tool_calls", "content is returned beside the calls"),),
         hint="Text that was held back as the beginning of a marker is sent when it is none.",
@@ -73,7 +70,6 @@ RULES = (
         id="TP-07",
         title="Arguments that were sent are never taken back",
         statement="The pieces of the arguments of a complete call, joined, are JSON.",
-        level=Level.MUST,
         evidence=SERVED,
         section="Streaming",
         sources=(
@@ -93,7 +89,6 @@ RULES = (
             "The first delta of a call has its name and an id that no other call has; indices "
             "count from 0; neither name nor id comes again."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Streaming",
         sources=(
@@ -115,7 +110,6 @@ RULES = (
             "grammar is asked for; tools, tool_choice (none, auto, required, or a tool's name) and "
             "parallel_tool_calls stay what the client sent. A ValueError refuses a choice."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Requests",
         sources=(
@@ -131,7 +125,6 @@ RULES = (
             "schema: integers, numbers, booleans, null, objects and lists as such, and a string "
             "stays one, also where it looks like a number."
         ),
-        level=Level.SHOULD,
         section="Answers",
         sources=(
             Source(
@@ -150,7 +143,6 @@ RULES = (
             "in JSON, where adjust_request asks for that grammar, else in the model's own format. "
             "With parallel_tool_calls off it gives all calls, or the first."
         ),
-        level=Level.MUST,
         evidence=SERVED,
         section="Requests",
         sources=(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.interface import ClassSource, Field, Generation
-from conformance.rules import Level, Rule, Source, sentence
+from conformance.rules import Rule, Source, sentence
 
 DOCUMENT = "Scorers, as their users know them"
 
@@ -13,7 +13,6 @@ RULES = (
         id="TS-01",
         title="The class loads",
         statement="The module can be imported, and the class makes an instance without arguments.",
-        level=Level.MUST,
         section="Loading",
         sources=(sentence(Source(DOCUMENT, "scorers are made without arguments")),),
         hint="Import the module in a plain Python shell, and call the class.",
@@ -22,7 +21,6 @@ RULES = (
         id="TS-02",
         title="A score lies between 0 and 1",
         statement="`score(text)` returns a number from 0 to 1, whatever the text.",
-        level=Level.MUST,
         section="Scores",
         sources=(sentence(Source(DOCUMENT, "a score is a number from 0 to 1")),),
         hint="Look for a sum that is not divided, and for a text that is empty.",

@@ -15,7 +15,7 @@ from conformance.multimodal.modality.catalogue.sources import (
     article,
     library,
 )
-from conformance.rules import Level, Rule, leaks, section, sentence
+from conformance.rules import Rule, leaks, section, sentence
 
 _PARSE = article("def parse_input(self, data): convert API format to internal representation")
 _OWNER = library("arrays.py:frozen", "an item's arrays are copies that nobody can change")
@@ -30,7 +30,6 @@ RULES = section(
             "files of the encodings that limits.encodings names, come to their end; no ordinary "
             "item raises anything but a refusal."
         ),
-        level=Level.MUST,
         sources=(sentence(_PARSE), article("Parse: URL/base64, URL/file, WAV/MP3")),
         hint="Name in limits.encodings what is decoded, and nothing else.",
         evidence=ALL,
@@ -42,7 +41,6 @@ RULES = section(
             "Bytes, base64 and data URLs of one content, as far as they are taken, give the same "
             "arrays, the same counts and the same hash."
         ),
-        level=Level.SHOULD,
         sources=(
             article("URL/base64 to PIL Image"),
             library("sources.py:MediaAccess.load", "the content of a file, from any of the forms"),
@@ -56,7 +54,6 @@ RULES = section(
             "Pixels, samples and points are the same item as an array and in a lossless file, and "
             "are estimated as exactly."
         ),
-        level=Level.SHOULD,
         sources=(
             library("images.py:ImagePlugin.decode", "files and pixels end in one kind of picture"),
         ),
@@ -71,7 +68,6 @@ RULES = section(
             "Data of any type, broken files and bytes of no kind are taken or raise InputError in "
             "any method; no other exception leaves the plugin."
         ),
-        level=Level.SHOULD,
         sources=(CLIENT,),
         hint=(
             "Decode within reference_plugins.modality.errors.decoding, or catch what "
@@ -86,7 +82,6 @@ RULES = section(
             "Nothing, numbers, empty and foreign files, arrays without values and what the profile "
             "calls invalid are refused with InputError."
         ),
-        level=Level.SHOULD,
         sources=(article("Check size, format, count limits"), CLIENT),
         hint="Do not put a blank item in the place of one that cannot be read.",
         evidence=ALL,
@@ -95,7 +90,6 @@ RULES = section(
         id="MM-55",
         title="A file that is cut off is refused",
         statement="A file without its second half is refused with InputError.",
-        level=Level.SHOULD,
         sources=(library("errors.py:decoding", "whatever a decoder raises on a broken file"),),
         hint="Compare what was decoded with what the header says.",
     ),
@@ -107,7 +101,6 @@ RULES = section(
             "extent, is refused or read within 512 MiB of memory and 10 s of processor "
             "time: no item fills or stalls the server."
         ),
-        level=Level.MUST,
         sources=(article("under-estimation can cause OOM"), HEADERS, FRONT_END),
         hint="Judge the size that a header declares before anything is made of it.",
     ),
@@ -117,7 +110,6 @@ RULES = section(
         statement=(
             "parse_input, validate and estimate_tokens take no memory for what a file holds."
         ),
-        level=Level.SHOULD,
         sources=(HEADERS, BEFORE),
         hint="Keep the bytes in the item, and decode them in preprocess.",
     ),
@@ -128,7 +120,6 @@ RULES = section(
             "Made without arguments, the plugin reads no file that a client names, and connects "
             "to no service of this machine, however its address is written."
         ),
-        level=Level.MUST,
         sources=(
             library("fetching.py:Fetcher", "addresses are judged where the connection is made"),
             library("sources.py:MediaAccess.local_folders", "by default no local file"),
@@ -142,7 +133,6 @@ RULES = section(
         statement=(
             "Arrays, mappings and buffers are after an item was served what they were before."
         ),
-        level=Level.SHOULD,
         sources=(_OWNER,),
         hint="Look for operations in place, such as array /= 255, and for pop.",
     ),
@@ -152,7 +142,6 @@ RULES = section(
         statement=(
             "An item that was parsed stays what it is when the array it came from is changed."
         ),
-        level=Level.SHOULD,
         sources=(_OWNER,),
         hint="Copy arrays in parse_input: the hash was made of what they held then.",
     ),
@@ -163,7 +152,6 @@ RULES = section(
             "content_hash is a text that is not empty, and the same for equal data in every "
             "instance and every process."
         ),
-        level=Level.SHOULD,
         sources=(
             HASHED,
             library(
@@ -176,7 +164,6 @@ RULES = section(
         id="MM-62",
         title="The hash covers everything that counts",
         statement="Two items with one content_hash give the same arrays and the same counts.",
-        level=Level.MUST,
         sources=(
             HASHED,
             library(

@@ -11,7 +11,7 @@ from conformance.multimodal.modality.catalogue.sources import (
     article,
     library,
 )
-from conformance.rules import Level, Rule, changes, sentence
+from conformance.rules import Rule, changes, sentence
 
 TOKENS, ARRAYS = "Tokens", "Arrays"
 
@@ -32,7 +32,6 @@ RULES = (
             "estimate_tokens and count_tokens return a whole number above 0, and the same one when "
             "they are asked again."
         ),
-        level=Level.MUST,
         section=TOKENS,
         sources=(_ESTIMATE, sentence(EXACT)),
         hint="Round up, with -(-a // b); do not take anything out of the arrays while counting.",
@@ -41,7 +40,6 @@ RULES = (
         id="MM-64",
         title="The estimate is never below the count",
         statement="No item of any size takes more tokens than estimate_tokens said.",
-        level=Level.MUST,
         section=TOKENS,
         sources=(
             sentence(_ESTIMATE),
@@ -55,7 +53,6 @@ RULES = (
         statement=(
             "For a model whose items all take one number of tokens, the estimate is that number."
         ),
-        level=Level.SHOULD,
         section=TOKENS,
         sources=(
             article("For LLaVA (fixed resolution): image_tokens = 576 per image (always the same)"),
@@ -70,7 +67,6 @@ RULES = (
             "For every item of a prompt the encoder makes as many rows as count_tokens said, so "
             "that embeddings fit their placeholders one by one."
         ),
-        level=Level.MUST,
         section=TOKENS,
         sources=(
             sentence(EXACT),
@@ -87,7 +83,6 @@ RULES = (
             "A prompt with as many items as may be has each of them in its place as it is alone; "
             "one item more is refused before parse_input is called."
         ),
-        level=Level.MUST,
         section=TOKENS,
         sources=(article("The MultiModalProcessor coordinates the full pipeline"), sentence(EXACT)),
         hint="The pipeline freezes the arrays of preprocess before it counts: only read them.",
@@ -96,7 +91,6 @@ RULES = (
         id="MM-68",
         title="A model is given arrays of numbers",
         statement="preprocess returns a mapping from texts to arrays of numbers, one or more.",
-        level=Level.SHOULD,
         section=ARRAYS,
         sources=(_FEATURES,),
         hint="Convert lists and pictures with numpy.asarray; arrays of objects cannot be sent.",
@@ -105,7 +99,6 @@ RULES = (
         id="MM-69",
         title="Arrays hold finite numbers",
         statement="Whatever was sent, no array that a model is given holds NaN or an infinity.",
-        level=Level.SHOULD,
         section=ARRAYS,
         sources=(
             library(
@@ -119,7 +112,6 @@ RULES = (
         id="MM-70",
         title="The same item gives the same arrays",
         statement="An item that is sent again gives the same arrays and the same counts.",
-        level=Level.MUST,
         section=ARRAYS,
         sources=(ALONE, changes(SHARED)),
         hint="Take no random crops, and draw no noise: embeddings are kept under the item's hash.",
@@ -131,7 +123,6 @@ RULES = (
         statement=(
             "The names, dtypes and numbers of dimensions of the arrays are those of every item."
         ),
-        level=Level.SHOULD,
         section=ARRAYS,
         sources=(_FEATURES,),
         hint="Convert to one dtype whatever was sent, and leave no array out.",

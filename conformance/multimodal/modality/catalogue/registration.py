@@ -12,7 +12,7 @@ from conformance.multimodal.modality.catalogue.sources import (
     article,
     library,
 )
-from conformance.rules import Level, Rule, changes, section, sentence
+from conformance.rules import Rule, changes, section, sentence
 
 _INTERFACE = library(
     "interface.py:MultiModalPlugin", "a class needs these members and no base class"
@@ -30,7 +30,6 @@ RULES = section(
             "The target imports, is a class, can be made without arguments, has every member of "
             "the interface as a plain function or attribute, and a registry takes it."
         ),
-        level=Level.MUST,
         sources=(sentence(article("Register with MultiModalRegistry")), _INTERFACE),
         hint="Write the six methods and modality, part_types and limits; nothing is awaited.",
         evidence=ALL,
@@ -42,7 +41,6 @@ RULES = section(
             "modality is a text of letters, digits and underscores, part_types a sequence of "
             "texts; both are the same for every instance and after items were served."
         ),
-        level=Level.SHOULD,
         sources=(
             article("max_image_per_prompt=5"),
             library("registry.py:MultiModalRegistry.register_plugin", "both are read once"),
@@ -53,7 +51,6 @@ RULES = section(
         id="MM-43",
         title="Every call returns",
         statement="No call hangs, exits, or ends the process, whatever the plugin is given.",
-        level=Level.MUST,
         sources=(article("they all flow through the same engine"), FRONT_END),
         hint="Look for sys.exit, for loops over what a header promises, and for native decoders.",
         evidence=ALL,
@@ -65,7 +62,6 @@ RULES = section(
             "get_max_per_prompt returns a whole number from 0 to the smaller of what the model "
             "declares and what its deployment allows."
         ),
-        level=Level.SHOULD,
         sources=(_MAXIMUM, article("Image count <= limit_mm_per_prompt.image")),
         hint="Return model_config.get_max_per_prompt(self.modality), or less.",
     ),
@@ -75,7 +71,6 @@ RULES = section(
         statement=(
             "The same configuration gets the same number, whatever was asked or served before."
         ),
-        level=Level.MUST,
         sources=(_MAXIMUM, changes(FRONT)),
         hint="Count nothing in the plugin: the pipeline counts the items of each prompt.",
     ),
@@ -83,7 +78,6 @@ RULES = section(
         id="MM-46",
         title="Asking for limits costs nothing",
         statement="get_max_per_prompt returns within 50 ms: it is asked before anything is parsed.",
-        level=Level.SHOULD,
         sources=(BEFORE,),
         hint="Load what is needed in the constructor, or when the first item is preprocessed.",
     ),
@@ -94,7 +88,6 @@ RULES = section(
             "Where every number of the limits whose name begins with max is next to nothing, "
             "validate refuses something with InputError."
         ),
-        level=Level.MUST,
         sources=(
             sentence(article("def validate(self, data, limits): check size, format, count limits")),
             library(
@@ -107,7 +100,6 @@ RULES = section(
         id="MM-48",
         title="validate judges every item",
         statement="An item that is refused alone is refused wherever it stands among others.",
-        level=Level.MUST,
         sources=(
             library(
                 "interface.py:MultiModalPlugin.validate",
@@ -123,7 +115,6 @@ RULES = section(
         statement=(
             "Items, the list of them, and the limits are after validate what they were before."
         ),
-        level=Level.SHOULD,
         sources=(
             library("interface.py:MultiModalPlugin.validate", "refuses items, and returns nothing"),
         ),

@@ -12,7 +12,7 @@ from conformance.multimodal.modality.catalogue.sources import (
     article,
     library,
 )
-from conformance.rules import Level, Rule, changes, section
+from conformance.rules import Rule, changes, section
 
 _ONE = library(
     "registry.py:MultiModalRegistry", "one instance serves every model and every request"
@@ -27,7 +27,6 @@ RULES = section(
             "Items that are served one after the other, mistakes among them, each come out "
             "as alone."
         ),
-        level=Level.MUST,
         sources=(ALONE, _ONE, changes(FRONT)),
         hint="Look for attributes that a call changes and nobody resets.",
         resembles=("vllm-project/vllm#51827",),
@@ -40,7 +39,6 @@ RULES = section(
             "Where all items are parsed before the first is preprocessed, in whatever order, each "
             "comes out as alone."
         ),
-        level=Level.MUST,
         sources=(
             ALONE,
             library("processor.py:MultiModalProcessor.process", "all items are parsed first"),
@@ -53,7 +51,6 @@ RULES = section(
         id="MM-73",
         title="Items on several threads do not mix",
         statement="Items that are served on several threads at a time each come out as alone.",
-        level=Level.MUST,
         sources=(PARALLEL, _ONE, changes(FRONT)),
         hint="Use local variables; a buffer that is shared needs a lock.",
     ),
@@ -61,7 +58,6 @@ RULES = section(
         id="MM-74",
         title="Arrays belong to their item",
         statement="Arrays that were handed over are not changed by later items.",
-        level=Level.MUST,
         sources=(ALONE, changes(FRONT)),
         hint="Return a new array for every item, or a copy of the buffer.",
     ),
@@ -71,7 +67,6 @@ RULES = section(
         statement=(
             "After items, taken or refused, no open file, no temporary file and no thread is left."
         ),
-        level=Level.MUST,
         sources=(_ONE, FRONT_END),
         hint="Open with a with statement, also where what follows may raise.",
     ),
@@ -79,7 +74,6 @@ RULES = section(
         id="MM-76",
         title="Served items are forgotten",
         statement="After two thousand items, no two alike, the plugin does not grow any more.",
-        level=Level.MUST,
         sources=(_ONE, FRONT_END),
         hint="Look for lists and dictionaries that calls add to; a cache may have 1,000 entries.",
     ),
@@ -89,7 +83,6 @@ RULES = section(
         statement=(
             "An item can be pickled, and what is read back gives the same arrays, counts and hash."
         ),
-        level=Level.SHOULD,
         sources=(article("1. API Server receives request; 6. ModelRunner.execute_model()"),),
         hint="Keep bytes and numbers in the item, no open files, locks or functions.",
     ),

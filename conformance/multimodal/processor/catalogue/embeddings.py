@@ -13,7 +13,7 @@ from conformance.multimodal.processor.catalogue.sources import (
     RAISES,
     vllm,
 )
-from conformance.rules import Level, Rule, changes, ends, section, sentence
+from conformance.rules import Rule, changes, ends, section, sentence
 
 _CACHE = vllm(
     "v1/worker/gpu_model_runner.py:GPUModelRunner._execute_mm_encoder",
@@ -29,7 +29,6 @@ RULES = section(
             "embed_multimodal returns a list or tuple with a tensor of two dimensions for each "
             "item that was processed, or one tensor of three dimensions."
         ),
-        level=Level.MUST,
         evidence=OFFLINE,
         sources=(
             sentence(
@@ -49,7 +48,6 @@ RULES = section(
         id="MM-25",
         title="Rows come in the order of the items",
         statement="The n-th result belongs to the n-th item of the batch.",
-        level=Level.MUST,
         sources=(sentence(EMBED),),
         hint="Whoever sorts or groups items by size has to put the results back.",
     ),
@@ -57,7 +55,6 @@ RULES = section(
         id="MM-21",
         title="No rows are missing",
         statement="An item gets no fewer rows of embeddings than it has placeholders.",
-        level=Level.MUST,
         evidence=ALL,
         sources=(ends(MERGE), sentence(COUNTS)),
         hint=(
@@ -76,7 +73,6 @@ RULES = section(
         id="MM-22",
         title="No rows are left over",
         statement="An item gets no more rows of embeddings than it has placeholders.",
-        level=Level.MUST,
         evidence=OFFLINE,
         sources=(GATHER, sentence(COUNTS)),
         hint="vLLM cuts off what is too much, so the model does not see the end of the item.",
@@ -86,7 +82,6 @@ RULES = section(
         id="MM-23",
         title="No single row stands for several placeholders",
         statement="An item with several placeholders gets more than one row of embeddings.",
-        level=Level.MUST,
         evidence=OFFLINE,
         sources=(MERGE, sentence(COUNTS)),
         hint="vLLM copies one row to all placeholders: look for a pooled output.",
@@ -95,7 +90,6 @@ RULES = section(
         id="MM-24",
         title="Rows can be used as embeddings",
         statement="Rows are floating-point, finite and as wide as the embeddings of the model.",
-        level=Level.MUST,
         sources=(
             vllm(
                 "config/model.py:ModelConfig.get_inputs_embeds_size",
@@ -109,7 +103,6 @@ RULES = section(
         id="MM-27",
         title="The same items get the same rows",
         statement="Encoding the same items again gives the same rows.",
-        level=Level.MUST,
         sources=(changes(_CACHE),),
         hint="Look for dropout, random numbers and state that encoding changes.",
     ),
@@ -117,7 +110,6 @@ RULES = section(
         id="MM-26",
         title="Rows of an item do not depend on the others",
         statement="An item gets the same rows in a batch with others as alone.",
-        level=Level.MUST,
         evidence=ALL,
         sources=(changes(_CACHE),),
         hint="Look at padding without a mask, and at means over the batch.",
@@ -129,7 +121,6 @@ RULES = section(
             "embed_input_ids writes the rows over the positions of is_multimodal, in their order, "
             "and leaves the embeddings of text as they are."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 vllm(
@@ -149,7 +140,6 @@ RULES = section(
             "Where operators allow rows of embeddings in place of items and a processor takes "
             "them, an item has as many placeholders as rows, and embed_multimodal returns those."
         ),
-        level=Level.MUST,
         sources=(
             sentence(COUNTS),
             vllm(

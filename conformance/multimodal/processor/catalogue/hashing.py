@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import processing, vllm
-from conformance.rules import Level, Rule, leaks, section
+from conformance.rules import Rule, leaks, section
 
 _HASH = processing(
     "inputs.py:ProcessorInputs.get_mm_hashes",
@@ -21,7 +21,6 @@ RULES = section(
         id="MM-40",
         title="Different items have different hashes",
         statement="Two items of which different things are made do not share a hash.",
-        level=Level.MUST,
         sources=(_HASH, leaks(_USED)),
         hint=(
             "Hash everything that is read: shape, dtype, mode and palette, sampling rate, "
@@ -32,7 +31,6 @@ RULES = section(
         id="MM-37",
         title="Equal items have equal hashes",
         statement="An item has the same hash each time, alone and among others.",
-        level=Level.SHOULD,
         sources=(_HASH, _USED),
         hint="Look for salts, object ids, clocks and indices in what is hashed.",
     ),
@@ -40,7 +38,6 @@ RULES = section(
         id="MM-38",
         title="Options are part of the hash",
         statement="mm_processor_kwargs that change what is made of an item change its hash.",
-        level=Level.MUST,
         sources=(_HASH, leaks(_USED)),
         hint="A request with other options gets the cached item of the first one otherwise.",
         resembles=("vllm-project/vllm#49975",),

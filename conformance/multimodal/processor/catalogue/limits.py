@@ -10,7 +10,7 @@ from conformance.multimodal.processor.catalogue.sources import (
     processing,
     vllm,
 )
-from conformance.rules import Level, Rule, ends, section, sentence
+from conformance.rules import Rule, ends, section, sentence
 
 _VALIDATE = processing(
     "context.py:BaseProcessingInfo.validate_num_items",
@@ -38,7 +38,6 @@ RULES = section(
         id="MM-04",
         title="Too many items are refused",
         statement="More items than are allowed in a prompt are refused with a ValueError.",
-        level=Level.MUST,
         evidence=ALL,
         sources=(
             sentence(_VALIDATE),
@@ -50,7 +49,6 @@ RULES = section(
         id="MM-05",
         title="Too many items are refused before work is done",
         statement="More items than are allowed are refused before the HF processor is called.",
-        level=Level.MUST,
         sources=(_VALIDATE, sentence(article("capability asked before any expensive work"))),
         hint="A client who sends four hundred images must not have them resized first.",
     ),
@@ -58,7 +56,6 @@ RULES = section(
         id="MM-06",
         title="Other modalities are refused",
         statement="An item of a modality that is not declared is refused with a ValueError.",
-        level=Level.SHOULD,
         evidence=ALL,
         sources=(
             vllm(
@@ -77,7 +74,6 @@ RULES = section(
             "form (arrays, alpha, 16 bits, several channels, other rates) is processed, or refused "
             "with a ValueError."
         ),
-        level=Level.SHOULD,
         sources=(_ERRORS,),
         hint=(
             "Look for divisions by a size that is rounded down to zero, for assertions, and for "
@@ -91,7 +87,6 @@ RULES = section(
             "With any mm_processor_kwargs an item is refused before it reaches the engine, or "
             "encoded, into no fewer rows than it has placeholders."
         ),
-        level=Level.MUST,
         sources=(RAISES, _TRUST),
         hint="Options are a client's: check type and range before placeholders are counted.",
     ),
@@ -103,7 +98,6 @@ RULES = section(
             "name, are processed or refused with a ValueError or TypeError; those in "
             "invalid_options of the profile are refused."
         ),
-        level=Level.SHOULD,
         evidence=ALL,
         sources=(_ERRORS, _TRUST),
         hint="Look for options that are looked up in a table, asserted or divided by.",
@@ -115,7 +109,6 @@ RULES = section(
             "Dummy text and dummy data for any allowed number of items are processed, and give "
             "that many."
         ),
-        level=Level.MUST,
         sources=(
             processing(
                 "processor.py:BaseMultiModalProcessor.get_dummy_mm_inputs",
@@ -137,7 +130,6 @@ RULES = section(
             "No item that is processed has more embeddings than get_mm_max_tokens_per_item says, "
             "or than the dummy item has where that says None."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "multimodal/encoder_budget.py:MultiModalBudget",
@@ -154,7 +146,6 @@ RULES = section(
             "get_mm_max_tokens_per_item, where it gives a number, gives that of the dummy item's "
             "embeddings."
         ),
-        level=Level.SHOULD,
         sources=(_MOST,),
         hint="Profiling encodes the dummy item: memory is measured with that many rows.",
     ),
@@ -162,7 +153,6 @@ RULES = section(
         id="MM-39",
         title="The dummy item can be encoded",
         statement="The dummy item gets as many rows of embeddings as it has placeholders.",
-        level=Level.MUST,
         sources=(
             ends(
                 vllm(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance import sharing
 from conformance.multimodal.processor.catalogue.sources import ALL, SUPPORTED, processing, vllm
-from conformance.rules import Level, Rule, Source, ends, section, sentence
+from conformance.rules import Rule, Source, ends, section, sentence
 
 RULES = section(
     "Loading",
@@ -16,7 +16,6 @@ RULES = section(
             "MULTIMODAL_REGISTRY makes the processor, its processing info and its dummy inputs "
             "builder for a configuration of the model."
         ),
-        level=Level.MUST,
         evidence=ALL,
         sources=(
             sentence(
@@ -38,7 +37,6 @@ RULES = section(
             "get_placeholder_str; vLLM makes a model of it, runs it on embeddings, and loads the "
             "weights of its checkpoint."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 vllm(
@@ -62,7 +60,6 @@ RULES = section(
             "get_supported_mm_limits names at least one modality, each with None or the number of "
             "items that a prompt may have."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 processing(
@@ -77,7 +74,6 @@ RULES = section(
         id="MM-11",
         title="Every modality that is declared is served",
         statement="A prompt with one item of a modality that is declared is processed.",
-        level=Level.MUST,
         sources=(
             processing(
                 "processor.py:BaseMultiModalProcessor._validate_mm_updates",
@@ -98,7 +94,6 @@ RULES = section(
             "Items and forms that a profile names are processed alone, and with each of its "
             "options some item of each modality is."
         ),
-        level=Level.MUST,
         sources=(
             sentence(Source("the plugin's profile", "items, forms and options: what it takes")),
         ),
@@ -110,7 +105,6 @@ SURVIVES = Rule(
     id="MM-09",
     title="The plugin never ends or hangs its process",
     statement="Every call into the processor and the model returns, or raises an exception.",
-    level=Level.MUST,
     section="Loading",
     evidence=ALL,
     sources=(
@@ -131,7 +125,6 @@ FITS = Rule(
         "An item of some megabytes at the most, however thin, long or short it is, is processed "
         "or refused within 2 GiB of memory and 10 s of processor time."
     ),
-    level=Level.MUST,
     section="Loading",
     sources=SURVIVES.sources,
     hint="Bound both sides, and their ratio, before anything is scaled, padded or compared. "

@@ -13,7 +13,7 @@ from conformance.multimodal.processor.catalogue.sources import (
     processing,
     vllm,
 )
-from conformance.rules import Level, Rule, Source, changes, section, sentence
+from conformance.rules import Rule, Source, changes, section, sentence
 
 _RANGE = vllm(
     "multimodal/inputs.py:PlaceholderRange",
@@ -31,7 +31,6 @@ RULES = section(
             "range, one hash and one entry in mm_kwargs; several modalities in one prompt, or "
             "forms such as arrays beside pictures, may be refused with a ValueError."
         ),
-        level=Level.MUST,
         evidence=ALL,
         sources=(
             processing(
@@ -50,7 +49,6 @@ RULES = section(
             "Every range lies within the processed prompt and is not empty, its mask has its "
             "length, and no position gets embeddings of two items."
         ),
-        level=Level.MUST,
         sources=(sentence(_RANGE),),
         hint="Leave offsets to the base class; is_embed gets the whole content and masks it.",
     ),
@@ -61,7 +59,6 @@ RULES = section(
             "The ranges have the order of the items in the prompt, and each has the placeholders "
             "that its own item needs."
         ),
-        level=Level.MUST,
         sources=(
             sentence(
                 processing(
@@ -76,7 +73,6 @@ RULES = section(
         id="MM-33",
         title="An item has as many placeholders among others as alone",
         statement="The number of an item's placeholders does not depend on the other items.",
-        level=Level.MUST,
         sources=(
             changes(
                 processing(
@@ -96,7 +92,6 @@ RULES = section(
             "The text before, between and after items is in the processed prompt, in its place "
             "and not covered by any range."
         ),
-        level=Level.MUST,
         sources=(
             sentence(_RANGE),
             processing(
@@ -113,7 +108,6 @@ RULES = section(
             "A prompt with one more placeholder than items is refused with a ValueError, or "
             "processed like one without it and embedded."
         ),
-        level=Level.MUST,
         sources=(
             vllm(
                 "model_executor/models/interfaces.py:SupportsMultiModal.embed_input_ids",
@@ -132,7 +126,6 @@ RULES = section(
             "get_placeholder_str gives the text that stands for an item, or None where none is "
             "needed; tokenized with the text around it, it becomes the item's placeholders."
         ),
-        level=Level.SHOULD,
         evidence=SERVER,
         sources=(
             vllm(
@@ -147,7 +140,6 @@ RULES = section(
         id="MM-17",
         title="A text is processed like its tokens",
         statement="The processor makes the same of a text as of the tokens of that text.",
-        level=Level.SHOULD,
         evidence=OFFLINE,
         sources=(
             processing(
@@ -165,7 +157,6 @@ RULES = section(
             "placeholders for embeddings as this function returns for it, alone and among others, "
             "and in its data what the function returns by name."
         ),
-        level=Level.MUST,
         sources=(sentence(Source("the plugin's profile", "expected: what an item takes")),),
         hint="One of the two is wrong: the processor, or the function.",
     ),
@@ -173,7 +164,6 @@ RULES = section(
         id="MM-18",
         title="A prompt with an empty list of items stays text",
         statement="A prompt with an empty list of items is processed and gets no placeholders.",
-        level=Level.SHOULD,
         evidence=ALL,
         sources=(
             processing(

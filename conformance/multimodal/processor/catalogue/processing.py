@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import ALL, CACHED, vllm
-from conformance.rules import Level, Rule, changes, section
+from conformance.rules import Rule, changes, section
 
 _ONE = vllm(
     "renderers/base.py:BaseRenderer.__init__",
@@ -17,7 +17,6 @@ RULES = section(
         id="MM-30",
         title="The same prompt is processed the same way",
         statement="Another processor makes the same tokens, ranges and data of the same prompt.",
-        level=Level.MUST,
         sources=(changes(CACHED),),
         hint="Look for random crops, clocks, and state of the class.",
     ),
@@ -25,7 +24,6 @@ RULES = section(
         id="MM-36",
         title="A prompt does not depend on those before it",
         statement="A processor makes of a prompt what it makes of it as its first one.",
-        level=Level.MUST,
         sources=(changes(_ONE),),
         hint="Look for attributes that processing changes, and caches with too small a key.",
     ),
@@ -33,7 +31,6 @@ RULES = section(
         id="MM-31",
         title="What clients hand over is not changed",
         statement="The prompt, the items and mm_processor_kwargs are afterwards what they were.",
-        level=Level.SHOULD,
         sources=(
             vllm(
                 "multimodal/processing/inputs.py:ProcessorInputs",
@@ -46,7 +43,6 @@ RULES = section(
         id="MM-32",
         title="The data of an item do not depend on the others",
         statement="What is handed to the model for an item is the same among others as alone.",
-        level=Level.SHOULD,
         sources=(
             CACHED,
             vllm(
@@ -65,7 +61,6 @@ RULES = section(
             "With a cache that is too small for all items, in the front end alone or in front end "
             "and engine, prompts get the tokens, ranges and data that they get without one."
         ),
-        level=Level.MUST,
         evidence=ALL,
         sources=(changes(CACHED),),
         hint=(
