@@ -174,10 +174,13 @@ class _Crowd:
         self._configuration = configuration
         self._model = model
         # Left out here, and not in the workload: a number means the same request everywhere.
+        # Beside drafts vLLM takes no biases.
+        drafts = "speculative_config" in configuration.arguments
         self._asks = {
             number: ask
             for number, ask in enumerate(asks)
-            if ask.greedy or not configuration.greedy_only
+            if (ask.greedy or not configuration.greedy_only)
+            and not (drafts and "logit_bias" in ask.keywords)
         }
         self._tokens: dict[str, tuple[int, ...]] = {}
 
