@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conformance import options
-from conformance.configuration.table import TABLE
+from conformance.configuration.table import LOGITS, TABLE
 from conformance.generations import named
 from conformance.settings import Settings
 
@@ -162,7 +162,7 @@ def _probed() -> Absences:
     try:
         zygote.wait_ready()
         with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
-            for generation in sorted({name for each in TABLE for name in each.generations}):
+            for generation in sorted(LOGITS):
                 fork = partial(_fork, zygote, named(generation).preload)
                 for name, reason in absences(
                     generation, settings, fork=fork, folder=Path(folder), model=str(tiny_llama())

@@ -39,6 +39,11 @@ class Field:
         return self.example.replace("KEYS", placeholders(tuple(keys) or ("your_key",), tables))
 
 
+def refuses(example: str) -> Field:
+    """Return the key with which a profile names configurations that its plugin does not support."""
+    return Field(list, "Configurations in which it refuses to start.", f'["{example}"]')
+
+
 def placeholders(keys: Iterable[str], tables: Mapping[str, Iterable[str]] = {}) -> str:
     """Return keys as an inline table of TOML has them, each with a value to fill in."""
     return ", ".join(

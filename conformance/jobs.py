@@ -26,7 +26,7 @@ from conformance import constants, foreign_build, installed, interruption, liken
 from conformance import profile as profiles
 from conformance import target as targets
 from conformance.engine import control, held
-from conformance.engine.environment import chosen_device, eager
+from conformance.engine.environment import chosen_device, eager, give_cores
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import hold
 from conformance.engine.server_log import difference, read_log
@@ -82,6 +82,7 @@ def trial(
     if evidence is Evidence.SIMULATOR:
         limits.limit_memory()  # engines and servers need what they need
         constants.leave_out_host()
+    give_cores(settings.ranks, chosen_device(settings.device))
     problems: list[Exception] = []
     lines.watch(sheet, always=evidence is Evidence.OFFLINE or suite.called_by_host)
     variables = dict(os.environ)

@@ -18,6 +18,7 @@ import attrs
 import vllm
 
 from conformance.engine.environment import chosen_device
+from conformance.engine.front_ends import FrontEnds
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
 from conformance.ledger import Ledger
 from conformance.rules import Evidence
@@ -45,6 +46,7 @@ class LiveTrial(abc.ABC):
     #: Ends, last first, what the trial has started.
     ends: contextlib.ExitStack = attrs.field(init=False, factory=contextlib.ExitStack)
     _server: Server | ExternalServer | None = attrs.field(init=False, default=None)
+    _front_ends: FrontEnds | None = attrs.field(init=False, default=None)
     _done: bool = attrs.field(init=False, default=False)
 
     @ledger.default
@@ -89,7 +91,7 @@ class LiveTrial(abc.ABC):
         """Return what a certificate says about this trial."""
         evidence = self.opening.evidence
         release = "vllm serve" if evidence is Evidence.SERVER else "vLLM"
-        told = {
+        told: dict[str, Any] = {
             "profile": self.document(),
             "device": self.device,
             "model": self.model_name,
@@ -99,6 +101,8 @@ class LiveTrial(abc.ABC):
             told["device"] = "as the server's"
             told["model"] = self._server.model_name
             told["host_server"] = f"{self.host} of {self._server.url}"
+        if self._front_ends is not None:
+            told["front_ends"] = len(self._front_ends.seen)
         return told
 
     @property
@@ -133,6 +137,11 @@ class LiveTrial(abc.ABC):
                 self.ledger.did_not_start(loads, f"{how}: {error}")
             return False
         progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
+        # Only now: a process with threads is not forked for a server.
+        if (count := self.opening.settings.front_ends) > 1 and isinstance(server, Server):
+            self._front_ends = FrontEnds(server)
+            self._front_ends.watch(count)
+            self.ends.callback(self._front_ends.close)
         return True
 
     def death(self) -> str | None:

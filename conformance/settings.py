@@ -58,6 +58,9 @@ class Settings:
     server_headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     server_load: int = SERVER_LOAD  #: requests to it that are under way at the same time, at most
     server_arguments: tuple[str, ...] = ()  #: of servers that the harness starts
+    ranks: int = 1  #: workers of such a server
+    front_ends: int = 1  #: its processes that must have been asked, where it has several
+    crowd: int | None = None  #: clients at the same time, where a configuration says how many
     server_hostile: bool = False  #: send it what no profile names, too
     report: Path = Path("reports/local")
     seed: int = DEFAULT_SEED

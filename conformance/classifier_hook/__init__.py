@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from conformance.classifier_hook import host_rules
 from conformance.classifier_hook.catalogue import RULES
-from conformance.interface import CHECK_CASE, ClassSource, Field, Generation
+from conformance.interface import CHECK_CASE, ClassSource, Field, Generation, refuses
 
 FIELDS: Mapping[str, Field] = {
     "allowed": Field(list, "Texts that it must let through.", '["a harmless text"]'),
@@ -27,6 +27,7 @@ FIELDS: Mapping[str, Field] = {
         "What it means: a function of the context that returns the scores.",
         '"my_module:expected"',
     ),
+    "unsupported_configurations": refuses("data-parallel-2"),
 }
 
 

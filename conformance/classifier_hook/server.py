@@ -158,7 +158,7 @@ class Trial(HookTrial):
 
     def _crowds(self) -> None:
         """Everybody gets the same among many, with ids of their own and with the same id."""
-        texts = self.texts()
+        texts, count = self.texts(), self.opening.settings.crowd or CROWD
         for rule, same in ((live.TOGETHER, False), (live.SAME_IDS, True)):
             with_id = " with the same X-Request-Id" if same else ""
             for _ in range(CROWDS):
@@ -168,11 +168,11 @@ class Trial(HookTrial):
                         WAYS[place // len(texts) % len(WAYS)],
                         "same" if same else f"id-{place}",
                     )
-                    for place in range(CROWD)
+                    for place in range(count)
                 ]
                 answers = self._ask(questions, together=True)
                 for answer in answers:
-                    self.judge.among(answer, rule, f"among {CROWD} requests at once{with_id}")
+                    self.judge.among(answer, rule, f"among {count} requests at once{with_id}")
                     if self.ledger.over:
                         return
                 if self.ledger.seen[rule]:

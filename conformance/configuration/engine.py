@@ -18,7 +18,7 @@ from conformance.configuration import idle, variants
 from conformance.configuration.asked import IDLE, TESTED, Answers, Ask, Workload
 from conformance.configuration.table import PLAIN, Configuration
 from conformance.engine import model_runner
-from conformance.engine.environment import chosen_device
+from conformance.engine.environment import chosen_device, give_cores
 from conformance.engine.model_runner import Runner
 from conformance.engine.offline import (
     MAX_MODEL_LEN,
@@ -97,10 +97,7 @@ def _start(
 ) -> Any:  # noqa: ANN401 - vllm.LLM
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(configuration.own_process))
     os.environ.update(model_runner.environment(runner))
-    if device == "cpu" and configuration.ranks > 1:
-        cores = sorted(os.sched_getaffinity(0))
-        binding = (str(cores[rank % len(cores)]) for rank in range(configuration.ranks))
-        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(binding)
+    give_cores(configuration.ranks, device)
     from vllm import LLM, envs
 
     if device == "cpu":
@@ -177,10 +174,13 @@ class _Crowd:
         self._configuration = configuration
         self._model = model
         # Left out here, and not in the workload: a number means the same request everywhere.
+        # Beside drafts vLLM takes no biases.
+        drafts = "speculative_config" in configuration.arguments
         self._asks = {
             number: ask
             for number, ask in enumerate(asks)
-            if ask.greedy or not configuration.greedy_only
+            if (ask.greedy or not configuration.greedy_only)
+            and not (drafts and "logit_bias" in ask.keywords)
         }
         self._tokens: dict[str, tuple[int, ...]] = {}
 

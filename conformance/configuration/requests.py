@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+from conformance.configuration import table
 from conformance.configuration.asked import Ask, Workload
-from conformance.configuration.table import TABLE, named
 from conformance.expectation import located
 from conformance.generations import named as generation_named
 from conformance.history import Choice
 from conformance.jobs import class_of, deployed, profile_of
 from conformance.logits import errands
-from conformance.logits.requests import Stock
+from conformance.logits.requests import Stock, admitted
 from conformance.logits.workload import RANDOM_SEED, prompt_of
-from conformance.rules import nearest
 from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
 
@@ -32,6 +31,10 @@ ANSWER_TOKENS = 24
 
 #: Parameter sets of each side that are asked for, at most: every one is asked six times.
 MOST = 2
+
+#: What the tokens of a request with few are preferred by: enough to say nothing else, unless the
+#: plugin forbids them all.
+PREFERENCE = 50.0
 
 
 def run(connection: Connection, plugin: Plugin, settings: Settings, model: str) -> None:
@@ -51,15 +54,7 @@ def _workload(plugin: Plugin, settings: Settings, model: str) -> Workload:
     if profile is not None:
         kept = profile.section(generation.interface)
         section = located(kept, profile.folder, profile.origin)
-    unsupported = tuple(section.get("unsupported_configurations", ()))
-    names = [each.name for each in TABLE]
-    for name in unsupported:
-        if name not in names or not named(name).refusable:
-            may = [each.name for each in TABLE if each.refusable]
-            raise UsageError(
-                f"profile: unsupported_configurations may have {', '.join(may)}, not {name!r}."
-                + nearest(str(name), may)
-            )
+    unsupported = table.unsupported(section, plugin.generation)
     cls = class_of(plugin)
     origin = profile.origin if profile else None
     errand = errands.Find(section, origin, model, settings.seed, f"{generation.suite}:find")
@@ -106,4 +101,8 @@ def _ask(
 ) -> Ask:
     chance = {"temperature": 0.0} if greedy else {"temperature": 1.0, "seed": RANDOM_SEED}
     keywords = {"max_tokens": ANSWER_TOKENS, "ignore_eos": True, **stock.parameters[choice]}
+    if len(prompt) > LENGTHS[1] and choice[0] == "on":
+        # What looks for repetitions finds none in short answers of a model of random weights.
+        few = {"logit_bias": dict.fromkeys(stock.tokens, PREFERENCE), **keywords}
+        keywords = few if admitted(stock.plugin, few) else keywords
     return Ask(f"{choice[0]}[{choice[1]}]", prompt, {**keywords, **chance}, late, aborted)

@@ -7,13 +7,15 @@ own, which the rules of server evidence judge already.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 
+from conformance import profile
 from conformance.configuration.judgement import Row
-from conformance.configuration.table import Configuration
+from conformance.configuration.table import Configuration, unsupported
 from conformance.generations import named
 from conformance.rules import Evidence
 from conformance.settings import Settings, UsageError
@@ -42,25 +44,40 @@ def judged(
         UsageError: the profile of the plugin is wrong.
 
     """
-    assert configuration.server is not None
     own = folder / f"configuration-{configuration.name}"
     own.mkdir(parents=True, exist_ok=True)
+    # What an earlier run wrote there is of another plugin.
+    scratch = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
+    generation = named(plugin.generation)
+    asked = attrs.evolve(
+        settings,
+        server_url=None,
+        server_arguments=configuration.served(Path(scratch.name)),
+        ranks=configuration.ranks,
+        front_ends=configuration.front_ends,
+        crowd=configuration.clients or None,
+    )
+    found = profile.choose(settings.profile, settings.directory, plugin.path)
+    section = found.of_class(plugin.qualname).section(generation.interface) if found else {}
+    refused = configuration.name in unsupported(section, plugin.generation)
     arguments = {
         "plugin": plugin,
         "evidence": Evidence.SERVER,
-        "settings": attrs.evolve(settings, server_url=None, server_arguments=configuration.server),
+        "settings": asked,
         "model": model,
         "folder": str(own),
     }
-    rules = named(plugin.generation).rules
+    rules = [each.id for each in generation.rules if Evidence.SERVER in each.evidence]
+    loading = generation.loading_rule
     job = fork(_TRIAL, arguments, own / "trial.log")
     results: list[RuleResult] = []
     try:
-        for rule in (each.id for each in rules if Evidence.SERVER in each.evidence):
+        for rule in [loading] if refused else rules:
             answer = job.ask(rule, limit=LIMIT)
             if isinstance(answer, UsageError):
                 raise answer
             results.append(answer)
+        context = job.ask("context", limit=LIMIT) if configuration.front_ends > 1 else {}
         job.leave()
     except JobDied as error:
         return _row(configuration, results, Verdict.FAIL, f"its process ended: {error}")
@@ -68,16 +85,40 @@ def judged(
         return _row(configuration, results, Verdict.FAIL, f"it {error}")
     finally:
         job.close()
-    return _judge(configuration, results, named(plugin.generation).loading_rule)
+        scratch.cleanup()
+    if refused:
+        return _row(configuration, results, *_refused(configuration, results[0]))
+    row = _judge(configuration, results, (loading, generation.survival_rule))
+    seen = context.get("front_ends", 1)
+    if row.verdict is Verdict.PASS and seen < configuration.front_ends:
+        of = f"{seen} of {configuration.front_ends} front ends"
+        why = f"it cannot run here: {of} took every request"
+        return attrs.evolve(row, verdict=Verdict.NOT_APPLICABLE, message=why)
+    return row
 
 
-def _judge(configuration: Configuration, results: Sequence[RuleResult], loading: str) -> Row:
+def _refused(configuration: Configuration, started: RuleResult) -> tuple[Verdict, str]:
+    """Judge a configuration that the plugin is said not to support, by the rule of loading."""
+    if started.verdict is Verdict.FAIL:
+        return Verdict.PASS, f"refused at start, as declared: {started.message}"
+    if started.verdict is not Verdict.PASS:
+        return Verdict.NOT_APPLICABLE, started.message or "no server starts without the plugin"
+    what = "declared as not supported, and yet it is not refused at the start"
+    told = f"the server starts with {configuration.name}; the constructor is to raise"
+    return Verdict.FAIL, f"{what}: {told}"
+
+
+def _judge(
+    configuration: Configuration, results: Sequence[RuleResult], vital: Sequence[str]
+) -> Row:
+    loading = vital[0]
     for verdict in (Verdict.FAIL, Verdict.ERROR):
         if found := next((each for each in results if each.verdict is verdict), None):
             return _row(configuration, results, verdict, f"{found.rule}: {found.message}")
-    first = next(each for each in results if each.rule == loading)
-    if first.verdict is Verdict.NOT_VERIFIED:  # neither starts a server without the plugin
-        return _row(configuration, results, Verdict.NOT_APPLICABLE, first.message)
+    for each in results:
+        # Neither does a server start without the plugin.
+        if each.rule in vital and each.verdict is Verdict.NOT_VERIFIED:
+            return _row(configuration, results, Verdict.NOT_APPLICABLE, each.message)
     unseen = [each for each in results if each.verdict is Verdict.NOT_VERIFIED]
     why = f"{unseen[0].rule}: {unseen[0].message}" if unseen else None
     shown = any(each.verdict is Verdict.PASS and each.rule != loading for each in results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -13,7 +14,6 @@ from typing import Any
 
 import attrs
 import openai
-import psutil
 
 from conformance.configuration import idle
 from conformance.configuration.asked import IDLE, TESTED, Answers, Ask, Workload
@@ -21,6 +21,7 @@ from conformance.configuration.engine import said
 from conformance.configuration.table import Configuration
 from conformance.engine import access
 from conformance.engine.environment import chosen_device
+from conformance.engine.front_ends import FrontEnds
 from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import Server, ServerFailed
 from conformance.engine.server_log import cause, read_log
@@ -68,7 +69,9 @@ def serve(
         connection.send(Answers(absent="HTTP carries none of the requests that opt in"))
         return
     log = folder / f"configuration-{configuration.name}-server.log"
-    arguments = configuration.server or ()
+    arguments = [*configuration.served(folder)]
+    if configuration.clients:  # in one batch
+        arguments.append(f"--max-num-seqs={configuration.clients}")
     with start(plugin, settings, model, log=log, arguments=arguments, loaded=loaded) as server:
         answers = _answers(server, configuration, carried)
     connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
@@ -131,36 +134,26 @@ async def _passes(
 ) -> tuple[tuple[dict[int, tuple[int, ...]], ...], int]:
     """Send everything, and again; return the tokens, and how many front ends had requests."""
     passes: list[dict[int, tuple[int, ...]]] = []
-    front_ends = {server.pid} if configuration.front_ends == 1 else set()
+    front_ends = FrontEnds(server, {server.pid} if configuration.front_ends == 1 else set())
     numbers = sorted(carried, key=lambda number: carried[number][0].late)
+    copies = max(1, math.ceil(configuration.clients / len(numbers)))
     for times in range(1, MOST_PASSES + 1):
-        async with access.sdk(server.url, LIMIT) as sdk:
+        # Whoever is one of many waits for its turn.
+        async with access.sdk(server.url, LIMIT * copies) as sdk:
             running = []
-            for number in numbers:
+            for number in numbers * copies:
                 put = asked(sdk, server.model_name, *carried[number])
                 running.append(asyncio.create_task(put))
-                await asyncio.sleep(APART[number % len(APART)])
-                if len(front_ends) < configuration.front_ends:
-                    front_ends |= _connected(server)
+                await asyncio.sleep(0.0 if copies > 1 else APART[number % len(APART)])
+                if len(front_ends.seen) < configuration.front_ends:
+                    front_ends.look()
             answers = await asyncio.gather(*running)
-        told = zip(numbers, answers, strict=True)
-        passes.append({number: each for number, each in told if not carried[number][0].aborted})
-        if times > 1 and len(front_ends) >= configuration.front_ends:
+        for copy in range(copies):
+            told = zip(numbers, answers[copy * len(numbers) :], strict=False)
+            passes.append({n: each for n, each in told if not carried[n][0].aborted})
+        if times > 1 and len(front_ends.seen) >= configuration.front_ends:
             break
-    return tuple(passes), len(front_ends)
-
-
-def _connected(server: Server) -> set[int]:
-    """Return the processes of a server that have a client now."""
-    found = set()
-    first = psutil.Process(server.pid)
-    for process in (first, *first.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            for connection in process.net_connections("tcp"):
-                established = connection.status == psutil.CONN_ESTABLISHED
-                if established and connection.laddr.port == server.port:
-                    found.add(process.pid)
-    return found
+    return tuple(passes), len(front_ends.seen)
 
 
 async def asked(

@@ -6,17 +6,30 @@ Imports neither vLLM nor torch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
 
-from conformance.settings import choose
+from conformance.rules import nearest
+from conformance.settings import UsageError, choose
 
 LOGITS = frozenset({"logits/batch", "logits/slot"})
 
 #: Plugins that the front end runs: servers are what can matter to them.
 _SERVED = LOGITS | {"io/data", "hook/rfc"}
+
+#: Of a model that takes items, the front end runs a part and every rank another one.
+_ITEMS = frozenset({"mm/processor"})
+
+#: Encoders write what they make of items, and read it where another one has written it.
+_SHARED = {
+    "ec_connector": "ECExampleConnector",
+    "ec_role": "ec_both",
+    "ec_connector_extra_config": {"shared_storage_path": "{folder}/encoded"},
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -28,7 +41,11 @@ class Configuration:
     arguments: Mapping[str, Any] = attrs.field(factory=dict)  #: of ``vllm.LLM``
     #: Of ``vllm serve``; None where no server runs, but an engine of ``vllm.LLM``.
     server: tuple[str, ...] | None = None
+    #: Of a server whose model takes items, where for others an engine of ``vllm.LLM`` runs.
+    #: Here and there ``{folder}`` is one of the run's own.
+    flags: tuple[str, ...] = ()
     front_ends: int = 1  #: processes of a server that take requests; it shows nothing with fewer
+    clients: int = 0  #: of a server at the same time, where it is about how many they are
     generations: frozenset[str] = LOGITS  #: to whose plugins it can matter
     ranks: int = 1  #: worker processes; an engine of one runs in the process of its executor
     own_process: bool = False  #: whether the engine core is in another process than the front end
@@ -53,6 +70,11 @@ class Configuration:
     #: Whether a plugin may declare that it does not support it.
     refusable: bool = True
 
+    def served(self, folder: Path) -> tuple[str, ...]:
+        """Return the arguments of ``vllm serve`` in a run with a folder of its own."""
+        found = self.flags if self.server is None else self.server
+        return tuple(each.replace("{folder}", str(folder)) for each in found)
+
 
 #: What all others are compared with: one process, no chunks, no cache, room for every request.
 PLAIN = Configuration(
@@ -75,6 +97,8 @@ TABLE: tuple[Configuration, ...] = (
         name="tensor-parallel-2",
         about="each of two ranks has an instance, and all must do the same",
         arguments={"tensor_parallel_size": 2},
+        flags=("--tensor-parallel-size=2", "--distributed-executor-backend=mp"),
+        generations=LOGITS | _ITEMS,
         ranks=2,
     ),
     Configuration(
@@ -94,6 +118,8 @@ TABLE: tuple[Configuration, ...] = (
         name="prefix-caching",
         about="of a prompt that was read before only the last tokens are computed",
         arguments={**_SMALL_STEPS, "enable_prefix_caching": True},
+        flags=("--enable-prefix-caching", "--block-size=32"),
+        generations=LOGITS | _ITEMS,
         greedy_only=True,
         refusable=False,
     ),
@@ -184,7 +210,7 @@ TABLE: tuple[Configuration, ...] = (
         name="server",
         about="clients' requests come over HTTP, and the engine is a process that vLLM starts",
         server=(),
-        generations=_SERVED,
+        generations=_SERVED | _ITEMS,
         refusable=False,
     ),
     Configuration(
@@ -192,14 +218,14 @@ TABLE: tuple[Configuration, ...] = (
         about="two front ends, each with a class of its own, send requests to one engine",
         server=("--api-server-count=2",),
         front_ends=2,
-        generations=_SERVED,
+        generations=_SERVED | _ITEMS,
         refusable=False,
     ),
     Configuration(
         name="data-parallel-2",
         about="two engines share the requests, and neither sees those of the other",
         server=("--data-parallel-size=2",),
-        generations=_SERVED,
+        generations=_SERVED | _ITEMS,
     ),
     Configuration(
         name="data-parallel-external",
@@ -221,6 +247,27 @@ TABLE: tuple[Configuration, ...] = (
         refusable=False,
     ),
     Configuration(
+        name="clients-200",
+        about="two hundred clients ask at the same time, and each has an answer of its own",
+        server=(),
+        clients=200,
+        generations=_SERVED,
+        refusable=False,
+    ),
+    Configuration(
+        name="item-cache-off",
+        about="no item is kept in the front end: each is processed as often as it comes",
+        server=("--mm-processor-cache-gb=0",),
+        generations=_ITEMS,
+        refusable=False,
+    ),
+    Configuration(
+        name="encoder-cache-shared",
+        about="what is made of an item is read from where another encoder has written it",
+        server=(f"--ec-transfer-config={json.dumps(_SHARED)}",),
+        generations=_ITEMS,
+    ),
+    Configuration(
         name="ray",
         about="the ranks are actors of a Ray cluster",
         arguments={"distributed_executor_backend": "ray"},
@@ -228,6 +275,24 @@ TABLE: tuple[Configuration, ...] = (
         needs_module="ray",
     ),
 )
+
+
+def unsupported(section: Mapping[str, Any], generation: str) -> tuple[str, ...]:
+    """Return what a section of a profile says that its plugin does not support.
+
+    Raises:
+        UsageError: it names what it may not.
+
+    """
+    names = tuple(section.get("unsupported_configurations", ()))
+    may = [each.name for each in TABLE if each.refusable and generation in each.generations]
+    for name in names:
+        if name not in may:
+            raise UsageError(
+                f"profile: unsupported_configurations may have {', '.join(may)}, not {name!r}."
+                + nearest(str(name), may)
+            )
+    return names
 
 
 def named(name: str) -> Configuration:

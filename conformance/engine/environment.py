@@ -177,3 +177,11 @@ def chosen_device(device: Device) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def give_cores(ranks: int, device: str) -> None:
+    """Give each rank on a CPU a core, where vLLM would have a NUMA node for each."""
+    if device == "cpu" and ranks > 1:
+        cores = sorted(os.sched_getaffinity(0))
+        binding = (str(cores[rank % len(cores)]) for rank in range(ranks))
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(binding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from conformance.interface import CHECK_CASE, ClassSource, Field, Generation
+from conformance.interface import CHECK_CASE, ClassSource, Field, Generation, refuses
 from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
 
 FIELDS: Mapping[str, Field] = {
@@ -20,6 +20,7 @@ FIELDS: Mapping[str, Field] = {
         dict, "How near to `expected` numbers must be, in proportion.", "{ rtol = 1e-4 }"
     ),
     "model": Field(str, "The model it is for, where a tiny one cannot do.", '"path/to/model"'),
+    "unsupported_configurations": refuses("data-parallel-2"),
 }
 
 

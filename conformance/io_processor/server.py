@@ -210,11 +210,12 @@ class Trial(IOProcessorTrial):
 
     def _crowds(self, client: Client) -> None:
         """Everybody gets the same among many, with ids of their own and with the same id."""
+        count = self.opening.settings.crowd or CROWD
         for rule, same, what in (
             (live.INTERLEAVED, False, "at once"),
             (live.SAME_IDS, True, "at once with the same X-Request-Id"),
         ):
-            wanted = [index % len(self._valid) for index in range(CROWD)]
+            wanted = [index % len(self._valid) for index in range(count)]
             asked = [
                 (self._valid[index], "same" if same else f"id-{place}")
                 for place, index in enumerate(wanted)
@@ -224,11 +225,11 @@ class Trial(IOProcessorTrial):
                 if why := self._mixed(answer, index):
                     self.ledger.fail(
                         rule,
-                        f"among {CROWD} requests {what} {shortened(self._valid[index])} {why}; "
+                        f"among {count} requests {what} {shortened(self._valid[index])} {why}; "
                         + curl(client, self._valid[index]),
                     )
                     return
-            self.ledger.saw(rule, CROWD)
+            self.ledger.saw(rule, count)
 
     def _mixed(self, answer: Answer, index: int) -> str | None:
         """Say in what an answer among many differs from the one alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from conformance.interface import Field
+from conformance.interface import Field, refuses
 
 FIELDS: Mapping[str, Field] = {
     "on": Field(
@@ -38,7 +38,5 @@ FIELDS: Mapping[str, Field] = {
     "config": Field(dict, "What config.json of its model says besides, or instead.", "{}"),
     "additional_config": Field(dict, "VllmConfig.additional_config of its deployment.", "{}"),
     "environment": Field(dict, "Variables that are set before it is imported.", "{}"),
-    "unsupported_configurations": Field(
-        list, "Configurations of engines in which it refuses to start.", '["pipeline-parallel-2"]'
-    ),
+    "unsupported_configurations": refuses("pipeline-parallel-2"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from conformance.interface import CHECK_CASE, ClassSource, Field, Generation
+from conformance.interface import CHECK_CASE, ClassSource, Field, Generation, refuses
 from conformance.multimodal.host.rules import RULES as HOST_RULES
 from conformance.multimodal.modality.catalogue import RULES as MODALITY_RULES
 from conformance.multimodal.processor.catalogue import RULES
@@ -25,6 +25,7 @@ FIELDS: Mapping[str, Field] = {
     ),
     "valid": Field(list, "Input that it takes.", '["path/to/file"]'),
     "invalid": Field(list, "Input that it must refuse as the client's error.", '["nonsense"]'),
+    "unsupported_configurations": refuses("tensor-parallel-2"),
 }
 
 
@@ -43,6 +44,7 @@ generations = (
         title="Multi-modal processor (MULTIMODAL_REGISTRY)",
         loading_rule="MM-01",
         survival_rule="MM-09",
+        configured="MM-86",
         meaning_rule="MM-81",
         rules=RULES,
         host_rules=HOST_RULES,

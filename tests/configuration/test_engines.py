@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import tomllib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from support import ROOT, UNUSUAL
 
+from conformance.configuration import rules
 from conformance.configuration.table import named
+from conformance.engine.models import tiny_llama
 from conformance.runner import Certification
 from conformance.settings import Device, Settings
 from conformance.verdict import Verdict
@@ -53,7 +57,7 @@ def test_a_defect_shows_under_its_configuration_alone(
     """Each plugin of the gallery is right in the plain engine, and wrong under its own."""
     path = GALLERY / entry["file"]
     own = path.with_name(f"{path.stem}.conformance.toml")
-    profile = own if own.exists() else GALLERY / "floor.toml"
+    profile = own if own.exists() else GALLERY / entry.get("profile", "floor.toml")
     target = f"{path}:{entry['class']}"
     # What a front end runs has no plain engine to be right in.
     plain = "plain" if entry["rule"][:2] in {"LB", "LS"} else "server"
@@ -92,6 +96,50 @@ def test_engines_run_what_the_profile_deploys(zygote: Zygote, tmp_path: Path) ->
     verdicts = _rows(zygote, tmp_path, str(plugin), None, ("plain", "own-process"))
 
     assert verdicts == [Verdict.PASS] * 2
+
+
+REFUSES = """
+    def __init__(self, vllm_config, renderer):
+        super().__init__(vllm_config, renderer)
+        if vllm_config.parallel_config.data_parallel_size > 1:
+            raise ValueError("two engines are not supported")
+"""
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_a_front_end_refuses_what_its_profile_names(zygote: Zygote, tmp_path: Path) -> None:
+    """An IO processor whose constructor raises under what is declared has the rule on its side."""
+    stem = "starts_on_two_engines_all_the_same"
+    source = (GALLERY / f"{stem}.py").read_text(encoding="utf-8")
+    head = "class StartsOnTwoEnginesAllTheSame(IOProcessor):\n"
+    plugin = tmp_path / "refuses.py"
+    plugin.write_text(source.replace(head, head + REFUSES))
+    profile = (GALLERY / f"{stem}.conformance.toml").read_text(encoding="utf-8")
+    plugin.with_name("refuses.conformance.toml").write_text(profile)
+
+    assert _rows(zygote, tmp_path, str(plugin), None, ("data-parallel-2",)) == [Verdict.PASS]
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_a_front_end_that_nobody_asked_shows_nothing(zygote: Zygote, tmp_path: Path) -> None:
+    """Where fewer front ends had clients than there are to be, no answer speaks for the plugin."""
+    target = str(ROOT / "reference_plugins" / "io_processor" / "labels.py@io/data")
+    settings = Settings(targets=(target,), device=Device.CPU, report=tmp_path)
+    with Certification(settings, zygote=zygote) as certification:
+        (plugin,) = certification.load()
+        row = rules.judged(
+            plugin,
+            settings,
+            attrs.evolve(named("api-servers-2"), front_ends=3),
+            fork=partial(certification.fork, plugin),
+            folder=tmp_path,
+            model=str(tiny_llama()),
+        )
+
+    assert row.verdict is Verdict.NOT_APPLICABLE
+    assert row.message == "it cannot run here: 2 of 3 front ends took every request"
 
 
 def test_every_killer_is_of_a_configuration() -> None:

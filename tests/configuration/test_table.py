@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import ROOT
 
-from conformance.configuration.table import PLAIN, TABLE, chosen, parse
+from conformance.configuration.table import PLAIN, TABLE, chosen, parse, unsupported
 from conformance.configurations_command import markdown
 from conformance.settings import UsageError
 
@@ -41,9 +41,19 @@ def test_only_servers_matter_to_what_a_front_end_runs() -> None:
     """What is not about a generation is not run for its plugins."""
     names = {each.name for each in chosen(parse("all"), "hook/rfc")}
 
-    assert names == {"server", "api-servers-2", "data-parallel-2", "stream-interval"}
+    servers = {"server", "api-servers-2", "data-parallel-2", "stream-interval", "clients-200"}
+    assert names == servers
     assert [each.name for each in chosen(("plain",), "logits/slot")] == ["plain"]
     assert all(each.server is not None for each in chosen(parse("all"), "io/data"))
+
+
+def test_a_profile_names_only_what_may_be_refused() -> None:
+    """What matters to a generation and is refusable; the message has the nearest name."""
+    may = {"unsupported_configurations": ["data-parallel-2"]}
+    assert unsupported(may, "io/data") == ("data-parallel-2",)
+    for name, generation in (("api-servers-2", "io/data"), ("tensor-parallel-2", "hook/rfc")):
+        with pytest.raises(UsageError, match=f"may have data-parallel-2, not '{name}'"):
+            unsupported({"unsupported_configurations": [name]}, generation)
 
 
 def test_the_list_imports_no_host() -> None:

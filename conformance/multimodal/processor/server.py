@@ -83,6 +83,7 @@ class Trial(ProcessorTrial):
                 f"--limit-mm-per-prompt={json.dumps(limits)}",
                 *(() if self.weights else ("--load-format=dummy",)),
                 *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
+                *self.opening.settings.server_arguments,
             ],
             imported=True,
         )

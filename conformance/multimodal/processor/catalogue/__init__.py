@@ -22,4 +22,5 @@ RULES = (
     loading.FITS,
     loading.SURVIVES,
     loading.SHARES,
+    loading.CONFIGURED,
 )

@@ -142,3 +142,5 @@ SHARES = sharing.leaves_others_alone(
     where=sharing.IN_FRONT_END,
     heading="Loading",
 )
+
+CONFIGURED = sharing.same_in_servers("MM-86", heading="Loading")
