@@ -197,12 +197,15 @@ class Guard:
             told = pickle.dumps(Sent(self.number, None, name or "something long"))
         os.ftruncate(self._next, 0)
         os.pwrite(self._next, told, 0)
-        now = time.monotonic()
-        if self._until < now + seconds + MARGIN:  # it takes a thread each time: not for each
-            self._until = now + seconds + 2 * MARGIN
-            faulthandler.dump_traceback_later(seconds + 2 * MARGIN, exit=True, file=self._stack)
-        with hurried(seconds):
+        if self._until < time.monotonic() + seconds + MARGIN:  # it takes a thread: not for each
+            self._end_after(seconds)
+        with hurried(seconds, self._end_after):
             yield sent
+
+    def _end_after(self, seconds: float) -> None:
+        """Have this process end where a call that nothing interrupts takes so much longer."""
+        self._until = time.monotonic() + seconds + 2 * MARGIN
+        faulthandler.dump_traceback_later(seconds + 2 * MARGIN, exit=True, file=self._stack)
 
 
 def _limit_memory() -> None:

@@ -21,7 +21,7 @@ CALL_LIMIT = 20.0
 
 #: So many seconds of a processor may that take altogether, its compilers' among them, and so many
 #: times as many of the clock where others have the processors; it is kept for later runs.
-COMPILING_LIMIT, BUSY = 280.0, 3
+COMPILING_LIMIT, BUSY = 280.0, 3.0
 
 #: What is on the stack while something is compiled, and not when it runs.
 _COMPILERS = ("/torch/_dynamo/convert_frame.py", "/triton/compiler/compiler.py")
@@ -32,7 +32,7 @@ CONSTRUCTOR_LIMIT = 120.0
 CONSTRUCTORS = frozenset({"__init__", "making an instance", "the processor's constructor"})
 #: Seconds in which is seen, when the time is over, whether the process waits for a processor; the
 #: largest part of its time for which that is taken.
-SAMPLE, BUSIEST = 1.0, 2 / 3
+SAMPLE, BUSIEST = 1.0, 0.8
 
 _OURS = Path(__file__).resolve().parent
 
@@ -58,8 +58,8 @@ _in_progress: list[str] = []
 #: The seconds of the limited blocks that this process is in, the innermost last.
 _limits: list[float] = []
 
-#: The seconds that no limited block may exceed for now, see :func:`hurried`.
-_hurry: list[float] = []
+#: The seconds that no limited block may exceed for now, and who hears of more: :func:`hurried`.
+_hurry: list[tuple[float, Callable[[float], None]]] = []
 
 #: Tells whoever waits for this process that it is at work, and since when it has told nothing.
 _tell: Callable[[], None] = lambda: None  # noqa: E731 - replaced by a worker
@@ -114,9 +114,12 @@ def in_plugin() -> bool:
 
 
 @contextmanager
-def hurried(seconds: float) -> Iterator[None]:
-    """Give every limited block within this one so many seconds at the most."""
-    _hurry.append(seconds)
+def hurried(seconds: float, prolong: Callable[[float], None]) -> Iterator[None]:
+    """Give every limited block within this one so many seconds at the most.
+
+    ``prolong`` is called with the seconds more that others on a busy machine cost.
+    """
+    _hurry.append((seconds, prolong))
     try:
         yield
     finally:
@@ -127,7 +130,7 @@ def hurried(seconds: float) -> Iterator[None]:
 def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
     """Interrupt the block when it takes longer than ``seconds`` of wall time.
 
-    Of what is held up by others on a busy machine it waits longer, three times as long at most.
+    Of what is held up by others on a busy machine it waits longer, five times as long at most.
     Within another limited block, the time of the inner one does not count for the outer one.
     Time begins anew with :func:`progressed`, and while torch compiles, up to
     :data:`COMPILING_LIMIT`.
@@ -137,7 +140,7 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
         OutOfTime: nothing of the plugin was running: the host, or the harness, is slow.
 
     """
-    seconds = min([seconds, *_hurry])
+    seconds = min([seconds, *(most for most, _ in _hurry)])
     started, begun = time.monotonic(), _worked()
     sample: list[tuple[float, float]] = []
 
@@ -148,17 +151,18 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
             _tell()
             return
-        if not sample and not _hurry:
+        if not sample:
             sample.append((now, delayed_threads()))
             signal.setitimer(signal.ITIMER_REAL, min(SAMPLE, seconds / 4), 1.0)
             return
-        if sample:
-            since, before = sample.pop()
-            waited = (delayed_threads() - before) / (now - since)
-            more = seconds / (1 - min(max(waited, 0.0), BUSIEST)) - (now - started)
-            if more > SAMPLE:
-                signal.setitimer(signal.ITIMER_REAL, more, 1.0)
-                return
+        since, before = sample.pop()
+        waited = (delayed_threads() - before) / (now - since)
+        more = seconds / (1.0 - min(max(waited, 0.0), BUSIEST)) - (now - started)
+        if more > SAMPLE:
+            for _most, prolong in _hurry:
+                prolong(more)
+            signal.setitimer(signal.ITIMER_REAL, more, 1.0)
+            return
         if _in_progress:
             raise PluginHung(_in_progress[-1], now - started if _compiling(frame) else seconds)
         raise OutOfTime(

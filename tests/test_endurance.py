@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from conformance import endurance
-from conformance.endurance import Errand, Growth, Guard, Trouble, endured
+from conformance.endurance import Errand, Growth, Guard, Stalled, Trouble, endured
+from conformance.interruption import PluginHung, in_call, limited
 from conformance.untouched import Untouched
 
 if TYPE_CHECKING:
@@ -36,6 +40,27 @@ def sleeps(_: type, errand: Errand) -> int:
     with Guard.open(errand) as guard, guard.sending("long", "a long text", seconds=0.1):
         ctypes.PyDLL(None).usleep(60_000_000)  # it keeps the interpreter's lock
     return guard.number
+
+
+def works(_: type, errand: Errand) -> str | Stalled:
+    """Need so many seconds of a processor, of which other processes take their part."""
+    others, needed = errand.asked
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
+    try:
+        with Guard.open(errand) as guard, guard.sending("work", seconds=1.0) as sent:
+            try:
+                with limited(), in_call("work"):
+                    begun = time.process_time()
+                    while time.process_time() - begun < needed:
+                        pass
+            except PluginHung:
+                return Stalled(Trouble(sent, "stalls"))
+    finally:
+        for other in busy:
+            other.kill()
+            other.wait()
+    return "done"
 
 
 def allocates(_: type, errand: Errand) -> str:
@@ -79,6 +104,17 @@ def test_what_nothing_interrupts_is_ended(untouched: Untouched) -> None:
     assert found.sent.name == "a long text"
     assert found.what.startswith("stalls the server")
     assert "at test_endurance.py:" in found.what
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how long threads wait")
+def test_what_others_cost_is_no_stall() -> None:
+    """A call has its limit in seconds of a processor, where others want the same one."""
+    untouched = Untouched.fork(Plugin)
+    try:
+        assert _endured(untouched, "works", (2, 0.5)) == "done"  # 1.5 s on the clock
+        assert isinstance(_endured(untouched, "works", (0, 30.0)), Trouble)
+    finally:
+        untouched.close()
 
 
 def test_memory_is_limited(untouched: Untouched) -> None:
