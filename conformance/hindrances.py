@@ -50,7 +50,6 @@ def unknown_release(error: BaseException) -> str | None:
     """Say that the harness does not know the installed vLLM, if it does not.
 
     It is newer than all that the harness does know, or has not what the harness imports of it.
-
     """
     import vllm
 

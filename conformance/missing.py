@@ -43,7 +43,6 @@ def device(error: BaseException, source: str | None) -> str | None:
 
     Without Triton, or a device for it, vLLM's stand-in for ``triton.jit`` leaves kernels plain
     functions, which nobody can launch; Triton itself finds no driver.
-
     """
     for cause in chain(error):
         last = _last(cause)

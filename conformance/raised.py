@@ -24,7 +24,6 @@ def said(error: BaseException, path: str | None = None) -> str:
     """Return the type of an error and what it says, the same every time.
 
     An error without a text, as of ``assert``, is told by the plugin's line.
-
     """
     name = type(error).__name__
     text = first_line(re.sub(r" at 0x[0-9a-f]+", "", _text(error)))

@@ -23,7 +23,6 @@ def statement(certificate: Mapping[str, Any], digest: str) -> dict[str, Any] | N
 
     An incomplete certificate has none: all three results of the predicate would say more than is
     known. Neither has a plugin whose source could not be found.
-
     """
     plugin = certificate["plugin"]
     broken = _named(certificate, Level.MUST)
