@@ -198,7 +198,7 @@ def _why_not(
     own = suite.own_host(section)
     return control.why_not(
         own.model if own else model,
-        package=None if own else plugin.module.partition(".")[0],
+        package=None if own and own.of_plugin else plugin.module.partition(".")[0],
         log=_log_without(folder, evidence),
         device=chosen_device(settings.device),
         runner=suite.runner,

@@ -98,10 +98,12 @@ def _nothing() -> None:
 
 @attrs.frozen
 class OwnHost:
-    """A host without the plugin, for one whose profile names a model of its own."""
+    """A host without the plugin, which needs another model than the usual one."""
 
     model: str
-    arguments: tuple[str, ...]  #: of ``vllm serve``
+    arguments: tuple[str, ...] = ()  #: of ``vllm serve``
+    #: Whether the model is of the plugin's own package, whose entry points then stay.
+    of_plugin: bool = False
 
 
 def _no_own_host(_: Mapping[str, Any]) -> OwnHost | None:
@@ -137,8 +139,7 @@ class Suite:
     #: The rule about what loading leaves to others, where the trial itself has no check of it, and
     #: the rule that a plugin breaks of which no instance can be made.
     shares: tuple[str, str] | None = None
-    #: Returns what a section of a profile asks hosts to have; the model that it names may be of the
-    #: plugin's own package, which then stays.
+    #: Returns the host without the plugin that a section of a profile calls for, if not the usual.
     own_host: Callable[[Mapping[str, Any]], OwnHost | None] = _no_own_host
     #: Has what was kept of vLLM made anew: a plugin has replaced parts of it.
     forget: Callable[[], None] = _nothing

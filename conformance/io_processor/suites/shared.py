@@ -79,7 +79,7 @@ def own_host(section: Mapping[str, Any]) -> OwnHost | None:
         return None
     model = named_model(section["model"])
     told = '--hf-overrides={"io_processor_plugin": null}'
-    return OwnHost(model, ("--runner=pooling", *server_options(model), told))
+    return OwnHost(model, ("--runner=pooling", *server_options(model), told), of_plugin=True)
 
 
 def open_trial(generation: str, opening: Opening) -> Trial:

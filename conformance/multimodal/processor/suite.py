@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from conformance.loading import Maker
 from conformance.raised import said
 from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
-from conformance.suite import Opening, Suite, Trial, Unopened
+from conformance.suite import Opening, OwnHost, Suite, Trial, Unopened
 from conformance.target import Target
 
 STARTER = """\
@@ -147,6 +148,16 @@ def _open(opening: Opening) -> Trial:
     return trial
 
 
+def _own_host(_: Mapping[str, Any]) -> OwnHost | None:
+    """Return a server of one of vLLM's own models that take images: options may be about items."""
+    from conformance.engine.multimodal_models import of_class
+
+    tiny = of_class("LlavaForConditionalGeneration")
+    if tiny is None or not all(map(importlib.util.find_spec, tiny.requires)):
+        return None
+    return OwnHost(str(tiny.folder()))
+
+
 def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
     """Judge a counterexample again; return the kinds of trouble there are now, and a message.
 
@@ -166,6 +177,7 @@ SUITE = Suite(
     replay=_replay,
     resolved=_resolved,
     maker=_maker,
+    own_host=_own_host,
     shares=("MM-79", "MM-01"),
     called_by_host=True,
 )
