@@ -257,7 +257,8 @@ class Trial(Asked):
     def shares(self) -> bool:
         """Whether rows may be others because instances beside each other share state."""
         with suppress(PluginRaised, PluginMisshapen):
-            return self.sharing().verdict is Verdict.FAIL and not self.random
+            found = self._steady(self.contract.apart, self.sharing())
+            return found.verdict is Verdict.FAIL and not self.random
         return False
 
     def _steady(self, rule: str, finding: Finding) -> Finding:
