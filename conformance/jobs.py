@@ -97,7 +97,7 @@ def trial(
 
     def opening() -> Trial:
         cls = _class(plugin, suite, problems)
-        profile = profile_of(plugin, settings)
+        profile = profiles.of_plugin(plugin, settings)
         return suite.open_trial(
             Opening(
                 evidence=evidence,
@@ -163,7 +163,7 @@ def _model(plugin: Plugin, settings: Settings, problems: list[Exception]) -> str
 
 def deployed(plugin: Plugin, settings: Settings) -> str | None:
     """Set the variables that the profile names; return the model that it asks for, if any."""
-    profile = profile_of(plugin, settings)
+    profile = profiles.of_plugin(plugin, settings)
     if profile is None:
         return None
     os.environ.update(profile.environment)
@@ -193,9 +193,7 @@ def _why_not(
     """Say why a host of our own does not start without the plugin either; None where it does."""
     if evidence is Evidence.SIMULATOR or (evidence is Evidence.SERVER and settings.server_url):
         return None
-    profile = profile_of(plugin, settings)
-    section = profile.section(named(plugin.generation).interface) if profile else {}
-    own = suite.own_host(section)
+    own = suite.own_host(profiles.section_of(plugin, settings))
     return control.why_not(
         own.model if own else model,
         package=None if own and own.of_plugin else plugin.module.partition(".")[0],
@@ -262,9 +260,7 @@ def _observer(
         return None
     try:
         suite.prepare()  # once, and not in each of the processes that follow
-        profile = profile_of(plugin, settings)
-        interface = named(plugin.generation).interface
-        section = profile.section(interface) if profile else {}
+        section = profiles.section_of(plugin, settings)
         maker = suite.maker(model, section) if suite.maker else None
     except Exception as error:  # noqa: BLE001 - any
         problems.append(error)
@@ -435,12 +431,6 @@ def class_of(plugin: Plugin) -> type:
 
 def _target(plugin: Plugin) -> Target:
     return Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
-
-
-def profile_of(plugin: Plugin, settings: Settings) -> profiles.Profile | None:
-    """Return the profile that a run names, or the one beside the plugin."""
-    found = profiles.choose(settings.profile, settings.directory, plugin.path)
-    return found.of_class(plugin.qualname) if found else None
 
 
 def _context(opened: Trial, evidence: Evidence, observer: Observer | None) -> dict[str, Any]:

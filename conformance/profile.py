@@ -21,7 +21,8 @@ import attrs
 from conformance import expectation
 from conformance.generations import sections
 from conformance.rules import nearest
-from conformance.settings import UsageError
+from conformance.settings import Settings, UsageError
+from conformance.target import Plugin
 
 #: How messages name the types of values.
 _KINDS: Mapping[type, str] = {list: "a list", dict: "a table", str: "a string"}
@@ -90,6 +91,18 @@ def choose(spec: str | None, directory: Path, source: str | None) -> Profile | N
 
     """
     return find(source) if spec is None else load(spec, directory)
+
+
+def of_plugin(plugin: Plugin, settings: Settings) -> Profile | None:
+    """Return the profile that a run names, or the one beside the plugin, for its class."""
+    found = choose(settings.profile, settings.directory, plugin.path)
+    return found.of_class(plugin.qualname) if found else None
+
+
+def section_of(plugin: Plugin, settings: Settings) -> Mapping[str, Any]:
+    """Return what the profile of a plugin says of its interface; nothing where there is none."""
+    profile = of_plugin(plugin, settings)
+    return profile.section(plugin.interface) if profile else {}
 
 
 def find(source: str | None) -> Profile | None:

@@ -17,7 +17,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -287,6 +287,20 @@ def failure(target: Target, sentence: str, error: BaseException) -> LoadFailure:
 def registers(target: Target) -> bool:
     """Tell whether a target is an entry point whose function registers what vLLM is to know."""
     return target.text.startswith(f"entry-point:{GENERAL_PLUGINS}/")
+
+
+def registrar(target: Target) -> Callable[[], object] | None:
+    """Return the function of such an entry point. Worker processes only.
+
+    Raises:
+        UsageError: there is no such module.
+        LoadFailure: the module exists and raised.
+
+    """
+    if not registers(target):
+        return None
+    function = getattr(load_module(target), target.qualname or "", None)
+    return function if callable(function) and not inspect.isclass(function) else None
 
 
 def load_class(target: Target) -> type:

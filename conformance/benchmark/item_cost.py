@@ -18,11 +18,12 @@ import attrs
 
 from conformance.benchmark.figures import TURNS, Overhead, Round, compare
 from conformance.benchmark.in_turns import Measuring
-from conformance.jobs import class_of, profile_of
+from conformance.jobs import class_of
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
 from conformance.multimodal.processor.prompts import Prompt, side_by_side
 from conformance.multimodal.processor.stock import Item
+from conformance.profile import of_plugin
 from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Plugin
 
@@ -84,7 +85,7 @@ def _bench(plugin: Plugin, settings: Settings) -> Bench:
 
     """
     cls = class_of(plugin)
-    profile = profile_of(plugin, settings)
+    profile = of_plugin(plugin, settings)
     section = profile.section(plugin.interface) if profile else {}
     name = chosen(plugin, section, settings, cls)
     if name is None:

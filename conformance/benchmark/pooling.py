@@ -23,7 +23,8 @@ from conformance.benchmark.figures import Failed, Round
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.engine.pooling_models import named_model
-from conformance.jobs import class_of, profile_of
+from conformance.jobs import class_of
+from conformance.profile import of_plugin
 from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
 
@@ -61,7 +62,7 @@ def serve(connection: Connection, *, plugin: Plugin, settings: Settings, model: 
 
 def _section(plugin: Plugin, settings: Settings, model: str) -> tuple[Mapping[str, Any], str]:
     """Return the plugin's part of its profile, and the folder of its model."""
-    found = profile_of(plugin, settings)
+    found = of_plugin(plugin, settings)
     section = found.section(plugin.interface) if found else {}
     return section, str(named_model(section["model"])) if "model" in section else model
 

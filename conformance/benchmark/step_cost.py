@@ -34,7 +34,8 @@ from conformance.benchmark.served import (
 )
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
-from conformance.jobs import class_of, profile_of
+from conformance.jobs import class_of
+from conformance.profile import of_plugin
 from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
 
@@ -220,7 +221,7 @@ def contestant(plugin: Plugin, settings: Settings, model: str) -> Contestant:
         UsageError: nothing switches it on, or its profile is broken.
 
     """
-    cls, profile = class_of(plugin), profile_of(plugin, settings)
+    cls, profile = class_of(plugin), of_plugin(plugin, settings)
     module = importlib.import_module(_PARAMETERS[plugin.generation])
     found = module.find(
         cls,

@@ -21,11 +21,12 @@ from vllm.tool_parsers import ToolParser
 
 from conformance.benchmark.figures import PER_TOKEN, TURNS, Overhead, Round, compare
 from conformance.benchmark.in_turns import Measuring
-from conformance.jobs import class_of, profile_of
+from conformance.jobs import class_of
 from conformance.parser.bench import TOOL, Bench, NotMade
 from conformance.parser.checks import trial
 from conformance.parser.cost import STEPS, growing, near_end
 from conformance.parser.trial import Undecided
+from conformance.profile import of_plugin
 from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Plugin
 
@@ -72,7 +73,7 @@ def opened(plugin: Plugin, settings: Settings) -> Iterator[Measuring[Tokens]]:
         UsageError: the profile is wrong, or nothing is known of the parser's format.
 
     """
-    profile = profile_of(plugin, settings)
+    profile = of_plugin(plugin, settings)
     judged = trial(
         class_of(plugin),
         plugin.generation.removeprefix("parser/"),

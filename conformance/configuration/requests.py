@@ -16,10 +16,11 @@ from conformance.configuration.asked import Ask, Workload
 from conformance.expectation import located
 from conformance.generations import named as generation_named
 from conformance.history import Choice
-from conformance.jobs import class_of, deployed, profile_of
+from conformance.jobs import class_of, deployed
 from conformance.logits import errands
 from conformance.logits.requests import Stock, admitted
 from conformance.logits.workload import RANDOM_SEED, prompt_of
+from conformance.profile import of_plugin
 from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
 
@@ -49,7 +50,7 @@ def run(connection: Connection, plugin: Plugin, settings: Settings, model: str) 
 
 def _workload(plugin: Plugin, settings: Settings, model: str) -> Workload:
     generation = generation_named(plugin.generation)
-    profile = profile_of(plugin, settings)
+    profile = of_plugin(plugin, settings)
     section: Any = {}
     if profile is not None:
         kept = profile.section(generation.interface)

@@ -57,8 +57,7 @@ def judged(
         front_ends=configuration.front_ends,
         crowd=configuration.clients or None,
     )
-    found = profile.choose(settings.profile, settings.directory, plugin.path)
-    section = found.of_class(plugin.qualname).section(generation.interface) if found else {}
+    section = profile.section_of(plugin, settings)
     refused = configuration.name in unsupported(section, plugin.generation)
     arguments = {
         "plugin": plugin,

@@ -60,7 +60,7 @@ def surroundings(model: str) -> Surroundings:
     """Return the configuration and the renderer of a pooling model.
 
     Raises:
-        UsageError: vLLM does not take the model, which is none of the harness's own.
+        UsageError: vLLM refuses the model that the profile names.
 
     """
     inspect_models_here()

@@ -172,8 +172,8 @@ APART = frozenset((ENTRY_POINT,))
 
 #: What is wrong with a row that depends on :meth:`host.Host._made`.
 _KNOWN_BY_LIST = (
-    "a request gets what one that is gone left behind: the plugin knows both by the id() of their "
-    "lists, and Python makes new lists where old ones were; keep state by row"
+    "the request gets the state of a finished one: the plugin identifies requests by the id() of "
+    "their lists, and Python reuses the addresses of freed lists; keep state by row"
 )
 
 

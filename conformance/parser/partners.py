@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from conformance.rules import nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from conformance.target import Target
 
@@ -27,8 +26,8 @@ def resolved(role: str, target: Target) -> Target:
         UsageError: there is none.
 
     """
-    if targets.registers(target):
-        return _registered_by(role, target)
+    if (function := targets.registrar(target)) is not None:
+        return _registered_by(role, target, function)
     if not target.text.startswith(f"{role}-parser:"):
         return target
     name = target.qualname or ""
@@ -42,11 +41,8 @@ def resolved(role: str, target: Target) -> Target:
     return attrs.evolve(target, module=module, qualname=qualname)
 
 
-def _registered_by(role: str, target: Target) -> Target:
+def _registered_by(role: str, target: Target, function: Callable[[], object]) -> Target:
     """Return the first parser that the function of a general plugin registers, if it does."""
-    function = getattr(targets.load_module(target), target.qualname or "", None)
-    if not callable(function) or inspect.isclass(function):
-        return target
     known = manager(role)
     kept = {name: getattr(known, name) for name in ("lazy_parsers", f"{role}_parsers")}
     try:

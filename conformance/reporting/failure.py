@@ -46,7 +46,7 @@ def render(
         counterexample: the history or the calls that show it, when there are some.
         case: path of the case file, for the replay command; the program lies beside it.
         width: columns of the terminal.
-        loaded: whether there is a class; what to check of one helps nobody without it.
+        loaded: whether the class could be imported; if not, the advice about it is left out.
 
     """
     lines = [f"{rule.id} {rule.title} ({rule.level}, {', '.join(evidence)})", ""]

@@ -44,8 +44,8 @@ RULES = section(
         statement=(
             "When a finished request is replaced, its index appears in `added` only: adding must "
             "overwrite or clear whatever the row's previous occupant left. "
-            "So must whoever knows requests by the `id()` of their lists: Python makes new lists "
-            "where those of finished requests were."
+            "This holds for a plugin that identifies requests by the `id()` of their lists, too: "
+            "Python reuses the addresses of freed lists."
         ),
         sources=(
             document("Use Add operations to replace as many finished requests with new requests"),

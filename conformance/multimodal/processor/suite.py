@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -53,12 +52,9 @@ def _resolved(target: Target) -> Target:
     """
     if target.module == targets.MODEL_REGISTRY:
         return _of_architecture(target)
-    if not targets.registers(target):
+    if (function := targets.registrar(target)) is None:
         return target
-    function = getattr(targets.load_module(target), target.qualname or "", None)
     where = f"the entry point's function {target.module}:{target.qualname}"
-    if not callable(function) or inspect.isclass(function):
-        return target
     before, ModelRegistry.models = ModelRegistry.models, {}
     try:
         function()
