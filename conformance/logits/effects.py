@@ -14,7 +14,7 @@ from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label
 from conformance.logits.played import Kind
-from conformance.logits.processes import global_random_states
+from conformance.logits.processes import global_random_states, serving
 from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
 from conformance.logits.sweeps import Example
@@ -52,7 +52,8 @@ def acts(trial: Trial) -> Finding:
     seen = frozenset[object]().union(*(example.played.acted for example in examples))
     acted = sum(bool(example.played.acted) for example in examples)
     if not trial.parameters.on:
-        return unjudged(trial.unknown_switch(), len(examples))
+        why = trial.blocked() if trial.blocking() else trial.unknown_switch()
+        return unjudged(why, len(examples))
     idle = [choice for choice in trial.parameters.choices() if choice[0] == "on"]
     idle = [choice for choice in idle if choice not in seen]
     if not idle:
@@ -118,6 +119,8 @@ def deterministic(trial: Trial) -> Finding:
                     )
         after = global_random_states()
         for name in [name for name in before if after[name] != before[name]]:
+            if serving(trial):
+                return unjudged(trial.waits([trial.contract.leaves]), examples)
             return failed(
                 f"{label(choice)} changes the global random state of {name}",
                 examples,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
@@ -36,16 +37,25 @@ def forgets(trial: Trial) -> Finding:
     return trial.leaks or trial.contract.look(trial.bench, trial.budget)
 
 
+def _open_files() -> int:
+    """Return how many files, sockets and pipes the process has; a server may have few thousands."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -> Finding:
     """Return what is found of an instance."""
     count = REQUESTS[budget]
     given: list[Given] = []
     sizes: list[int] = []
-    acted = 0
+    acted, files = 0, _open_files()
     with limited(LIMIT):
         for _ in range(MEASUREMENTS):
             acted += serve(count // MEASUREMENTS, given, True)  # noqa: FBT003 - with apply
             sizes.append(size_of(plugin))
+            if (left := _open_files() - files) > KEPT:
+                return failed(
+                    f"after {len(given)} requests {left} more files are open", count, acted
+                )
         if what := kept(given, names, KEPT) or growing(sizes, count // MEASUREMENTS):
             return failed(f"after {count} requests {what}", count, acted)
         # Ranks of a pipeline but the last, and batches of greedy requests, never get to ``apply``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -108,7 +109,31 @@ def does_without_prompt(trial: Trial) -> Finding:
                 f"beside a request without prompt token ids another one ({label(choice)}) does not "
                 f"get what it gets alone, and beside one with them it does"
             )
+        for earlier in switched_on(bench):
+            taken = partial(_alike_after, bench, earlier, choice)
+            if taken([bench.tokens[0]]) and not taken(None):
+                return failed(
+                    f"a request without prompt token ids ({label(choice)}) that takes over the row "
+                    f"of another one ({label(earlier)}) does not get what it gets in an instance "
+                    f"of its own, and one with them does"
+                )
     return Finding(Verdict.PASS, len(bench.parameters), len(bench.parameters))
+
+
+def _alike_after(bench: Bench, earlier: Choice, choice: Choice, prompt: list[int] | None) -> bool:
+    """Tell whether a request gets in the row of one that has ended what it gets without it."""
+    row = bench.table[:1]
+    alone, after = bench.new(), bench.new()
+    try:
+        with limited():
+            alone.begin(bench.params(choice), prompt, [])
+            expected = alone.apply(row.clone())
+            after.begin(bench.params(earlier), [bench.tokens[-1]], [])
+            after.apply(row.clone())
+            after.begin(bench.params(choice), prompt, [])
+            return alike(after.apply(row.clone()), expected)
+    except PluginRaised:
+        return False
 
 
 def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> bool:

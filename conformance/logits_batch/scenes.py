@@ -313,6 +313,20 @@ def _layouts(recorder: Recorder) -> Shown | None:
     return {"is": "same", "got": ["result", None], "expected": ["expected", None]}
 
 
+def _without_prompt(recorder: Recorder) -> Shown | None:
+    """LB-25: the last row of the second instance, and that of the request alone in the first."""
+    if any("raised" in entry for entry in recorder.calls):
+        return _about_last(recorder)
+    applied = [entry for entry in recorder.calls if entry["do"] == "apply"]
+    alone = next(entry for entry in reversed(applied) if entry["of"] != applied[-1]["of"])
+    applied[-1]["to"], alone["to"] = "result", "expected"
+    for entry in recorder.calls:
+        if entry["do"] == "update" and entry["of"] == applied[-1]["of"]:
+            entry["last"] = True  # all of them matter
+    last = len(applied[-1]["rows"]) - 1
+    return {"is": "same", "got": ["result", last], "expected": ["expected", 0]}
+
+
 def _masks(recorder: Recorder) -> Shown:
     """LB-34: masked rows, of which the last one has come back with less of a mask."""
     bench = recorder.bench
@@ -344,6 +358,7 @@ _CONCLUDED: Mapping[str, Callable[[Recorder], Shown | None]] = {
     "LB-02": _instances,
     "LB-13": _claims,
     "LB-15": _admission,
+    "LB-25": _without_prompt,
     "LB-29": _layouts,
     "LB-34": _masks,
 }

@@ -63,7 +63,10 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
 
 
 def _follows_from(trial: Trial, rule: str) -> str | None:
-    if rule == "LB-11" and any("LB-43" in example.rules() for example in trial.examples()):
+    broken = {each for example in trial.examples() for each in example.rules()}
+    if rule == "LB-45" and (first := {"LB-02", "LB-43"} & broken):
+        return min(first)  # shows with and without tokens that stay unknown
+    if rule == "LB-11" and "LB-43" in broken:
         return "LB-43"  # what was taken out of the parameters is gone when a request resumes
     return "LB-29" if rule == "LB-16" and batches.minds_inference_mode(trial.bench) else None
 
@@ -79,6 +82,7 @@ CONTRACT = Contract(
     raises="LB-16",
     steady="LB-23",
     apart="LB-02",
+    leaves="LB-40",
     means="LB-46",
     rule_of_call={
         Call.CONSTRUCTOR: "LB-02",
