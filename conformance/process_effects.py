@@ -15,6 +15,7 @@ import os
 import pickle
 import random
 import signal
+import socket
 import sys
 import threading
 import warnings
@@ -206,6 +207,8 @@ def _hooks() -> dict[str, Any]:
         "gc.isenabled()": gc.isenabled(),
         "gc.get_threshold()": gc.get_threshold(),
         "multiprocessing.get_start_method()": multiprocessing.get_start_method(allow_none=True),
+        "numpy.geterr()": str(np.geterr()),
+        "socket.getdefaulttimeout()": socket.getdefaulttimeout(),
         "the event loop policy": type(asyncio.events._event_loop_policy),  # type: ignore[attr-defined]  # noqa: SLF001 - asking for it would make it
     }
 

@@ -95,7 +95,7 @@ def program(case: Mapping[str, Any]) -> str:
         made.append("request")
         uses.append("request")
     rule, expect = case["rule"], shown["expect"]
-    name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED[rule]
+    name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED.get(rule, "leaves")
     given = [Named(f"{key}=", node) for key, node in _arguments(rule, name, shown).items()]
     arguments: list[Node] = [call(host, *made), *given]
     source = _player(slots=slots)
@@ -116,7 +116,7 @@ def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node
     expect = shown["expect"]
     values = {tuple(entry["choice"]): decoded(entry["keywords"]) for entry in shown["parameters"]}
     found = _requests(rule, values, expect)
-    if rule in _OF_ONE or rule in _STEPS:
+    if rule in _OF_ONE or rule in _STEPS or rule not in PLAYED:
         found["steps"] = literal(expect.get("steps") or _STEPS.get(rule, _USUAL))
     if rule == "LS-27":
         found["many"] = literal(_MANY)
@@ -137,7 +137,7 @@ def _requests(
 ) -> dict[str, Node]:
     """Return the requests that a failure is played with."""
     on, off = ([v for choice, v in values.items() if choice[0] == kind] for kind in ("on", "off"))
-    if rule in _OF_ONE:
+    if rule in _OF_ONE or rule not in PLAYED:
         return {"request": literal(values[tuple(expect["choice"])])}
     if rule in _OF_NONE:
         return {"on": literal(on[0]), "off": literal(off)} if rule == "LB-28" else {}

@@ -10,6 +10,8 @@ import gc
 import inspect
 import itertools
 import os
+import pickle
+import random
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from vllm import SamplingParams
 
@@ -250,4 +253,23 @@ def check_device(host: Host, requests: list[Any], steps: int) -> str | None:
         traceback.print_exc()
         what = f"on a GPU: {type(error).__name__}: {error}"
         return f"{what}\nexpected: what is used together with the logits is on their device"
+    return None
+
+
+def check_leaves(host: Host, request: Any, steps: int) -> str | None:
+    """Serving seeds no generator that all requests share, and leaves the default dtype."""
+    left = []
+    for seed in (11, 12):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 - the generator that all share
+        torch.manual_seed(seed)
+        host.alone(request, steps)
+        kept = {"random": random.getstate(), "torch": torch.get_rng_state().tolist()}
+        left.append(kept | {"numpy.random": pickle.dumps(np.random.get_state())})  # noqa: NPY002
+    for name, state in left[0].items():
+        if state == left[1][name]:
+            what = f"serving a request seeds the global generator of {name}"
+            return f"{what}\nexpected: a generator of the plugin's own"
+    if (dtype := torch.get_default_dtype()) is not torch.float32:
+        return f"the default dtype is {dtype} after a request\nexpected: torch.float32, as before"
     return None

@@ -15,6 +15,7 @@ import os
 import pickle
 import random
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -25,6 +26,7 @@ from conformance import loading
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.findings import label, switched_on
 from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.rows import differing, same
 from conformance.untouched import ERRANDS
@@ -101,10 +103,15 @@ def _named(errand: Errand) -> Iterator[tuple[str, SamplingParams]]:
 def _rank(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows that another rank computes: what differs from rank to rank, differs."""
     os.environ |= {"RANK": "1", "LOCAL_RANK": "1"}
-    random.seed(errand.seed + 1)
-    torch.manual_seed(errand.seed + 1)
-    np.random.seed(errand.seed % 2**32)  # noqa: NPY002 - the generator that plugins may draw from
+    _seed(errand.seed + 1)
     return _unasked(_imported_again(plugin), errand)
+
+
+def _seed(seed: int) -> None:
+    """Seed the generators that all code of a process shares."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the generator that plugins may draw from
 
 
 def _imported_again(plugin: type[Any]) -> type[Any]:
@@ -246,9 +253,41 @@ def same_on_every_rank(trial: Trial) -> Finding:
 
 
 def leaves_others_alone(trial: Trial) -> Finding:
-    """Loading changes nothing that others compute with, and the process ends as it would."""
+    """Nothing changes that others compute with, and the process ends as it would."""
     contract = trial.contract
-    return loading.judged(trial.observer, contract.rule_of_call["__init__"], contract.survives)
+    found = loading.judged(trial.observer, contract.rule_of_call["__init__"], contract.survives)
+    return (serving(trial) or found) if found.verdict is Verdict.PASS else found
+
+
+def serving(trial: Trial) -> Finding | None:
+    """Return what serving requests does to that, if it does something."""
+    states = global_random_states()
+    torch.set_default_dtype(torch.float32)  # what came before may have left another one
+    try:
+        for choice in switched_on(trial.bench):
+            left = []
+            with suppress(PluginRaised, PluginMisshapen):  # other rules say so
+                for seed in (11, 12):
+                    _seed(seed)
+                    with limited():
+                        list(trial.contract.rows_alone(trial.bench, choice, STEPS))
+                    left.append(global_random_states())
+            first, second = left if len(left) == 2 else (states, {})  # noqa: PLR2004 - both seeds
+            for name in [name for name in second if first[name] == second[name]]:
+                return failed(
+                    f"serving {label(choice)} seeds the global generator of {name} anew: requests "
+                    f"without a seed of their own draw the same in every step",
+                    case={"choice": choice, "served": True, "steps": STEPS},
+                )
+            if (dtype := torch.get_default_dtype()) is not torch.float32:
+                return failed(
+                    f"serving {label(choice)} leaves the default dtype of torch at {dtype}",
+                    case={"choice": choice, "served": True, "steps": STEPS},
+                )
+    finally:
+        torch.set_default_dtype(torch.float32)
+        _seed(trial.bench.seed)
+    return None
 
 
 def _errand(trial: Trial, what: str) -> Errand:

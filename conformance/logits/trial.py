@@ -51,6 +51,7 @@ class Contract:
     raises: str  #: the rule about what a call raises
     steady: str  #: the rule that a random plugin breaks
     apart: str  #: the rule that one breaks whose instances share state
+    leaves: str  #: the rule about what all requests share
     means: str  #: the rule about what the author says of rows
     #: The rules about calls that a check may fail to get over.
     rule_of_call: Mapping[str, str]

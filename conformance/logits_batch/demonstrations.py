@@ -78,12 +78,11 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     """Return the shortest part of a failure that still fails."""
     if errand.case and "calls" in errand.case:
         parts = [{key: errand.case[key] for key in ("calls", "expect")}]
-    elif errand.case and "served" in errand.case:
-        return None  # nothing but the check has shown it
     elif rule in SCRIPTED:
         admitted = admissible(errand.parameters.invalid)
         invalid = [encoded(keywords) for _, keywords, _ in admitted]
-        parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid}}]
+        served = {} if not errand.case or "served" not in errand.case else errand.case
+        parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid, **served}}]
     else:
         whole: Shown | None = trial.untouched.run(errand)
         parts = [] if whole is None else excerpts.parts(whole)

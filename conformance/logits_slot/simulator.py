@@ -72,6 +72,7 @@ CONTRACT = Contract(
     raises="LS-22",
     steady="LS-15",
     apart="LS-02",
+    leaves="LS-37",
     means="LS-43",
     rule_of_call={"__init__": "LS-02"},
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},

@@ -28,12 +28,20 @@ def harmless(trial: Trial) -> Finding:
     """Whatever a client sends is refused or served, and others do not notice."""
     explored = trial.explored
     if (outcome := explored.harm) is not None:
+        if _is_told(trial, outcome) and (first := roots(trial)):
+            return unjudged(trial.waits(first), explored.tried, explored.acted)
         return failed(_sentence(outcome), explored.tried, case=_case(trial, outcome))
     if explored.usual:
         strata = trial.contract.strata
         first = roots(trial) or [strata.rule_of[strata.plain]]
         return unjudged(trial.waits(first), explored.tried, explored.acted)
     return _shown(trial, explored)
+
+
+def _is_told(trial: Trial, outcome: Outcome) -> bool:
+    """Tell whether requests of the profile meet the same: then it is not about what was sent."""
+    met = {(t.kind, t.error, t.place) for e in trial.examples() for t in e.played.troubles}
+    return outcome.stage is Stage.ENGINE and (outcome.kind, outcome.error, outcome.place) in met
 
 
 def refuses_with_400(trial: Trial) -> Finding:
