@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if getattr(config.option, "forked", False):
         raise pytest.UsageError(
-            "--forked cannot be used with --plugin-path: rules run in processes of their own already"
+            "--forked cannot be used with --plugin-path: rules run in processes of their own"
         )
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         # Neither testpaths nor the folder pytest was started in: the rules only.
