@@ -39,9 +39,9 @@ def harmless(trial: Trial) -> Finding:
 
 
 def _is_told(trial: Trial, outcome: Outcome) -> bool:
-    """Tell whether requests of the profile meet the same: then it is not about what was sent."""
-    met = {(t.kind, t.error, t.place) for e in trial.examples() for t in e.played.troubles}
-    return outcome.stage is Stage.ENGINE and (outcome.kind, outcome.error, outcome.place) in met
+    """Tell whether the same line raises for requests of the profile: what was sent is no cause."""
+    met = {(t.error, t.place) for e in trial.examples() for t in e.played.troubles if t.place}
+    return outcome.stage is Stage.ENGINE and (outcome.error, outcome.place) in met
 
 
 def refuses_with_400(trial: Trial) -> Finding:
