@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the options once; workers are given what this process found."""
     option = config.option
     if option.tests is None:
-        named = config.args_source is config.ArgsSource.ARGS or option.keyword
+        named = config.args_source is config.ArgsSource.ARGS or option.keyword or option.plugin_path
         option.tests = sampling.EVERYTHING if named else sampling.SAMPLE
     if option.day is None:
         option.day = sampling.day_of_commit()
@@ -105,8 +105,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         process.wait()
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config: pytest.Config) -> str | None:
     """Say what is left to chance, and how to have the same again."""
+    if config.option.plugin_path:
+        return None
     chosen = config.stash[CHOICE]
     if chosen.said == sampling.SAMPLE:
         return f"tests: the sample of --day {chosen.day}; --tests all runs all of them"

@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from support import DEFECTIVE, FIXTURES
+from support import DEFECTIVE, FIXTURES, ROOT
 from user import PYTEST, certificates, environment, run, verdicts
 
 from conformance.engine.entry_points import synthetic_distribution
@@ -176,6 +176,34 @@ def test_rules_are_items(certify: Certify, folder: Path) -> None:
     assert result.ret == 0
     assert items == [f"{CORRECT}::{rule}[simulator]" for rule in RULES]
     assert not (folder / "reports").exists()
+
+
+def test_this_repository_itself() -> None:
+    """The tests of this repository choose among themselves, never among the rules of a plugin."""
+    target = "reference_plugins/logits_batch/token_bias.py"
+    status, said = run(*PYTEST, "--plugin-path", target, "--collect-only", "-q", folder=ROOT)
+    items = [line for line in said.splitlines() if "::" in line]
+
+    assert status == 0, said
+    assert [item.rpartition("::")[2] for item in items] == [f"{rule}[simulator]" for rule in RULES]
+
+
+def test_time_limits_of_a_repository(certify: Certify, pytester: pytest.Pytester) -> None:
+    """``timeout`` of pytest-timeout is about a repository's own tests: rules have limits."""
+    pytester.makeini("[pytest]\ntimeout = 0.001\n")
+    result = certify("--plugin-path", CORRECT, "-k", "LB-01 or LB-06")
+
+    result.assert_outcomes(passed=2, deselected=len(RULES) - 2)
+
+
+def test_items_are_not_forked(certify: Certify, pytester: pytest.Pytester) -> None:
+    """``--forked`` of pytest-forked would ask for each rule in a process that has no trial."""
+    option = "parser.addoption('--forked', action='store_true')"
+    pytester.makeconftest(f"def pytest_addoption(parser): {option}")
+    result = certify("--plugin-path", CORRECT, "--forked")
+
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --forked cannot be used with --plugin-path: *"])
 
 
 def test_a_selected_rule(certify: Certify, folder: Path) -> None:

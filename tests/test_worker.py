@@ -56,6 +56,14 @@ def leaves_a_child(connection):
     connection.recv()
     connection.send([child.pid])
 
+def makes_files(connection):
+    import pathlib, tempfile
+    connection.recv()
+    file = pathlib.Path(tempfile.mkdtemp(), "file")
+    file.write_text("left")
+    connection.send([str(file), os.environ["TMPDIR"]])
+    connection.recv()
+
 def scatters(connection):
     connection.recv()
     started = [
@@ -313,6 +321,21 @@ def test_a_job_leaves_no_child(fork: Callable[..., Job]) -> None:
     job.close()
 
     assert gone(job.pid, child)
+
+
+def test_a_job_leaves_no_temporary_files(fork: Callable[..., Job]) -> None:
+    """They go with the job: vLLM leaves sockets, and what is killed leaves everything."""
+    job, other = fork("makes_files"), fork("makes_files")
+    (file, folder), (others, _) = (each.ask("", limit=PATIENCE) for each in (job, other))
+    assert Path(file).is_relative_to(folder)
+
+    job.close()
+    deadline = time.monotonic() + PATIENCE
+    while Path(folder).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert not Path(folder).exists()
+    assert Path(others).exists()
 
 
 def test_a_job_leaves_no_one_who_hides(fork: Callable[..., Job]) -> None:

@@ -110,6 +110,8 @@ def host_environment(
         # costs a subprocess that imports all of vLLM.
         VLLM_CACHE_ROOT=str(cache_directory() / f"vllm-{vllm_version() or 'unknown'}"),
     )
+    # Its own default is among temporary files, which do not outlive a job.
+    environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_directory() / "torchinductor"))
     if device == "cpu":
         environment.setdefault("OMP_NUM_THREADS", "1")
         # It overrides --kv-cache-memory-bytes, and fills whole gibibytes with zeros.

@@ -17,12 +17,15 @@ import math
 import os
 import pickle
 import select
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from conformance.worker import private
@@ -39,6 +42,10 @@ GRACE_SECONDS = 10.0
 
 #: How often what a job left behind is looked after.
 LOOK_SECONDS = 0.2
+
+#: The longest folder for temporary files in which each job gets one of its own: what is longer
+#: leaves no room for the names of vLLM's sockets, of 37 characters in the 107 that Linux takes.
+_LONGEST_ROOT = 30
 
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
@@ -60,11 +67,12 @@ def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     jobs: set[int] = set()
     orphans: dict[int, float] = {}
+    scratch = _scratch()
     while True:
         readable, _, _ = select.select(watched, [], [], LOOK_SECONDS if orphans else None)
         if wake_read in readable:
             os.read(wake_read, 4096)
-            _report_ended(control, jobs)
+            _report_ended(control, jobs, scratch)
         if orphans or wake_read in readable:
             _end_orphans(orphans, jobs)
         if control in readable:
@@ -81,12 +89,12 @@ def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
             if pid == 0:
                 control.close()
                 signal.set_wakeup_fd(-1)
-                _run_job(wanted, descriptors)
+                _run_job(wanted, descriptors, scratch)
             for descriptor in descriptors:
                 os.close(descriptor)
             jobs.add(pid)
             _send(control, {"forked": pid})
-    _end(jobs, orphans)
+    _end(jobs, orphans, scratch)
     # As in a job: nothing is left to finalise.
     os._exit(0)
 
@@ -126,7 +134,17 @@ def preload(modules: Sequence[str]) -> str | None:
     return None
 
 
-def _run_job(request: dict[str, Any], descriptors: list[int]) -> None:
+def _scratch() -> Path | None:
+    """Make a folder for the temporary files of all jobs, which are removed with them.
+
+    vLLM leaves sockets and a file for each engine behind, and a process that is killed the rest.
+    """
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_ROOT:
+        return None
+    return Path(tempfile.mkdtemp(prefix="vllm-conformance-"))
+
+
+def _run_job(request: dict[str, Any], descriptors: list[int], scratch: Path | None) -> None:
     """Run one job in this (forked) process and end it."""
     status = 1
     try:
@@ -143,6 +161,9 @@ def _run_job(request: dict[str, Any], descriptors: list[int]) -> None:
         # The caller's order first; what only this process knows stays reachable behind it.
         sys.path[:] = dict.fromkeys([*request["python_path"], *sys.path])
         os.chdir(request["directory"])
+        if scratch:
+            tempfile.tempdir = os.environ["TMPDIR"] = str(scratch / str(os.getpid()))
+            Path(tempfile.tempdir).mkdir()
         module, _, name = request["function"].partition(":")
         function = getattr(importlib.import_module(module), name)
         with Connection(connection_fd) as connection:
@@ -172,10 +193,12 @@ def _leave(*_: object) -> NoReturn:
     raise _Ended
 
 
-def _report_ended(control: socket.socket, jobs: set[int]) -> None:
-    """Tell the parent which jobs have ended, and how."""
+def _report_ended(control: socket.socket, jobs: set[int], scratch: Path | None) -> None:
+    """Tell the parent which jobs have ended, and how; remove their temporary files."""
     for pid, status in _bury(jobs):
         _send(control, {"ended": pid, "status": status})
+        if scratch:
+            shutil.rmtree(scratch / str(pid), ignore_errors=True)
 
 
 def _bury(jobs: set[int]) -> Iterator[tuple[int, int]]:
@@ -232,8 +255,8 @@ def _end_orphans(orphans: dict[int, float], jobs: set[int]) -> None:
         del orphans[pid]
 
 
-def _end(jobs: set[int], orphans: dict[int, float]) -> None:
-    """End all jobs and what they have left, first politely."""
+def _end(jobs: set[int], orphans: dict[int, float], scratch: Path | None) -> None:
+    """End all jobs and what they have left, first politely; remove their temporary files."""
     signal.set_wakeup_fd(-1)
     deadline = time.monotonic() + GRACE_SECONDS
     for pid in jobs:
@@ -255,6 +278,8 @@ def _end(jobs: set[int], orphans: dict[int, float]) -> None:
         if time.monotonic() > deadline:
             orphans.update(dict.fromkeys(orphans, -math.inf))
         _end_orphans(orphans, jobs)
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:
