@@ -251,20 +251,36 @@ def test_the_summary_for_a_ci_step(snapshot: SnapshotAssertion) -> None:
 
 
 def test_a_reason_that_rules_share_is_said_once() -> None:
-    """In the table such a rule takes one line; below it, and in Markdown, the reason is named."""
+    """The table leaves such rules out; below it they are named with their reason."""
     document = five_rules(LB01=Verdict.FAIL)
     waits = {"verdict": "not-verified", "waits_for": ["LB-01"]}
     rules: Any = document["rules"]
     for rule, why in zip(rules[2:], ("", ": it raised", ": it raised again"), strict=True):
         rule |= {**waits, "message": f"cannot be judged before LB-01 holds{why}"}
-    sentence = ", ".join(rule["id"] for rule in rules[2:])
     said, markdown = summary.text(document, width=80), summary.markdown(document)
 
     for text in (said, markdown):
         assert text.count("cannot be judged") == 1
-        assert sentence in text
+        assert "LB-03 to LB-05" in text
+        assert rules[3]["title"] not in text
     assert all(len(line) <= 80 for line in said.splitlines())
     assert "it raised" not in said
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        (("LB-02", "LB-03"), "LB-02, LB-03"),
+        (
+            ("LB-09", "LB-10", "LB-11", "LB-13", "MM-99", "MM-100"),
+            "LB-09 to LB-11, LB-13, MM-99, MM-100",
+        ),
+        (("own", "own-1", "own-x"), "own, own-1, own-x"),
+    ],
+)
+def test_rules_are_named_as_a_person_would(rules: tuple[str, ...], named: str) -> None:
+    """Three or more whose numbers follow each other are a range."""
+    assert summary.Reason("why", rules).named == named
 
 
 def test_colours_are_for_terminals() -> None:

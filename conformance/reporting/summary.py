@@ -24,6 +24,26 @@ class Reason:
     says: str
     rules: tuple[str, ...]
 
+    @property
+    def named(self) -> str:
+        """The rules as a person writes them: ``LB-02, LB-04 to LB-09``."""
+        spans: list[list[str]] = []
+        for rule in self.rules:
+            if spans and _after(spans[-1][-1]) == rule:
+                spans[-1].append(rule)
+            else:
+                spans.append([rule])
+        return ", ".join(
+            f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(span)  # noqa: PLR2004
+            for span in spans
+        )
+
+
+def _after(rule: str) -> str:
+    """Return the id whose number is the next one, or "" where an id has none."""
+    family, _, number = rule.rpartition("-")
+    return f"{family}-{int(number) + 1:02}" if number.isdecimal() else ""
+
 
 def reasons(rules: Iterable[Mapping[str, Any]]) -> list[Reason]:
     """Return the reasons of a certificate's rules that are not verified, each of them once.
@@ -75,8 +95,8 @@ _FIXED_WIDTH = 7 + 16 + 11 + 13 + 6 + 2
 def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     """Return the rules of a certificate with verdict, counts, evidence and time.
 
-    A rule that holds takes one line, and so does one whose reason others have, see
-    :func:`unclear`; what a person must act on is spelled out.
+    A rule that holds takes one line, and what a person must act on is spelled out.  Rules that are
+    not verified for a reason that others have take none: :func:`unclear` names them.
     """
     result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     result.add_column("rule", no_wrap=True)
@@ -88,11 +108,12 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     room = max(20, width - _FIXED_WIDTH)
     together = {name for reason in shared(certificate["rules"]) for name in reason.rules}
     for rule in certificate["rules"]:
+        if rule["id"] in together:
+            continue
         verdict = Verdict(rule["verdict"])
         advice = verdict is Verdict.FAIL and rule["level"] == Level.SHOULD.value
         title = Text(rule["title"])
-        quiet = verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE) or rule["id"] in together
-        if quiet:
+        if verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
             title.truncate(room, overflow="ellipsis")
         elif rule["message"]:
             title.append("\n" + rule["message"].rstrip(), style=_STYLE[verdict])
@@ -136,7 +157,7 @@ def unclear(certificate: Mapping[str, Any]) -> Text:
     """Return the reasons that several rules have for not being verified, each of them once."""
     text = Text()
     for reason in shared(certificate["rules"]):
-        text.append(f"not verified: {', '.join(reason.rules)}\n")
+        text.append(f"not verified: {reason.named}\n")
         for line in reason.says.splitlines():
             text.append(f"  {line}\n", style=_STYLE[Verdict.NOT_VERIFIED])
     return text
@@ -246,9 +267,10 @@ def markdown(certificate: Mapping[str, Any]) -> str:
     ]
     together = shared(certificate["rules"])
     for rule in certificate["rules"]:
+        if any(rule["id"] in reason.rules for reason in together):
+            continue
         note = ""
-        alone = not any(rule["id"] in reason.rules for reason in together)
-        if alone and rule["message"] and rule["verdict"] != Verdict.PASS.value:
+        if rule["message"] and rule["verdict"] != Verdict.PASS.value:
             note = "<br>" + rule["message"].strip().replace("|", "\\|").replace("\n", "<br>")
         lines.append(
             f"| {rule['id']} | {rule['title']}{note} | {rule['verdict']} | "
@@ -256,7 +278,7 @@ def markdown(certificate: Mapping[str, Any]) -> str:
         )
     for reason in together:
         says = reason.says.replace("\n", "<br>")
-        lines += ["", f"Not verified: {', '.join(reason.rules)}: {says}"]
+        lines += ["", f"Not verified: {reason.named}: {says}"]
     if rows := certificate.get("configurations"):
         lines += ["", "| configuration | about | verdict | acted/run |", "|---|---|---|---|"]
         for row in rows:
