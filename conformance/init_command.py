@@ -20,6 +20,7 @@ from rich.console import Console
 
 from conformance.generations import sections
 from conformance.profile import CLASSES
+from conformance.reporting import templates
 from conformance.settings import Budget, Settings
 from conformance.target import Plugin
 from conformance.verdict import ExitStatus
@@ -200,15 +201,5 @@ def _write(path: Path, text: str, console: Console, *, force: bool) -> None:
 
 
 def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("conformance.reporting"),
-        autoescape=False,  # noqa: S701 - YAML, of names without quotes in them
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        # GitHub has a meaning for double braces.
-        variable_start_string="<<",
-        variable_end_string=">>",
-    )
-    return environment.get_template(name)
+    # YAML, of names without quotes in them.  GitHub has a meaning for double braces.
+    return templates.template(name, marks=("<<", ">>"))

@@ -23,12 +23,12 @@ from conformance.logits_batch import (
     devices,
     effects,
     memory,
+    parameters,
     readiness,
     strata,
 )
 from conformance.logits_batch.bench import Bench, Call
 from conformance.logits_batch.excerpts import Shown
-from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
 from conformance.logits_batch.scenes import Record
 from conformance.untouched import ERRANDS
@@ -69,6 +69,7 @@ def _follows_from(trial: Trial, rule: str) -> str | None:
 
 
 CONTRACT = Contract(
+    generation="logits/batch",
     strata=strata.STRATA,
     judge=judgement.judge,
     at_random=processes.at_random,
@@ -90,7 +91,9 @@ CONTRACT = Contract(
     anywhere=frozenset(("LB-06", "LB-09")),
     follows_from=_follows_from,
     bench=Bench,
-    rows_alone=rows_alone,
+    rows_alone=parameters.rows_alone,
+    begin=parameters.begin,
+    observe=parameters.observe,
     look=memory.look,
     tells=readiness.notes,
     play=play,

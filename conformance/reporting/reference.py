@@ -22,6 +22,7 @@ import conformance
 from conformance import requirements
 from conformance.generations import all_generations
 from conformance.interface import Generation
+from conformance.reporting import templates
 from conformance.requirements import Entry, Fate, Passage, Requirements
 from conformance.rules import Level, Rule
 
@@ -183,16 +184,9 @@ def _grouped(things: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]
 
 
 def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("conformance.reporting"),
-        autoescape=False,  # noqa: S701 - Markdown, which `prose` escapes
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"cell": _cell, "link": link, "prose": _prose, "quoted": _quoted}
-    return environment.get_template(name)
+    # Markdown, which `prose` escapes.
+    filters = {"cell": _cell, "link": link, "prose": _prose, "quoted": _quoted}
+    return templates.template(name, filters)
 
 
 def _prose(words: str) -> str:
