@@ -21,7 +21,6 @@ from conformance.logits_slot import (
     demonstrations,
     devices,
     effects,
-    memory,
     parameters,
     strata,
 )
@@ -94,7 +93,7 @@ CONTRACT = Contract(
     rows_alone=parameters.rows_alone,
     begin=parameters.begin,
     observe=parameters.observe,
-    look=memory.look,
+    look=costs.look,
     play=play,
     show=demonstrations.shown,
 )
