@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import jinja2
 import tomlkit
 from rich.console import Console
 
@@ -64,8 +63,10 @@ def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
     written = {path: profile(list(classes.values())) for path, classes in sources.items()}
     service = ci or _service(here)
     if service in SERVICES:
-        file, template = SERVICES[service]
-        written[here / file] = _template(template).render(commands=commands)
+        file, name = SERVICES[service]
+        # GitHub has a meaning for double braces.
+        workflow = templates.template(name, marks=("<<", ">>"))
+        written[here / file] = workflow.render(commands=commands)
     for path, text in written.items():
         _write(path, text, console, force=force)
     if service is None:
@@ -198,8 +199,3 @@ def _write(path: Path, text: str, console: Console, *, force: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     console.print(f"wrote {shown(path)}")
-
-
-def _template(name: str) -> jinja2.Template:
-    # YAML, of names without quotes in them.  GitHub has a meaning for double braces.
-    return templates.template(name, marks=("<<", ">>"))

@@ -237,8 +237,9 @@ def _facts(certificate: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _template(name: str) -> jinja2.Template:
-    filters = {"prose": _prose, "breakable": _breakable, "reason": sentence}
-    return templates.template(name, filters, escape_html=True)
+    return templates.template(
+        name, escape_html=True, prose=_prose, breakable=_breakable, reason=sentence
+    )
 
 
 def _prose(text: str) -> Markup:

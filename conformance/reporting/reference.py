@@ -16,7 +16,6 @@ from typing import TypeVar
 
 import attrs
 import click
-import jinja2
 
 import conformance
 from conformance import requirements
@@ -98,7 +97,8 @@ def page(generation: Generation) -> str:
     demanded = requirements.load(generation)
     covered = _coverage(demanded) if demanded else []
     levels = Counter(rule.level for rule in generation.rules)
-    return _template("rules.md.j2").render(
+    page = templates.template("rules.md.j2", cell=_cell, link=link, prose=_prose, quoted=_quoted)
+    return page.render(
         command=COMMAND,
         counts=", ".join(f"{levels[level]} {level}" for level in Level),
         coverage=_grouped(covered, lambda pair: pair[0].section),
@@ -181,12 +181,6 @@ def _grouped(things: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]
     for thing in things:
         groups.setdefault(key(thing), []).append(thing)
     return groups
-
-
-def _template(name: str) -> jinja2.Template:
-    # Markdown, which `prose` escapes.
-    filters = {"cell": _cell, "link": link, "prose": _prose, "quoted": _quoted}
-    return templates.template(name, filters)
 
 
 def _prose(words: str) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jinja2
@@ -11,30 +11,21 @@ import jinja2
 
 def template(
     name: str,
-    filters: Mapping[str, Callable[..., Any]] | None = None,
     *,
     escape_html: bool = False,
     marks: tuple[str, str] = ("{{", "}}"),
+    **filters: Callable[..., Any],
 ) -> jinja2.Template:
-    """Return a template in which a missing value is an error.
-
-    Args:
-        name: its file.
-        filters: what it may apply to values.
-        escape_html: whether values are escaped for HTML.
-        marks: what stands around an expression.
-
-    """
-    begin, end = marks
+    """Return a template in which a missing value is an error; marks stand around expressions."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("conformance.reporting"),
-        autoescape=escape_html,
+        autoescape=escape_html,  # noqa: S701 - most are no HTML
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        variable_start_string=begin,
-        variable_end_string=end,
+        variable_start_string=marks[0],
+        variable_end_string=marks[1],
     )
-    environment.filters |= filters or {}
+    environment.filters |= filters
     return environment.get_template(name)
