@@ -62,6 +62,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "conformance: a rule of the vLLM plugin conformance harness")
     if not config.getoption("plugin_path") or config.option.help:
         return
+    if getattr(config.option, "forked", False):
+        raise pytest.UsageError(
+            "--forked cannot be used with --plugin-path: rules run in processes of their own"
+        )
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         # Neither testpaths nor the folder pytest was started in: the rules only.
         config.args = []
@@ -381,7 +385,7 @@ class RuleItem(pytest.Item):
         self.check = check
         self.plugin = check.plugin
         self._conformance = session_
-        self.add_marker(pytest.mark.conformance)
+        _mark(self)
 
     def runtest(self) -> None:
         """Run the check and turn its verdict into pytest's terms."""
@@ -449,7 +453,7 @@ class ConfigurationItem(pytest.Item):
         self.plugin = plugin
         self.configuration = configuration
         self._conformance = session_
-        self.add_marker(pytest.mark.conformance)
+        _mark(self)
 
     def runtest(self) -> None:
         """Run the engines and turn the verdict into pytest's terms."""
@@ -475,6 +479,16 @@ class ConfigurationItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return where the item is, for the progress lines."""
         return Path(self.plugin.path or self.plugin.target), None, self.name
+
+
+def _mark(item: pytest.Item) -> None:
+    """Mark an item as one of the rules, which have time limits of their own.
+
+    A limit that a repository sets for its tests would end a server that starts.
+    """
+    item.add_marker(pytest.mark.conformance)
+    if item.config.pluginmanager.hasplugin("timeout"):
+        item.add_marker(pytest.mark.timeout(0))
 
 
 class _Misbehaved(Exception):

@@ -188,6 +188,24 @@ def test_this_repository_itself() -> None:
     assert [item.rpartition("::")[2] for item in items] == [f"{rule}[simulator]" for rule in RULES]
 
 
+def test_time_limits_of_a_repository(certify: Certify, pytester: pytest.Pytester) -> None:
+    """``timeout`` of pytest-timeout is about a repository's own tests: rules have limits."""
+    pytester.makeini("[pytest]\ntimeout = 0.001\n")
+    result = certify("--plugin-path", CORRECT, "-k", "LB-01 or LB-06")
+
+    result.assert_outcomes(passed=2, deselected=len(RULES) - 2)
+
+
+def test_items_are_not_forked(certify: Certify, pytester: pytest.Pytester) -> None:
+    """``--forked`` of pytest-forked would ask for each rule in a process that has no trial."""
+    option = "parser.addoption('--forked', action='store_true')"
+    pytester.makeconftest(f"def pytest_addoption(parser): {option}")
+    result = certify("--plugin-path", CORRECT, "--forked")
+
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --forked cannot be used with --plugin-path: *"])
+
+
 def test_a_selected_rule(certify: Certify, folder: Path) -> None:
     """``-k`` runs one rule; the certificate says that the others were not run."""
     result = certify("--plugin-path", CORRECT, "-k", "LB-06", "-p", "no:randomly")
