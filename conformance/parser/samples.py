@@ -4,21 +4,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance.parser import formats
+from conformance.parser.formats import Format
 from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.parser.formats import Format
 
 
 def _tool(name: str, /, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON schemas
