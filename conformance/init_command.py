@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import jinja2
 import tomlkit
 from rich.console import Console
 
 from conformance.generations import sections
 from conformance.profile import CLASSES
+from conformance.reporting import templates
 from conformance.settings import Budget, Settings
 from conformance.target import Plugin
 from conformance.verdict import ExitStatus
@@ -63,8 +63,10 @@ def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
     written = {path: profile(list(classes.values())) for path, classes in sources.items()}
     service = ci or _service(here)
     if service in SERVICES:
-        file, template = SERVICES[service]
-        written[here / file] = _template(template).render(commands=commands)
+        file, name = SERVICES[service]
+        # GitHub has a meaning for double braces.
+        workflow = templates.template(name, marks=("<<", ">>"))
+        written[here / file] = workflow.render(commands=commands)
     for path, text in written.items():
         _write(path, text, console, force=force)
     if service is None:
@@ -197,18 +199,3 @@ def _write(path: Path, text: str, console: Console, *, force: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     console.print(f"wrote {shown(path)}")
-
-
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("conformance.reporting"),
-        autoescape=False,  # noqa: S701 - YAML, of names without quotes in them
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        # GitHub has a meaning for double braces.
-        variable_start_string="<<",
-        variable_end_string=">>",
-    )
-    return environment.get_template(name)

@@ -38,7 +38,7 @@ from conformance.loading import Observer
 from conformance.profile import Profile
 from conformance.rules import Evidence, nearest
 from conformance.settings import Settings, UsageError
-from conformance.suite import Opening, Suite, Trial
+from conformance.suite import Opening, Replayed, Suite, Trial, unreadable
 from conformance.target import LoadFailure, Plugin, Target, Unavailable
 from conformance.verdict import RuleResult
 from conformance.worker import limits, private
@@ -279,28 +279,28 @@ def replay(
 ) -> None:
     """Play a counterexample again; answer with the kinds of trouble and a message."""
     connection.recv()
-    suite = installed.suite_of(named(plugin.generation))
     try:
-        model = deployed(plugin, settings) or model
+        connection.send(_replayed(plugin, case, deployed(plugin, settings) or model, settings))
     except UsageError as error:
-        connection.send((["unreadable"], str(error).rstrip(".")))
-        return
-    shown = case["counterexample"]
+        connection.send(unreadable(error))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        connection.send(unreadable(f"{type(error).__name__}: {error}"))
+
+
+def _replayed(plugin: Plugin, case: dict[str, Any], model: str, settings: Settings) -> Replayed:
+    suite = installed.suite_of(named(plugin.generation))
     if suite.shares is not None and case["rule"] == suite.shares[0]:
-        connection.send(_loaded_again(suite, plugin, settings, model))
-        return
-    connection.send(suite.replay(class_of(plugin), shown, model))
+        return _loaded_again(suite, plugin, settings, model)
+    return suite.replay(class_of(plugin), case["counterexample"], model)
 
 
-def _loaded_again(
-    suite: Suite, plugin: Plugin, settings: Settings, model: str
-) -> tuple[list[str], str]:
+def _loaded_again(suite: Suite, plugin: Plugin, settings: Settings, model: str) -> Replayed:
     """Load a plugin again; return what there is of harm now."""
     problems: list[Exception] = []
     evidence = Evidence.SIMULATOR
     observer = _observer(suite, plugin, settings, model=model, evidence=evidence, problems=problems)
     if observer is None:
-        return ["unreadable"], str(problems[0])
+        return unreadable(problems[0])
     try:
         (judge,) = _shared(suite, named(plugin.generation), observer).values()
         return loading.again(judge())

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from conformance import options
 from conformance.engine.environment import cache_directory
-from conformance.matrix.releases import CPU, CUDA, distributions, parse_releases
+from conformance.matrix.environments import CPU, CUDA, distributions, parse_releases
 from conformance.settings import UsageError, parse_evidence, require_writable
 from conformance.verdict import ExitStatus, worst
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from conformance.matrix.releases import Release
+    from conformance.matrix.environments import Release
     from conformance.matrix.session import Outcome, Request
 
 #: Processes of a certification that work at the same time.

@@ -18,6 +18,23 @@ if TYPE_CHECKING:
     from conformance.settings import Settings
     from conformance.target import Plugin, Target
 
+#: What playing a counterexample again shows: the kinds of trouble there are now, and a message.
+Replayed = tuple[list[str], str]
+
+
+def unreadable(why: object) -> Replayed:
+    """Say why a counterexample is none that this version could have written."""
+    return ["unreadable"], str(why).rstrip(".")
+
+
+def replayed(result: RuleResult) -> Replayed:
+    """Say what a check shows that was made again."""
+    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
+        return [], ""
+    # Where another fault stands in the way, nothing was shown to be mended.
+    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
+    return [kind], result.message or ""
+
 
 class Trial(Protocol):
     """One plugin on one kind of evidence, judged rule by rule."""
@@ -120,9 +137,9 @@ class Suite:
     meant: Callable[[type], bool]
     #: Opens a trial; raises ``UsageError`` where the profile is wrong.
     open_trial: Callable[[Opening], Trial]
-    #: Plays a counterexample again, on a class with a model folder: returns the kinds of trouble
-    #: that there are now, and a message; ``["unreadable"]`` where it is none of this version's.
-    replay: Callable[[type, Mapping[str, Any], str], tuple[list[str], str]]
+    #: Plays a counterexample again, on a class with a model folder.  What it raises where a key is
+    #: missing, or a value is of another type, says that the case is none of this version's.
+    replay: Callable[[type, Mapping[str, Any], str], Replayed]
     #: The model runner of engines that serve these, where not both do.
     runner: Literal["v1", "v2"] | None = None
     #: Whether a server of a trial's own has to import the plugin by itself.

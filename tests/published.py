@@ -21,9 +21,9 @@ from typing import Any
 
 from conformance.engine.environment import cache_directory
 from conformance.matrix import environments
+from conformance.matrix.environments import CPU, Release
 from conformance.matrix.indexes import configured, uv_settings
 from conformance.matrix.processes import Processes
-from conformance.matrix.releases import CPU, Release
 from conformance.reporting.badge import musts
 from conformance.runner import folder_name
 from docs.registry import PUBLISHED as FOLDER

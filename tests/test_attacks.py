@@ -19,7 +19,7 @@ from conformance.session import write_reports
 from conformance.settings import Budget, Settings
 from conformance.target import Target
 from conformance.verdict import Verdict
-from conformance.worker import limits, patience
+from conformance.worker import limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -276,9 +276,9 @@ def test_an_import_that_hangs_is_told_with_its_line(
     tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails the loading rule of its own interface; until then the user hears of it."""
-    monkeypatch.setattr(patience, "IDLE_SECONDS", 3.0)
-    monkeypatch.setattr(patience, "TELL_SECONDS", 1.0)
-    monkeypatch.setattr(patience, "PLACE_SECONDS", 2.0)
+    monkeypatch.setattr(limits, "IDLE_SECONDS", 3.0)
+    monkeypatch.setattr(limits, "TELL_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "PLACE_SECONDS", 2.0)
     (tmp_path / "plugin.py").write_text(HANGS.format(base=SOURCES["io/data"]))
     heard: list[str] = []
     settings = Settings(targets=("plugin.py:Plugin",), directory=tmp_path)
@@ -298,15 +298,15 @@ def test_an_import_that_works_may_take_its_time(
     tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What computes or reads is not given up for being slow, until nothing takes that long."""
-    monkeypatch.setattr(patience, "IDLE_SECONDS", 1.5)
-    monkeypatch.setattr(patience, "_WORKED", 0.05)
+    monkeypatch.setattr(limits, "IDLE_SECONDS", 1.5)
+    monkeypatch.setattr(limits, "_WORKED", 0.05)
     busy = "import time\nend = time.monotonic() + 4\nwhile time.monotonic() < end: pass\n"
     (tmp_path / "plugin.py").write_text(busy + SOURCES["logits/batch"])
     settings = Settings(targets=("plugin.py:Plugin",), directory=tmp_path)
     with Certification(settings, zygote=zygote) as certification:
         assert certification.load()[0].broken is None
 
-    monkeypatch.setattr(patience, "LIMIT_SECONDS", 2.0)
+    monkeypatch.setattr(limits, "LIMIT_SECONDS", 2.0)
     with Certification(settings, zygote=zygote) as certification:
         broken = certification.load()[0].broken
     assert broken == "importing plugin did not end within 2 s (at plugin.py:3)"

@@ -8,23 +8,18 @@ import copy
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.traffic import Arrival
 from conformance.clocks import clocks, gave_way, undelayed
 from conformance.interruption import PluginHung, in_call, limited
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
-
-    from conformance.classifier_hook.traffic import Arrival
-
 
 #: Seconds of a pause, and how many there are within a coroutine that is slowed down.
 PAUSE, PAUSES = 0.002, 20

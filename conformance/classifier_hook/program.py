@@ -8,16 +8,12 @@ that the runtime gives the engine.  The process does what it is told, and tells 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import json
-import multiprocessing
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
-from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,10 +22,9 @@ import attrs
 from conformance.classifier_hook.live import Answer
 from conformance.classifier_hook.witness import Witness
 from conformance.clocks import clocks
-from conformance.engine import model_runner
-from conformance.engine.async_engine import GRACE, AsyncEngineFailed, end
+from conformance.engine.async_engine import EngineProcess, answering, in_one_process
 from conformance.engine.environment import GPU_SHARE
-from conformance.engine.fork import drop_sockets, may_fork
+from conformance.engine.fork import drop_sockets
 from conformance.raised import said
 
 CONTEXT = 512
@@ -77,11 +72,8 @@ class _Order:
 
 
 @attrs.define
-class Program:
+class Program(EngineProcess):
     """The process; make one with :meth:`start`."""
-
-    _process: Any
-    _connection: Connection
 
     @classmethod
     def start(
@@ -105,20 +97,12 @@ class Program:
             held: whether it does nothing before :meth:`begin`.
 
         """
-        ours, theirs = multiprocessing.Pipe()
-        context: Any = multiprocessing.get_context("fork" if may_fork() else "spawn")
-        process = context.Process(
-            target=_serve,
-            args=(theirs, _Order(model, hook, dict(arguments), list(python_path), device, held)),
-        )
-        process.start()
-        theirs.close()
-        return cls(process, ours)
+        order = _Order(model, hook, dict(arguments), list(python_path), device, held)
+        return cls.running(_serve, order)
 
     def begin(self) -> None:
         """Have a process that was held start the engine."""
-        with contextlib.suppress(OSError):  # it has ended, which is noticed next
-            self._connection.send(None)
+        self.send(None)
 
     def wait_started(self) -> str | None:
         """Return why the hook cannot be used when the engine has started, or None.
@@ -127,7 +111,7 @@ class Program:
             AsyncEngineFailed: the process ended, or said nothing.
 
         """
-        refused: str | None = self._hear(START)
+        refused: str | None = self.hear(START)
         return refused
 
     def do(self, what: str, *arguments: object) -> Any:  # noqa: ANN401 - as each function has it
@@ -137,28 +121,8 @@ class Program:
             AsyncEngineFailed: the process ended, or said nothing.
 
         """
-        with contextlib.suppress(OSError):  # it has ended, which is noticed next
-            self._connection.send((what, arguments))
-        return self._hear(ANSWER)
-
-    def close(self) -> None:
-        """End the process and the engine's core."""
-        end(self._connection, self._process)
-
-    def _hear(self, limit: float) -> Any:  # noqa: ANN401 - what the process says
-        ready = connections.wait([self._connection, self._process.sentinel], limit)
-        if not ready:
-            raise AsyncEngineFailed(f"a program with AsyncLLM said nothing for {limit:.0f} s")
-        with contextlib.suppress(EOFError, ConnectionResetError):
-            if self._connection in ready or self._connection.poll():
-                said = self._connection.recv()
-                if isinstance(said, AsyncEngineFailed):
-                    raise said
-                return said
-        self._process.join(GRACE)
-        raise AsyncEngineFailed(
-            f"the program with AsyncLLM ended with status {self._process.exitcode}"
-        )
+        self.send((what, arguments))
+        return self.hear(ANSWER)
 
 
 def _serve(connection: Connection, order: _Order) -> None:
@@ -169,42 +133,31 @@ def _serve(connection: Connection, order: _Order) -> None:
             connection.recv()
         except EOFError:
             return  # nobody asks
-    os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
     # What an operator configured is not tried here.
     os.environ.pop("CLASSIFIER_HOOKS", None)
     sys.path[:0] = order.python_path
-    model_runner.prepare()
+    answering(connection, partial(_make_and_run, connection, order))
+
+
+def _make_and_run(connection: Connection, order: _Order) -> None:
     try:
-        try:
-            made: Any = importlib.import_module(order.hook[0])
-            for part in order.hook[1].split("."):
-                made = getattr(made, part)
-            made = made(**order.arguments)
-        except Exception as error:  # noqa: BLE001 - a constructor may raise anything
-            connection.send(f"making an instance raised {said(error)}")
-            return
-        asyncio.run(_run(connection, order, made))
-    except EOFError:
-        pass  # nobody asks any more
-    except Exception as error:  # noqa: BLE001 - whatever ends an engine
-        traceback.print_exc()
-        with contextlib.suppress(OSError):
-            connection.send(AsyncEngineFailed(f"{type(error).__name__}: {error}"))
+        made: Any = importlib.import_module(order.hook[0])
+        for part in order.hook[1].split("."):
+            made = getattr(made, part)
+        made = made(**order.arguments)
+    except Exception as error:  # noqa: BLE001 - a constructor may raise anything
+        connection.send(f"making an instance raised {said(error)}")
+        return
+    asyncio.run(_run(connection, order, made))
 
 
 async def _run(connection: Connection, order: _Order, hook: Any) -> None:  # noqa: ANN401 - a hook
-    from vllm import AsyncEngineArgs, envs
+    from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from reference_plugins.classifier_hook import HookRefused, Policy, hooks_of, install, register
 
-    more: dict[str, Any] = {"gpu_memory_utilization": GPU_SHARE}
-    if order.device == "cpu":
-        # The default executor for CPUs would add a worker process; only the full name of this one
-        # is not turned back into it.
-        executor = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-        more = {"distributed_executor_backend": executor}
-        envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
+    more: dict[str, Any] = in_one_process(order.device) or {"gpu_memory_utilization": GPU_SHARE}
     install()
     llm: Any = AsyncLLM.from_engine_args(
         AsyncEngineArgs(

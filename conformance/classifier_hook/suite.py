@@ -16,9 +16,9 @@ from conformance.counterexample.source import decoded
 from conformance.loading import Maker
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
-from conformance.suite import Opening, Suite, Trial
+from conformance.suite import Opening, Replayed, Suite, Trial, replayed
 from conformance.untouched import Untouched
-from conformance.verdict import RuleResult, Verdict, gravest
+from conformance.verdict import RuleResult, gravest
 
 Arguments = Mapping[str, Any]
 
@@ -149,16 +149,15 @@ def _live(opening: Opening, arguments: Mapping[str, Any], number: int) -> Trial:
     return trial
 
 
-def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
-    """Make a check again; return the kinds of trouble there are now, and a message."""
+def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> Replayed:
+    """Make a check again."""
     from conformance.classifier_hook import checks
     from conformance.classifier_hook.bench import Bench
 
-    untouched: Untouched | None = None
+    section = {key: counterexample[key] for key in ("allowed", "blocked")}
+    section["scores"] = [_said(each) for each in counterexample.get("scores", [])]
+    untouched = Untouched.fork(cls)
     try:
-        section = {key: counterexample[key] for key in ("allowed", "blocked")}
-        section["scores"] = [_said(each) for each in counterexample.get("scores", [])]
-        untouched = Untouched.fork(cls)
         bench = Bench.open(
             cls,
             section,
@@ -166,16 +165,10 @@ def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[
             seed=counterexample["seed"],
             arguments=counterexample["arguments"],
         )
-        result = checks.trial(bench, Budget.STANDARD, untouched).check(counterexample["rule"])
-    except (LookupError, TypeError, UsageError) as error:
-        return ["unreadable"], f"{type(error).__name__}: {error}"
+        trial = checks.trial(bench, Budget.STANDARD, untouched)
+        return replayed(trial.check(counterexample["rule"]))
     finally:
-        if untouched is not None:
-            untouched.close()
-    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
-        return [], ""
-    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
-    return [kind], result.message or ""
+        untouched.close()
 
 
 def _said(entry: Mapping[str, Any]) -> Said:

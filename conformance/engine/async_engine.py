@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from multiprocessing import connection as connections
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import attrs
 
@@ -27,7 +27,7 @@ from conformance.engine.offline import engine_arguments
 from conformance.interruption import HEARTBEAT, progressed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkProcess, SpawnProcess
 
@@ -51,19 +51,103 @@ class AsyncEngineSlow(AsyncEngineFailed):
 
 
 class _Said(NamedTuple):
-    """What the process says; a failure is a sentence."""
+    """What the process says."""
 
-    failure: str | None = None
     tokens: list[tuple[int, ...]] | None = None
     working: bool = False  #: it got on, and is not done
 
 
 @attrs.define
-class AsyncEngine:
-    """One ``AsyncLLM``; make one with :meth:`start`."""
+class EngineProcess:
+    """A process that runs an ``AsyncLLM`` and answers, with a connection to it."""
 
     _process: ForkProcess | SpawnProcess
     _connection: Connection
+
+    @classmethod
+    def running(cls, serve: Callable[..., None], *arguments: object) -> Self:
+        """Start a process that runs a function, which gets a connection and these arguments."""
+        ours, theirs = multiprocessing.Pipe()
+        fork, spawn = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
+        start = fork.Process if may_fork() else spawn.Process
+        process = start(target=serve, args=(theirs, *arguments))
+        process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    def send(self, what: object) -> None:
+        """Tell the process something; where it has ended, that is noticed when it should answer."""
+        with contextlib.suppress(OSError):
+            self._connection.send(what)
+
+    def hear(self, limit: float) -> Any:  # noqa: ANN401 - what the process says
+        """Return the next thing that the process says.
+
+        Raises:
+            AsyncEngineFailed: it failed, or ended.
+            AsyncEngineSlow: it says nothing.
+
+        """
+        ready = connections.wait([self._connection, self._process.sentinel], limit)
+        if not ready:
+            raise AsyncEngineSlow(f"AsyncLLM got no further for {limit:.0f} s")
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            # What was said before the end is still to be read.
+            if self._connection in ready or self._connection.poll():
+                said = self._connection.recv()
+                if isinstance(said, AsyncEngineFailed):
+                    raise said
+                return said
+        self._process.join(GRACE)
+        raise AsyncEngineFailed(f"its process ended with status {self._process.exitcode}")
+
+    def close(self) -> None:
+        """End the engine and its core."""
+        import psutil
+
+        self._connection.close()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(self._process.pid).children(recursive=True)
+            self._process.join(GRACE)
+            for each in [psutil.Process(self._process.pid), *started]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+        self._process.join()
+
+
+def answering(connection: Connection, run: Callable[[], None]) -> None:
+    """Run what answers, in the process of an engine, until nobody asks; tell what has ended it."""
+    os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+    model_runner.prepare()
+    try:
+        run()
+    except EOFError:
+        pass  # nobody asks any more
+    except Exception as error:  # noqa: BLE001 - whatever ends an engine
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            connection.send(AsyncEngineFailed(f"{type(error).__name__}: {error}"))
+
+
+def in_one_process(device: str) -> dict[str, str]:
+    """Return the argument by which an engine on a CPU computes in the process of its core.
+
+    The default executor for CPUs would add a worker process; only the full name of this one is not
+    turned back into it.  Making the configuration asks for spawned processes.
+    """
+    from vllm import envs
+
+    if device != "cpu":
+        return {}
+    envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
+    return {
+        "distributed_executor_backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor",
+    }
+
+
+@attrs.define
+class AsyncEngine(EngineProcess):
+    """One ``AsyncLLM``; make one with :meth:`start`."""
 
     @classmethod
     def start(
@@ -85,15 +169,9 @@ class AsyncEngine:
             runner: the model runner, ``v1`` or ``v2``.
 
         """
-        ours, theirs = multiprocessing.Pipe()
         arguments = engine_arguments(model, logits_processors, device)
-        fork, spawn = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
-        start = fork.Process if may_fork() else spawn.Process
         path = [*python_path, *model_runner.python_path(runner, device)]
-        process = start(target=_serve, args=(theirs, arguments, path, device, runner))
-        process.start()
-        theirs.close()
-        return cls(process, ours)
+        return cls.running(_serve, arguments, path, device, runner)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]
@@ -105,8 +183,7 @@ class AsyncEngine:
             AsyncEngineSlow: it does not get on.
 
         """
-        with contextlib.suppress(OSError):  # it has ended; why is in what it said
-            self._connection.send([(list(p), q) for p, q in zip(prompts, params, strict=True)])
+        self.send([(list(p), q) for p, q in zip(prompts, params, strict=True)])
         tokens = self._hear().tokens
         assert tokens is not None
         return tokens
@@ -121,46 +198,13 @@ class AsyncEngine:
         """
         self._hear()
 
-    def close(self) -> None:
-        """End the engine and its core."""
-        end(self._connection, self._process)
-
     def _hear(self) -> _Said:
         """Return the next thing that is said of something that is done."""
-        while (said := self._next()).working:
+        while True:
+            said: _Said = self.hear(LIMIT)
             progressed()
-        progressed()
-        return said
-
-    def _next(self) -> _Said:
-        ready = connections.wait([self._connection, self._process.sentinel], LIMIT)
-        if not ready:
-            raise AsyncEngineSlow(f"AsyncLLM got no further for {LIMIT:.0f} s")
-        try:
-            # What was said before the end is still to be read.
-            if self._connection in ready or self._connection.poll():
-                said: _Said = self._connection.recv()
-                if said.failure:
-                    raise AsyncEngineFailed(said.failure)
+            if not said.working:
                 return said
-        except (EOFError, ConnectionResetError):
-            pass
-        self._process.join(GRACE)
-        raise AsyncEngineFailed(f"its process ended with status {self._process.exitcode}")
-
-
-def end(connection: Connection, process: ForkProcess | SpawnProcess) -> None:
-    """End the process of an engine, and the engine's core."""
-    import psutil
-
-    connection.close()
-    with contextlib.suppress(psutil.NoSuchProcess):
-        started = psutil.Process(process.pid).children(recursive=True)
-        process.join(GRACE)
-        for each in [psutil.Process(process.pid), *started]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-    process.join()
 
 
 def _serve(
@@ -172,32 +216,16 @@ def _serve(
 ) -> None:
     """Run in the engine's process."""
     drop_sockets(connection.fileno())
-    os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
     os.environ.update(model_runner.environment(runner))
     sys.path[:0] = python_path
-    model_runner.prepare()
-    try:
-        asyncio.run(_answer(connection, arguments, device))
-    except EOFError:
-        pass  # nobody asks any more
-    except Exception as error:  # noqa: BLE001 - whatever ends an engine
-        traceback.print_exc()
-        with contextlib.suppress(OSError):
-            connection.send(_Said(failure=f"{type(error).__name__}: {error}"))
+    answering(connection, lambda: asyncio.run(_answer(connection, arguments, device)))
 
 
 async def _answer(connection: Connection, arguments: dict[str, Any], device: str) -> None:
-    from vllm import AsyncEngineArgs, envs
+    from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    if device == "cpu":
-        # The default executor for CPUs would add a worker process; only the full name of this one
-        # is not turned back into it.  Making the configuration asks for spawned processes.
-        arguments["distributed_executor_backend"] = (
-            "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-        )
-        envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
-    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, **in_one_process(device)))
 
     told = time.monotonic()
 

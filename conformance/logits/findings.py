@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from conformance.findings import Finding
+from conformance.history import Choice
+from conformance.logits.requests import Stock
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
 
 #: What an author does about a plugin that acts too rarely.
 OFTENER = "name parameters in `on`, or tokens in `outputs`, with which it acts more often"

@@ -7,22 +7,18 @@ Where simpler strata are broken, it is not: one fault gives one failure, the nea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from conformance import history
 from conformance.findings import LEAST_ACTED, Finding, failed, few, passed, unjudged
+from conformance.history import Shape
 from conformance.logits import sweeps
 from conformance.logits.findings import OFTENER
 from conformance.logits.played import Kind
-from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from conformance.history import Shape
-    from conformance.logits.sweeps import Example
-    from conformance.logits.trial import Trial
-    from conformance.verdict import Reason
+from conformance.logits.sweeps import Example
+from conformance.logits.trial import Trial
+from conformance.verdict import Reason, Verdict
 
 #: A finding, and the counterexample that shows it.
 Judged = tuple[Finding, dict[str, Any] | None]

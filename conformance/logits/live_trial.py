@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 
 from conformance.engine import model_runner
 from conformance.engine.server import ExternalServer
+from conformance.history import Choice
 from conformance.live_trial import LiveTrial
 from conformance.logits.findings import label
+from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.parameters import Parameters
+from conformance.logits.requests import Stock
+from conformance.logits.roles import Roles
 from conformance.rules import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from conformance.history import Choice
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.parameters import Parameters
-    from conformance.logits.requests import Stock
-    from conformance.logits.roles import Roles
 
 
 @attrs.define(eq=False)

@@ -15,33 +15,27 @@ import os
 import pickle
 import random
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 import torch
+from vllm.sampling_params import SamplingParams
 
 from conformance import loading
 from conformance.findings import Finding, failed, passed, unjudged
+from conformance.history import Choice
 from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.findings import label, switched_on
-from conformance.logits.requests import admissible, sampling_params
-from conformance.logits.rows import differing, same
+from conformance.logits.requests import Stock, admissible, sampling_params
+from conformance.logits.rows import RowsAlone, differing, same
+from conformance.logits.trial import Trial
+from conformance.logits.waiting import Found
 from conformance.untouched import ERRANDS
 from conformance.verdict import Verdict, must_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from vllm.sampling_params import SamplingParams
-
-    from conformance.history import Choice
-    from conformance.logits.requests import Stock
-    from conformance.logits.rows import RowsAlone
-    from conformance.logits.trial import Trial
-    from conformance.logits.waiting import Found
 
 #: Steps for which a request runs alone: some effects come late. More would be past vLLM's default
 #: of ``max_tokens``.

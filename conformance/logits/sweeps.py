@@ -11,25 +11,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from hypothesis.errors import HypothesisException
 
 from conformance import history
-from conformance.findings import LEAST_ACTED
-from conformance.logits.played import BESIDES, Kind, Played
+from conformance.findings import LEAST_ACTED, Finding
+from conformance.history import History, Shape
+from conformance.logits.played import BESIDES, Kind, Played, Trouble
+from conformance.logits.requests import Stock
 from conformance.search import STRATUM, Found, draw
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from conformance.findings import Finding
-    from conformance.history import History, Shape
-    from conformance.logits.played import Trouble
-    from conformance.logits.requests import Stock
-    from conformance.settings import Budget
+from conformance.settings import Budget
 
 #: How many times as many examples are played, at most, where fewer than that acted.
 ROUNDS = 3

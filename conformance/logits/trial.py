@@ -10,24 +10,26 @@ from contextlib import suppress
 from typing import Any, Self
 
 import attrs
+from vllm.sampling_params import SamplingParams
 
 from conformance import history
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
 from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simulated, unjudged
-from conformance.history import History, Shape
+from conformance.history import Choice, History, Shape
 from conformance.interruption import CALL_LIMIT, PluginHung
 from conformance.loading import Observer
 from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import OFTENER
 from conformance.logits.fuzzing.exploration import Explored, explore
-from conformance.logits.parameters import LIKELY, Parameters, starter
+from conformance.logits.parameters import LIKELY, Parameters, Tried, find, starter
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
 from conformance.logits.requests import PENALISED, Stock
 from conformance.logits.rows import RowsAlone
 from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example, Strata
+from conformance.logits.waiting import Observed
 from conformance.settings import Budget
 from conformance.suite import Opening
 from conformance.untouched import Untouched
@@ -38,6 +40,7 @@ from conformance.verdict import Reason, RuleResult, Verdict, must_wait
 class Contract:
     """What is different from generation to generation."""
 
+    generation: str
     strata: Strata
     #: Judges a rule by the histories that are about it.
     judge: Callable[[Trial, str], tuple[Finding, dict[str, Any] | None]]
@@ -71,6 +74,8 @@ class Contract:
     inapplicable: Callable[[Trial, str], str | None] = lambda *_: None
     bench: Callable[..., Stock]
     rows_alone: RowsAlone
+    begin: Callable[[Any, SamplingParams], object]  #: gives a request to an instance
+    observe: Callable[[Any, Choice], Observed]  #: serves a request whose tokens note what is read
     #: Looks for leaks; in a process of its own, while the strata are played.
     look: Callable[[Any, Budget], Finding]
     #: What else a certificate says about the plugin, without a verdict.
@@ -100,6 +105,31 @@ def stocked(
     bench = contract.bench(plugin, model, parameters.simulated(), seed, parameters.waits)
     bench.meaning = parameters.meaning
     return bench
+
+
+def found(
+    contract: Contract,
+    plugin: type,
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    seed: int,
+) -> Parameters:
+    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
+
+    Raises:
+        UsageError: the profile's keywords are not those of ``SamplingParams``.
+
+    """
+    tried = Tried(
+        plugin,
+        bench=lambda sets, waits: contract.bench(plugin, model, sets, seed, waits),
+        begin=contract.begin,
+        rows_alone=contract.rows_alone,
+        observe=contract.observe,
+    )
+    return find(section, origin=origin, seed=seed, tried=tried)
 
 
 def _sharing(trial: Trial) -> Finding:

@@ -17,7 +17,6 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 from conformance.counterexample.logits_checks import FILES_ONLY, SCRIPTED
 from conformance.counterexample.source import choices, encoded
 from conformance.findings import Finding
-from conformance.logits import execution
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.played import Kind
@@ -90,13 +89,6 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     if candidates and (errand.hangs or rule in FILES_ONLY):
         return candidates[0]
     return first_failing(trial, rule, GENERATION, kept, candidates)
-
-
-def again(
-    plugin: type[LogitsProcessor], rule: str, case: Mapping[str, Any]
-) -> tuple[list[str], str]:
-    """Execute the program of a counterexample; return kinds of trouble and a message."""
-    return execution.again(plugin, rule, GENERATION, case)
 
 
 def record(plugin: type[LogitsProcessor], errand: Record, contract: Contract) -> Shown | None:

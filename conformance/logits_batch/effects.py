@@ -5,28 +5,24 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
+from conformance.history import Choice
 from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised
 from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, delta
+from conformance.logits.trial import Trial
 from conformance.logits.waiting import TokenList
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.parameters import rows_alone
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.history import Choice
-    from conformance.logits.trial import Trial
-    from conformance.logits_batch.bench import Bench
-    from conformance.words import Words
+from conformance.words import Words
 
 #: Phrases that outputs are told apart by, and tokens behind one.
 PHRASES, COUNTED = 3, 4

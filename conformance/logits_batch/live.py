@@ -7,21 +7,17 @@ again in the simulator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS
 
+from conformance.engine.offline import OfflineEngine
 from conformance.logits import workload
+from conformance.logits.offline import Trial
 from conformance.logits.roles import Roles
+from conformance.logits.workload import Job
+from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.recording import Recording, replay
 from conformance.logits_batch.witness import Witness
-
-if TYPE_CHECKING:
-    from conformance.engine.offline import OfflineEngine
-    from conformance.logits.offline import Trial
-    from conformance.logits.workload import Job
-    from conformance.logits_batch.bench import Bench
 
 
 def _invariant(bench: Bench) -> bool:

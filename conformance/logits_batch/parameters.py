@@ -3,43 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.sampling_params import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.history import Choice
-from conformance.logits import parameters
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.parameters import Parameters
 from conformance.logits.waiting import Observed, Token, TokenList
-from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench, Watched
 
 
-def find(
-    plugin: type[LogitsProcessor],
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    seed: int,
-) -> Parameters:
-    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
-
-    Raises:
-        UsageError: the profile's keywords are not those of ``SamplingParams``.
-
-    """
-    tried = parameters.Tried(
-        plugin,
-        bench=lambda sets, waits: Bench(plugin, model, sets, seed, waits),
-        begin=lambda instance, params: instance.begin(params, [7, 11], []),
-        rows_alone=rows_alone,
-        observe=observe,
-    )
-    return parameters.find(section, origin=origin, seed=seed, tried=tried)
+def begin(instance: Watched, params: SamplingParams) -> None:
+    """Give a request to an instance."""
+    instance.begin(params, [7, 11], [])
 
 
 def rows_alone(

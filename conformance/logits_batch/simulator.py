@@ -22,13 +22,12 @@ from conformance.logits_batch import (
     demonstrations,
     devices,
     effects,
-    memory,
+    parameters,
     readiness,
     strata,
 )
 from conformance.logits_batch.bench import Bench, Call
 from conformance.logits_batch.excerpts import Shown
-from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
 from conformance.logits_batch.scenes import Record
 from conformance.untouched import ERRANDS
@@ -72,6 +71,7 @@ def _follows_from(trial: Trial, rule: str) -> str | None:
 
 
 CONTRACT = Contract(
+    generation="logits/batch",
     strata=strata.STRATA,
     judge=judgement.judge,
     at_random=processes.at_random,
@@ -94,8 +94,10 @@ CONTRACT = Contract(
     anywhere=frozenset(("LB-06", "LB-09")),
     follows_from=_follows_from,
     bench=Bench,
-    rows_alone=rows_alone,
-    look=memory.look,
+    rows_alone=parameters.rows_alone,
+    begin=parameters.begin,
+    observe=parameters.observe,
+    look=costs.look,
     tells=readiness.notes,
     play=play,
     show=demonstrations.shown,

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what a step costs, by counting: as the batch grows, and in memory."""
+"""Checks of what a step costs, by counting, and of what requests leave behind in an instance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import torch
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
-from conformance.logits import costs
+from conformance.findings import Finding
+from conformance.leaks import Given
+from conformance.logits import costs, memory
 from conformance.logits.costs import Batch
-from conformance.logits_slot.bench import Alone, Bench, context, together
+from conformance.logits_slot.bench import Alone, Bench, Watched, context, together
+from conformance.settings import Budget
 
 
 def start(bench: Bench, batch: Batch) -> Callable[[], None]:
@@ -51,3 +57,71 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
                 instance.apply(logits, ctx)
 
     return again
+
+
+#: Equal tokens of a request.
+REPEATED = 8
+
+#: What a request hands over.
+NAMES = ("SamplingParams",)
+
+
+def look(bench: Bench, budget: Budget) -> Finding:
+    """Return what ten thousand requests leave behind in an instance."""
+    # The tests of single calls look whether the plugin writes to the states.
+    instance = bench.new(trusted=True)
+    return memory.look(instance.plugin, partial(_serve, bench, instance), NAMES, budget)
+
+
+def _serve(
+    bench: Bench,
+    instance: Watched,
+    count: int,
+    given: list[Given],
+    applied: bool,  # noqa: FBT001
+) -> int:
+    """Fill all slots with new requests, again and again; return in how many steps rows changed."""
+    states, acted = instance.states, 0
+    slots = torch.arange(states.max_num_reqs)
+    # One token again and again, for readers of repetitions, and what others wait for.
+    same = [0] * max(REPEATED, bench.words.longest)
+    phrase = bench.words.phrase(0)
+    length = 1 + len(same)
+    fewest = length - bench.lasting(length, *bench.choices) + 1
+    said = torch.tensor([same, [*same, *phrase][-len(same) :]])
+    states.prefill_len.np[:] = length
+    states.total_len.gpu.fill_(length)
+    rounds = count // states.max_num_reqs + 1
+    with torch.inference_mode():
+        for step in range(rounds):
+            states.all_token_ids.gpu[:, 1:length] = said[step % 2]
+            # Now and then as many as can be are outputs, as of requests that are resumed.
+            states.prompt_len.np[:] = length if step % 4 < 2 else fewest  # noqa: PLR2004 - half of them
+            states.prompt_len.copy_to_uva()
+            for slot in range(states.max_num_reqs):
+                number = len(given)
+                choice = bench.choices[number % len(bench.choices)]
+                params = bench.params(choice)
+                if bench.most(choice) is None and params.max_tokens is not None:
+                    params.max_tokens += number
+                given.append((params,))
+                states.all_token_ids.gpu[slot, 0] = number % bench.vocabulary
+                instance.add_request(slot, params)
+            instance.apply_staged_writes()
+            if not applied:
+                continue
+            logits = bench.table[step % 80 : step % 80 + len(slots)]
+            result = instance.apply(
+                logits.clone(),
+                LogitsContext(
+                    expanded_idx_mapping=slots,
+                    idx_mapping=slots,
+                    idx_mapping_np=slots.numpy(),
+                    expanded_local_pos=torch.zeros(len(slots), dtype=torch.int32),
+                    input_ids=states.all_token_ids.gpu[:, length - 1].clone(),
+                    pos=torch.full((len(slots),), length - 1),
+                    seq_lens_upper_bound_np=np.full(len(slots), length, dtype=np.int32),
+                ),
+            )
+            acted += not torch.equal(result, logits)
+    return acted

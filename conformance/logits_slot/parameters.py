@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import torch
-from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
+from vllm.sampling_params import SamplingParams
 
 from conformance.history import Choice
-from conformance.logits import parameters
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.parameters import Parameters
 from conformance.logits.waiting import Observed
 from conformance.logits.watching import attributes
 from conformance.logits_slot.bench import Alone, Bench, Watched
@@ -22,28 +19,9 @@ from conformance.logits_slot.bench import Alone, Bench, Watched
 _TOKENS = {"all_token_ids", "input_ids", "last_sampled_tokens", "draft_tokens", "prompt_token_ids"}
 
 
-def find(
-    plugin: type[LogitsProcessor],
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    seed: int,
-) -> Parameters:
-    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
-
-    Raises:
-        UsageError: the profile's keywords are not those of ``SamplingParams``.
-
-    """
-    tried = parameters.Tried(
-        plugin,
-        bench=lambda sets, waits: Bench(plugin, model, sets, seed, waits),
-        begin=lambda instance, params: Alone(instance, params, [7, 11]).begin(),
-        rows_alone=rows_alone,
-        observe=observe,
-    )
-    return parameters.find(section, origin=origin, seed=seed, tried=tried)
+def begin(instance: Watched, params: SamplingParams) -> None:
+    """Give a request to an instance."""
+    Alone(instance, params, [7, 11]).begin()
 
 
 def rows_alone(

@@ -15,9 +15,16 @@ from conformance.logits import effects as common
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
 from conformance.logits.trial import Contract, Trial
-from conformance.logits_slot import checks, costs, demonstrations, devices, effects, memory, strata
+from conformance.logits_slot import (
+    checks,
+    costs,
+    demonstrations,
+    devices,
+    effects,
+    parameters,
+    strata,
+)
 from conformance.logits_slot.bench import Bench, PluginAnswered, PluginWrote
-from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import play
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
@@ -62,6 +69,7 @@ def _inapplicable(trial: Trial, rule: str) -> str | None:
 
 
 CONTRACT = Contract(
+    generation="logits/slot",
     strata=strata.STRATA,
     judge=judgement.judge,
     at_random=processes.at_random,
@@ -83,8 +91,10 @@ CONTRACT = Contract(
     follows_from=_follows_from,
     inapplicable=_inapplicable,
     bench=Bench,
-    rows_alone=rows_alone,
-    look=memory.look,
+    rows_alone=parameters.rows_alone,
+    begin=parameters.begin,
+    observe=parameters.observe,
+    look=costs.look,
     play=play,
     show=demonstrations.shown,
 )

@@ -11,28 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance import history
-from conformance.counterexample.source import choices, decoded
+from conformance.counterexample.source import decoded
 from conformance.logits import errands
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
-from conformance.logits.execution import again
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
-from conformance.logits.played import UNSAMPLED, Kind
 from conformance.logits.requests import Stock
 from conformance.logits.waiting import Found
 from conformance.rules import Evidence
-from conformance.settings import Budget, UsageError
-from conformance.suite import Suite, Unopened
+from conformance.settings import Budget
+from conformance.suite import Suite, Unopened, replayed
 from conformance.untouched import Untouched
-from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from conformance.loading import Maker
     from conformance.logits.fuzzing.exploration import Explored
-    from conformance.suite import Opening, Trial
+    from conformance.settings import UsageError
+    from conformance.suite import Opening, Replayed, Trial
 
 #: Methods that only a slot logits processor has.
 _METHODS = ("add_request", "apply_staged_writes")
@@ -95,10 +92,9 @@ def _open(opening: Opening) -> Trial:
         )
     if opening.evidence is Evidence.SIMULATOR:
         from conformance.logits.trial import Trial as Simulation
-        from conformance.logits_slot import parameters
         from conformance.logits_slot.simulator import CONTRACT
 
-        found = parameters.find(cls, opening.section, origin=opening.origin, model=model, seed=seed)
+        found = _found(cls, opening.section, origin=opening.origin, model=model, seed=seed)
         return Simulation.of(opening, CONTRACT, found, untouched)
     # Not in this process: it is going to run an engine, maybe on a GPU.
     asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
@@ -133,9 +129,14 @@ def fits(_cls: type, _errand: _Fits) -> str | None:
 
 def find(cls: type, errand: errands.Find) -> Parameters | UsageError:
     """Answer what switches a plugin on."""
-    from conformance.logits_slot import parameters
+    return errand.answered(_found, cls)
 
-    return errand.answered(parameters.find, cls)
+
+def _found(cls: type, section: Mapping[str, Any], **about: Any) -> Parameters:  # noqa: ANN401 - as of ``found``
+    from conformance.logits.trial import found
+    from conformance.logits_slot.simulator import CONTRACT
+
+    return found(CONTRACT, cls, section, **about)
 
 
 def explored(cls: type, errand: errands.Explore) -> Explored:
@@ -151,40 +152,17 @@ def explored(cls: type, errand: errands.Explore) -> Explored:
     return explore(STRATA, play, bench, errand.parameters, Budget.QUICK)
 
 
-def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
-    """Play a counterexample again; return the kinds of trouble there are now, and a message.
+def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> Replayed:
+    """Play a history again; a failure without one is shown by its check, as ``check``."""
+    from conformance.logits.replays import played_again
+    from conformance.logits_slot.simulator import CONTRACT
 
-    A failure without a history is shown by its check again, and its trouble is ``check``.
-    Where the counterexample is none that this version could have written, it is ``unreadable``.
-    """
-    from conformance.logits.fuzzing.serving import refused
-    from conformance.logits_slot.bench import Bench
-    from conformance.logits_slot.play import play
-    from conformance.logits_slot.strata import STRATA
-
-    try:
-        if counterexample["kind"] == "check":
-            return _check_again(cls, counterexample, model)
-        parameters_of = choices(counterexample["parameters"])
-        if counterexample["trouble"]["kind"] == Kind.MEANING:
-            # What its author says stands in the program: the profile may not be here.
-            found, said = again(cls, "LS-43", "logits/slot", counterexample)
-            return [Kind.MEANING.value if kind == "calls" else kind for kind in found], said
-        waits = Found.of(counterexample.get("waits", {}))
-        bench = Bench(cls, model, parameters_of, counterexample["seed"], waits)
-        bench.tolerant = counterexample["trouble"]["kind"] not in UNSAMPLED
-        shape = STRATA.named(counterexample["stratum"])
-        steps = history.from_json(counterexample["history"])
-    except (LookupError, TypeError, ValueError, UsageError) as error:
-        return ["unreadable"], f"{type(error).__name__}: {error}"
-    if "request" in counterexample and refused(cls, parameters_of[history.SENT]):
-        return [], ""
-    played = play(bench, steps, shape)
-    kinds = [trouble.kind.value for trouble in played.troubles]
-    return kinds, "; ".join(trouble.message for trouble in played.troubles)
+    if counterexample["kind"] == "check":
+        return _check_again(cls, counterexample, model)
+    return played_again(CONTRACT, cls, counterexample, model)
 
 
-def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
+def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> Replayed:
     from conformance.logits.trial import Trial, stocked
     from conformance.logits_slot.simulator import CONTRACT
 
@@ -209,11 +187,7 @@ def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> tu
     trial = Trial(CONTRACT, cls, fqcn, parameters, bench, Budget.STANDARD, untouched, survey=True)
     result = trial.check(counterexample["rule"])
     trial.close()
-    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
-        return [], ""
-    # Where another fault stands in the way, nothing was shown to be mended.
-    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
-    return [kind], result.message or ""
+    return replayed(result)
 
 
 SUITE = Suite(

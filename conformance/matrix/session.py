@@ -13,9 +13,9 @@ from typing import Any
 import attrs
 
 from conformance.matrix import environments
+from conformance.matrix.environments import Release
 from conformance.matrix.indexes import configured, uv_settings
 from conformance.matrix.processes import Processes
-from conformance.matrix.releases import Release
 from conformance.runner import AT_ONCE
 from conformance.verdict import ExitStatus, worst
 

@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import passed
+from conformance.findings import Finding, passed
 from conformance.parser import samples
-from conformance.parser.bench import TOOL, WHOLE
-from conformance.parser.messages import quoted, shortened
+from conformance.parser.bench import TOOL, WHOLE, Bench
+from conformance.parser.messages import Message, quoted, shortened
+from conformance.parser.samples import Sample
 from conformance.parser.search import Judged
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from conformance.findings import Finding
-    from conformance.parser.bench import Bench
-    from conformance.parser.messages import Message
-    from conformance.parser.samples import Sample
-    from conformance.parser.tokens import Answer
-    from conformance.parser.trial import Trial
+from conformance.parser.tokens import Answer
+from conformance.parser.trial import Trial
 
 
 def acted(trial: Trial, message: Message) -> bool:

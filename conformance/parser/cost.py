@@ -6,23 +6,18 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.checking import checks
-from conformance.findings import failed, passed
+from conformance.findings import Finding, failed, passed
 from conformance.interruption import PluginHung
-from conformance.parser.bench import Streaming
+from conformance.parser.bench import Bench, Streaming
 from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from conformance.findings import Finding
-    from conformance.parser.bench import Bench
-    from conformance.parser.tokens import Answer
-    from conformance.parser.trial import Trial
+from conformance.parser.tokens import Answer
+from conformance.parser.trial import Trial
 
 #: How often a part of an answer is there: so that one is twice as long as another.
 LENGTHS = (64, 128, 256)

@@ -3,23 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.checking import checks
-from conformance.parser.bench import guarded
+from conformance.findings import Finding
+from conformance.parser.bench import Bench, guarded
 from conformance.parser.messages import quoted
+from conformance.parser.samples import Sample
 from conformance.parser.search import Judged
+from conformance.parser.tokens import Answer
+from conformance.parser.trial import Trial
 from conformance.raised import said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from conformance.findings import Finding
-    from conformance.parser.bench import Bench
-    from conformance.parser.samples import Sample
-    from conformance.parser.tokens import Answer
-    from conformance.parser.trial import Trial
 
 #: Tokens that a step of speculative decoding may bring at once.
 STEP = 4

@@ -4,24 +4,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
 from conformance.checking import checks
+from conformance.findings import Finding
 from conformance.parser.answers import acted, right
-from conformance.parser.bench import WHOLE, Streaming
-from conformance.parser.messages import Message, quoted
-from conformance.parser.samples import HARD
+from conformance.parser.bench import WHOLE, Bench, Streaming
+from conformance.parser.messages import Call, Message, Stream, quoted
+from conformance.parser.samples import HARD, Sample
 from conformance.parser.search import Judged
-
-if TYPE_CHECKING:
-    from conformance.findings import Finding
-    from conformance.parser.bench import Bench
-    from conformance.parser.messages import Call, Stream
-    from conformance.parser.samples import Sample
-    from conformance.parser.tokens import Answer
-    from conformance.parser.trial import Trial
+from conformance.parser.tokens import Answer
+from conformance.parser.trial import Trial
 
 #: Truncated answers of each that is drawn; of those that are known, all are tried.
 ENDS = 3

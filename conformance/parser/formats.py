@@ -143,8 +143,9 @@ def _known() -> Mapping[str, tuple[Format, ...]]:
 KNOWN = _known()
 TOOL_FORMATS, REASONING_FORMATS = KNOWN[TOOL], KNOWN[REASONING]
 
-#: A call by which a format is recognised.
+#: A call by which a format is recognised, and another one.
 PROBE = Call("get_weather", '{"city": "Paris"}')
+SECOND = Call("get_time", '{"city": "Rome"}')
 
 
 def own(serialise: Callable[..., str], section: Mapping[str, Any], role: str) -> Format:
@@ -238,5 +239,5 @@ def _fitted(bench: Bench, known: Format) -> Format | None:
     return attrs.evolve(
         known,
         content=reads(Message("", "Let me look. ", (call,))),
-        several=reads(Message(calls=(call, call))),
+        several=reads(Message(calls=(call, SECOND))),
     )

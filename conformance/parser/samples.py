@@ -4,24 +4,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance.parser import formats
+from conformance.parser.formats import Format
 from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.parser.formats import Format
-
-
-def _tool(name: str, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON schemas
+def _tool(name: str, /, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON schemas
     schema = {"type": "object", "properties": properties}
     return {"type": "function", "function": {"name": name, "parameters": schema}}
 
@@ -35,9 +31,10 @@ TOOLS = (
         days={"type": "integer"},
         options={"type": "object"},
         exact={"type": "boolean"},
+        height={"type": "number"},
         limit={"type": ["integer", "null"]},
     ),
-    _tool("get_time", city={"type": "string"}),
+    _tool("get_time", city={"type": "string"}, name={"type": "string"}),
 )
 
 
@@ -92,6 +89,9 @@ def _call(table: Any, where: str) -> Call:  # noqa: ANN401 - whatever TOML has
 WORDS = ("the", "weather", "in Paris", "x < 3", "is fine", "él", "漢字", "😀", "…", "\n\n", "it's")
 HARD = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "```", "</", "<", "null", "1")
 
+#: What authors repair in JSON that models write wrong, and must leave alone in strings.
+REPAIRED = ("True", "None", "&lt;", ",}", "\\u0022", '"name": "f"')
+
 #: Strings that a parser may take for something else.
 ALIKE = ("42", "-7", "3.5", "1e3", "007", "true", "False", "None", "{}", "[1]", '{"a": 1}')
 
@@ -103,7 +103,7 @@ _SCALARS: tuple[Mapping[str, Any], ...] = (
     {"type": ["integer", "null"]},
     {"type": "string", "enum": ["celsius", "kelvin"]},
 )
-_NAMES = ("city", "unit", "is_on", "n1", "options")
+_NAMES = ("city", "unit", "is_on", "n1", "options", "name")
 
 
 def _objects(values: SearchStrategy[Any]) -> SearchStrategy[dict[str, Any]]:
@@ -125,18 +125,16 @@ SCHEMAS: SearchStrategy[dict[str, Any]] = st.recursive(
     max_leaves=4,
 )
 
-#: Draws the tools of a request.
-DRAWN_TOOLS = st.lists(
-    st.tuples(st.sampled_from(("get_weather", "f", "search_2")), _objects(SCHEMAS)),
-    min_size=1,
-    max_size=2,
-    unique_by=lambda tool: tool[0],
-).map(
-    lambda drawn: tuple(
-        {"type": "function", "function": {"name": name, "parameters": schema}}
-        for name, schema in drawn
+
+def _drawn_tools(names: Sequence[str]) -> SearchStrategy[tuple[dict[str, Any], ...]]:
+    """Draw the tools of a request."""
+    tool = st.tuples(st.sampled_from(names), _objects(SCHEMAS))
+    return st.lists(tool, min_size=1, max_size=2, unique_by=lambda tool: tool[0]).map(
+        lambda drawn: tuple(
+            {"type": "function", "function": {"name": name, "parameters": schema}}
+            for name, schema in drawn
+        )
     )
-)
 
 
 @attrs.frozen(eq=False)
@@ -156,7 +154,10 @@ class Drawing:
             return st.builds(self.sample, thoughts, pieces=st.booleans())
         tools = st.just(self.tools)
         if self.free and (self.typed or not self.format.letters):
-            tools |= DRAWN_TOOLS
+            # A name between quotes may be any that clients may give.
+            quoted = '"NAME"' in self.format.each
+            names = ("get_weather", "f", "searchFor2", *(["get-time"] if quoted else []))
+            tools |= _drawn_tools(names)
         return tools.flatmap(
             lambda tools: st.builds(
                 self.sample, self._messages(tools), st.just(tools), pieces=st.booleans()
@@ -184,10 +185,9 @@ class Drawing:
         else:
             call = formats.PROBE
             lead = "Let me look. " if self.format.content else ""
-            second = Call("get_time", '{"city": "Rome"}')
             messages = [Message(calls=(call,)), Message("", lead, (call,))]
             if self.format.several:
-                messages.append(Message("", lead, (call, second)))
+                messages.append(Message("", lead, (call, formats.SECOND)))
             names = {tool["function"]["name"] for tool in self.tools}
             if not {"get_weather", "get_time"} <= names:
                 return []
@@ -223,8 +223,8 @@ class Drawing:
         if "enum" in schema:
             return st.sampled_from(schema["enum"])
         kinds: dict[str, Callable[[], SearchStrategy[Any]]] = {
-            "integer": lambda: st.integers(-9, 999),
-            "number": lambda: st.integers(-9, 999) | st.sampled_from((0.5, -2.25)),
+            "integer": lambda: st.integers(-9, 999) | st.just(2**53 + 1),
+            "number": lambda: st.integers(-9, 999) | st.sampled_from((-2.25, 48.8584)),
             "boolean": st.booleans,
             "null": st.none,
             "array": lambda: st.lists(self._value(schema.get("items", {})), max_size=2),
@@ -246,7 +246,7 @@ class Drawing:
     def _string(self) -> SearchStrategy[str]:
         if self.format.letters:
             return self._letters() | st.sampled_from(ALIKE) if self.typed else self._letters()
-        pieces = (*WORDS, *HARD, *self._beginnings()) if self.format.marked else WORDS
+        pieces = (*WORDS, *HARD, *REPAIRED, *self._beginnings()) if self.format.marked else WORDS
         return self._joined(pieces)
 
     def content(self) -> SearchStrategy[str]:

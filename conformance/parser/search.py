@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import attrs
+from hypothesis.strategies import SearchStrategy
 
 from conformance.findings import Finding, failed, passed
 from conformance.search import ANSWERS, smallest
+from conformance.settings import Budget
 from conformance.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.settings import Budget
 
 _Example = TypeVar("_Example")
 

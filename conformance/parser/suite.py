@@ -14,9 +14,8 @@ from conformance.parser.bench import NotMade, composed
 from conformance.parser.partners import resolved
 from conformance.parser.tokens import tokenizer
 from conformance.rules import Evidence
-from conformance.settings import Budget, UsageError
-from conformance.suite import Suite, Unopened
-from conformance.verdict import Verdict
+from conformance.settings import Budget
+from conformance.suite import Replayed, Suite, Unopened, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,25 +67,18 @@ def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, st
             folder=folder,
         )
 
-    def replay(cls: type, case: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
+    def replay(cls: type, case: Mapping[str, Any], _model: str) -> Replayed:
         from conformance.parser.checks import trial
 
-        try:
-            made = trial(
-                cls,
-                role,
-                located(case["section"], Path(case.get("beside", ".")), "the case"),
-                origin="the case",
-                budget=Budget.STANDARD,
-                seed=int(case["seed"]),
-            )
-            result = made.check(case["rule"])
-        except (LookupError, TypeError, ValueError, UsageError) as error:
-            return ["unreadable"], f"{type(error).__name__}: {error}"
-        if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
-            return [], ""
-        kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
-        return [kind], result.message or ""
+        made = trial(
+            cls,
+            role,
+            located(case["section"], Path(case.get("beside", ".")), "the case"),
+            origin="the case",
+            budget=Budget.STANDARD,
+            seed=int(case["seed"]),
+        )
+        return replayed(made.check(case["rule"]))
 
     return Suite(
         base=f"{module}.{base}",

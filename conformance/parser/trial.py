@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from conformance import expectation
 from conformance.checking import Simulation
@@ -18,19 +20,12 @@ from conformance.findings import Finding
 from conformance.interruption import PluginHung
 from conformance.parser import formats, player, samples
 from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, guarded
+from conformance.parser.formats import Format
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.search import Judged, search
-from conformance.settings import UsageError
+from conformance.parser.tokens import Answer
+from conformance.settings import Budget, UsageError
 from conformance.verdict import RuleResult, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from hypothesis.strategies import SearchStrategy
-
-    from conformance.parser.formats import Format
-    from conformance.parser.tokens import Answer
-    from conformance.settings import Budget
 
 _Example = TypeVar("_Example")
 

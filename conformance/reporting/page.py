@@ -17,7 +17,7 @@ from conformance import baseline
 from conformance.generations import named
 from conformance.interface import Generation
 from conformance.reached import sentence
-from conformance.reporting import badge, plots, steps
+from conformance.reporting import badge, plots, steps, templates
 from conformance.reporting.summary import reasons
 from conformance.rules import Level, Rule
 from conformance.verdict import Verdict
@@ -237,16 +237,9 @@ def _facts(certificate: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("conformance.reporting"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    return templates.template(
+        name, escape_html=True, prose=_prose, breakable=_breakable, reason=sentence
     )
-    environment.filters |= {"prose": _prose, "breakable": _breakable, "reason": sentence}
-    return environment.get_template(name)
 
 
 def _prose(text: str) -> Markup:

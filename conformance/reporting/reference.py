@@ -16,12 +16,12 @@ from typing import TypeVar
 
 import attrs
 import click
-import jinja2
 
 import conformance
 from conformance import requirements
 from conformance.generations import all_generations
 from conformance.interface import Generation
+from conformance.reporting import templates
 from conformance.requirements import Entry, Fate, Passage, Requirements
 from conformance.rules import Level, Rule
 
@@ -97,7 +97,8 @@ def page(generation: Generation) -> str:
     demanded = requirements.load(generation)
     covered = _coverage(demanded) if demanded else []
     levels = Counter(rule.level for rule in generation.rules)
-    return _template("rules.md.j2").render(
+    page = templates.template("rules.md.j2", cell=_cell, link=link, prose=_prose, quoted=_quoted)
+    return page.render(
         command=COMMAND,
         counts=", ".join(f"{levels[level]} {level}" for level in Level),
         coverage=_grouped(covered, lambda pair: pair[0].section),
@@ -180,19 +181,6 @@ def _grouped(things: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]
     for thing in things:
         groups.setdefault(key(thing), []).append(thing)
     return groups
-
-
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("conformance.reporting"),
-        autoescape=False,  # noqa: S701 - Markdown, which `prose` escapes
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"cell": _cell, "link": link, "prose": _prose, "quoted": _quoted}
-    return environment.get_template(name)
 
 
 def _prose(words: str) -> str:

@@ -20,7 +20,7 @@ from conformance.worker.client import (
     ZygoteFailed,
     first_heard,
 )
-from conformance.worker.patience import Patience
+from conformance.worker.limits import Patience
 
 __all__ = [
     "NOT_YET",

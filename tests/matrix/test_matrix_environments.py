@@ -16,8 +16,8 @@ import pytest
 from support import ROOT, needs_uv
 
 from conformance.matrix import environments, indexes
+from conformance.matrix.environments import Release, parse_releases
 from conformance.matrix.processes import Processes
-from conformance.matrix.releases import Release, parse_releases
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.console import Console
 from samples import GENERATION, sample
 
 from conformance.matrix import table
-from conformance.matrix.releases import Release
+from conformance.matrix.environments import Release
 from conformance.matrix.session import Outcome, Unanswered
 from conformance.verdict import ExitStatus, Verdict
 

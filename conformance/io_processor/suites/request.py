@@ -10,7 +10,7 @@ from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.suites import shared
 from conformance.loading import Maker
 from conformance.rules import Evidence
-from conformance.suite import Opening, Suite, Trial
+from conformance.suite import Opening, Replayed, Suite, Trial
 
 
 def _recognises(cls: type) -> bool:
@@ -33,7 +33,7 @@ def _maker(model: str, section: Mapping[str, Any]) -> Maker:
     return documented
 
 
-def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> tuple[list[str], str]:
+def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> Replayed:
     restore_documented_base()
     return shared.replay(shared.REQUEST, cls, counterexample, model)
 

@@ -12,10 +12,9 @@ from conformance.counterexample.source import decoded
 from conformance.engine.pooling import server_options
 from conformance.engine.pooling_models import MODELS, named_model
 from conformance.rules import Evidence
-from conformance.settings import Budget, UsageError
-from conformance.suite import OwnHost
+from conformance.settings import Budget
+from conformance.suite import OwnHost, Replayed, replayed, unreadable
 from conformance.untouched import Untouched
-from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,30 +102,19 @@ def open_trial(generation: str, opening: Opening) -> Trial:
     return trial
 
 
-def replay(
-    generation: str, cls: type, counterexample: Mapping[str, Any], _model: str
-) -> tuple[list[str], str]:
-    """Play a counterexample again; return the kinds of trouble there are now, and a message.
-
-    A history is played as it is; a failure without one is shown by its check again.  Where the
-    counterexample is none that this version could have written, it is ``unreadable``.
-    """
+def replay(generation: str, cls: type, counterexample: Mapping[str, Any], _model: str) -> Replayed:
+    """Play a history as it is, or show a failure without one by its check again."""
     from conformance.io_processor import cases
     from conformance.io_processor.bench import Bench
 
     if counterexample.get("objects"):
-        return ["unreadable"], "its requests carry Python objects, which no file can hold"
-    try:
-        chosen, seed = named_model(counterexample["model"]), int(counterexample["seed"])
-        saved = cases.read(counterexample) if counterexample["kind"] == "traffic" else None
-        section = {name: _listed(counterexample[name]) for name in ("valid", "invalid")}
-        said = ("told", "tolerance")
-        section |= {name: counterexample[name] for name in said if name in counterexample}
-        rule = str(counterexample["rule"])
-    except UsageError as error:
-        return ["unreadable"], str(error).rstrip(".")
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        return ["unreadable"], f"{type(error).__name__}: {error}"
+        return unreadable("its requests carry Python objects, which no file can hold")
+    chosen, seed = named_model(counterexample["model"]), int(counterexample["seed"])
+    saved = cases.read(counterexample) if counterexample["kind"] == "traffic" else None
+    section = {name: _listed(counterexample[name]) for name in ("valid", "invalid")}
+    said = ("told", "tolerance")
+    section |= {name: counterexample[name] for name in said if name in counterexample}
+    rule = str(counterexample["rule"])
     untouched = Untouched.fork(cls)
     try:
         bench = Bench.open(cls, generation, chosen, seed)
@@ -146,21 +134,16 @@ def _listed(values: object) -> list[Any]:
 
 def _check_again(
     bench: Bench, section: Mapping[str, Any], rule: str, untouched: Untouched, *, late: bool
-) -> tuple[list[str], str]:
+) -> Replayed:
     from conformance.io_processor import checks
     from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
 
     if rule not in checks.CHECKS:
-        return ["unreadable"], f"no check is for the rule {rule}"
+        return unreadable(f"no check is for the rule {rule}")
     section = section if section["valid"] else {}
     trial = checks.trial(bench, section, "replay", Budget.STANDARD, untouched)
     if late:  # what other rules left in the process has broken it
         for other in DATA_RULES if bench.generation == DATA else REQUEST_RULES:
             if other.id in checks.CHECKS:
                 trial.find(other.id)
-    result = trial.check(rule)
-    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
-        return [], ""
-    # Where another fault stands in the way, nothing was shown to be mended.
-    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
-    return [kind], result.message or ""
+    return replayed(trial.check(rule))

@@ -5,35 +5,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm.sampling_params import SamplingParams
 
-from conformance.engine.server import Server
+from conformance.engine.offline import OfflineEngine
+from conformance.engine.server import ExternalServer, Server
+from conformance.history import Choice
 from conformance.interruption import OutOfTime
+from conformance.ledger import Ledger
 from conformance.live_trial import DEATH_SECONDS
 from conformance.logits import workload
-from conformance.logits.conversation import Ask, converse, curl, post, post_all
+from conformance.logits.conversation import Answer, Ask, converse, curl, post, post_all
 from conformance.logits.fuzzing import bodies, carriers
 from conformance.logits.fuzzing.bodies import TEXT, TOKENS
+from conformance.logits.fuzzing.exploration import Explored
 from conformance.logits.fuzzing.serving import End, Outcome, Stage
 from conformance.logits.fuzzing.values import readable
+from conformance.logits.requests import Stock
+from conformance.logits.roles import Roles
 from conformance.logits.ways import Reply, difference
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from conformance.engine.offline import OfflineEngine
-    from conformance.engine.server import ExternalServer
-    from conformance.history import Choice
-    from conformance.ledger import Ledger
-    from conformance.logits.conversation import Answer
-    from conformance.logits.fuzzing.exploration import Explored
-    from conformance.logits.requests import Stock
-    from conformance.logits.roles import Roles
-    from conformance.logits.workload import Job
+from conformance.logits.workload import Job
 
 #: Tokens of a neighbour in a server: enough that it runs while all the others come and go.
 SERVED_TOKENS = 64

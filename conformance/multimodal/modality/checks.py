@@ -6,8 +6,6 @@ from __future__ import annotations
 from conformance.checking import collected
 from conformance.multimodal.modality import (
     access,
-    arrays,
-    costs,
     hashes,
     inputs,
     limits,
@@ -20,9 +18,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.trial import Trial
 from conformance.settings import Budget
 
-CHECKS = collected(
-    access, arrays, costs, hashes, inputs, limits, registration, remains, tokens, traffic
-)
+CHECKS = collected(access, hashes, inputs, limits, registration, remains, tokens, traffic)
 
 
 def trial(bench: Bench, budget: Budget) -> Trial:

@@ -12,9 +12,8 @@ import vllm
 
 from conformance import profile as profiles
 from conformance.rules import Evidence
-from conformance.settings import Budget, UsageError
-from conformance.suite import Opening, Suite, Trial, Unopened
-from conformance.verdict import Verdict
+from conformance.settings import Budget
+from conformance.suite import Opening, Replayed, Suite, Trial, Unopened, replayed
 
 #: The methods by which the interface is told from others.
 _TELLING = ("parse_input", "validate", "get_max_per_prompt")
@@ -51,26 +50,19 @@ def _open(opening: Opening) -> Trial:
     return checks.trial(opened(opening), opening.settings.budget)
 
 
-def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
-    """Make a check again; return the kinds of trouble there are now, and a message."""
+def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> Replayed:
+    """Make a check again."""
     from conformance.multimodal.modality import checks
     from conformance.multimodal.modality.bench import Bench
 
-    try:
-        origin = str(counterexample.get("profile", "the case"))
-        section = counterexample.get("section")
-        if section is None:
-            section = profiles.load(origin, Path.cwd()).section("multimodal")
-        folders = [Path(each) for each in counterexample["folders"]]
-        seed = int(counterexample["seed"])
-        bench = Bench.open(cls, section, origin=origin, folders=folders, seed=seed)
-        result = checks.trial(bench, Budget.STANDARD).check(counterexample["rule"])
-    except (LookupError, TypeError, ValueError, UsageError) as error:
-        return ["unreadable"], f"{type(error).__name__}: {error}"
-    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
-        return [], ""
-    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
-    return [kind], result.message or ""
+    origin = str(counterexample.get("profile", "the case"))
+    section = counterexample.get("section")
+    if section is None:
+        section = profiles.load(origin, Path.cwd()).section("multimodal")
+    folders = [Path(each) for each in counterexample["folders"]]
+    seed = int(counterexample["seed"])
+    bench = Bench.open(cls, section, origin=origin, folders=folders, seed=seed)
+    return replayed(checks.trial(bench, Budget.STANDARD).check(counterexample["rule"]))
 
 
 SUITE = Suite(

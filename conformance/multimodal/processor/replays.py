@@ -17,12 +17,8 @@ from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import Item, Stock, item
 from conformance.multimodal.processor.trial import SURVIVES
-from conformance.settings import Budget, UsageError
-from conformance.verdict import Verdict
-
-#: What a replay tells: the kinds of trouble there are now, and a message.
-Told = tuple[list[str], str]
-
+from conformance.settings import Budget
+from conformance.suite import Replayed, replayed, unreadable
 
 #: What of a case is the profile's.
 _SECTION = ("items", "options", "invalid_options")
@@ -50,16 +46,11 @@ class Saved:
     told_data: Mapping[tuple[Item, int], Mapping[str, Any]] = {}  #: and of their data, in outline
 
 
-def again(cls: type, counterexample: Mapping[str, Any]) -> Told:
+def again(cls: type, counterexample: Mapping[str, Any]) -> Replayed:
     """Judge a counterexample again."""
     if counterexample.get("objects"):
-        return ["unreadable"], "its items are Python objects, which no file can hold"
-    try:
-        saved = _read(counterexample)
-    except (LookupError, TypeError, ValueError) as error:
-        return ["unreadable"], f"{type(error).__name__}: {error}"
-    except UsageError as error:
-        return ["unreadable"], str(error).rstrip(".")
+        return unreadable("its items are Python objects, which no file can hold")
+    saved = _read(counterexample)
     try:
         bench = Bench.open(
             cls, saved.checkpoint, saved.model, saved.section, origin="replay", seed=saved.seed
@@ -127,16 +118,11 @@ def _prompt(found: Mapping[str, Any]) -> Prompt:
     return prompt
 
 
-def _checked(bench: Bench, saved: Saved) -> Told:
-    result = checks.trial(bench, saved.section, Budget.STANDARD).check(saved.rule)
-    if result.verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
-        return [], ""
-    # Where another fault stands in the way, nothing was shown to be mended.
-    kind = "check" if result.verdict is Verdict.FAIL else result.verdict.value
-    return [kind], result.message or ""
+def _checked(bench: Bench, saved: Saved) -> Replayed:
+    return replayed(checks.trial(bench, saved.section, Budget.STANDARD).check(saved.rule))
 
 
-def _judged(bench: Bench, saved: Saved) -> Told:
+def _judged(bench: Bench, saved: Saved) -> Replayed:
     assert saved.prompt is not None
     bench.prepare({})
     if bench.broken or bench.undeclared:

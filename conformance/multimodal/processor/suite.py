@@ -20,7 +20,7 @@ from conformance.loading import Maker
 from conformance.raised import said
 from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
-from conformance.suite import Opening, OwnHost, Suite, Trial, Unopened
+from conformance.suite import Opening, OwnHost, Replayed, Suite, Trial, Unopened
 from conformance.target import Target
 
 STARTER = """\
@@ -154,11 +154,8 @@ def _own_host(_: Mapping[str, Any]) -> OwnHost | None:
     return OwnHost(str(tiny.folder()))
 
 
-def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> tuple[list[str], str]:
-    """Judge a counterexample again; return the kinds of trouble there are now, and a message.
-
-    Where the counterexample is none that this version could have written, it is ``unreadable``.
-    """
+def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> Replayed:
+    """Judge a counterexample again."""
     from conformance.multimodal.processor.replays import again
 
     return again(cls, counterexample)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories of case files, played again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance import history
+from conformance.counterexample.source import choices
+from conformance.logits import execution
+from conformance.logits.fuzzing.serving import refused
+from conformance.logits.played import UNSAMPLED, Kind
+from conformance.logits.trial import Contract
+from conformance.logits.waiting import Found
+from conformance.suite import Replayed
+
+
+def played_again(contract: Contract, cls: type, case: Mapping[str, Any], model: str) -> Replayed:
+    """Play a history again; return the kinds of trouble there are now, and a message."""
+    sets = choices(case["parameters"])
+    if case["trouble"]["kind"] == Kind.MEANING:
+        # What its author says stands in the program: the profile may not be here.
+        found, said = execution.again(cls, contract.means, contract.generation, case)
+        return [Kind.MEANING.value if kind == "calls" else kind for kind in found], said
+    bench = contract.bench(cls, model, sets, case["seed"], Found.of(case.get("waits", {})))
+    bench.tolerant = case["trouble"]["kind"] not in UNSAMPLED
+    shape = contract.strata.named(case["stratum"])
+    steps = history.from_json(case["history"])
+    if "request" in case and refused(cls, sets[history.SENT]):
+        return [], ""
+    troubles = contract.play(bench, steps, shape).troubles
+    return [each.kind.value for each in troubles], "; ".join(each.message for each in troubles)
