@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
-from conformance.ledger import Ledger
-from conformance.logits.workload import Job
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from conformance.ledger import Ledger
+    from conformance.logits.workload import Job
 
 #: What the trial in offline engines leaves for the trial on servers, in the plugin's folder.
 HANDOVER = "offline-tokens.json"
