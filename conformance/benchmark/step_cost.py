@@ -35,6 +35,7 @@ from conformance.benchmark.served import (
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.jobs import class_of
+from conformance.logits import trial
 from conformance.profile import of_plugin
 from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
@@ -48,10 +49,10 @@ WARM_UP = 4
 #: What torch's warning of a synchronization says, whatever else there is in it.
 _SYNCHRONIZED = "called a synchronizing CUDA operation"
 
-#: Where it is found out what switches a plugin on, by generation.
-_PARAMETERS = {
-    "logits/batch": "conformance.logits_batch.parameters",
-    "logits/slot": "conformance.logits_slot.parameters",
+#: Where the contract of a generation is, with which is found out what switches a plugin on.
+_CONTRACTS = {
+    "logits/batch": "conformance.logits_batch.simulator",
+    "logits/slot": "conformance.logits_slot.simulator",
 }
 
 
@@ -222,17 +223,18 @@ def contestant(plugin: Plugin, settings: Settings, model: str) -> Contestant:
 
     """
     cls, profile = class_of(plugin), of_plugin(plugin, settings)
-    module = importlib.import_module(_PARAMETERS[plugin.generation])
-    found = module.find(
+    simulator = importlib.import_module(_CONTRACTS[plugin.generation])
+    tried = trial.found(
+        simulator.CONTRACT,
         cls,
         profile.section(plugin.interface) if profile else {},
         origin=profile.origin if profile else None,
         model=model,
         seed=settings.seed,
     )
-    if not found.on:
+    if not tried.on:
         raise UsageError(
             f"{plugin.target}: nothing was found that switches it on; write a profile "
             "(vllm-conformance init TARGET makes one to start from)."
         )
-    return Contestant(cls, plugin.generation, found.on, found.off)
+    return Contestant(cls, plugin.generation, tried.on, tried.off)
