@@ -17,6 +17,7 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -278,6 +279,19 @@ def check_growth(
     if min(growth[-3:]) > 0 and sum(growth[-3:]) > 4 * each:
         what = f"more memory is held after each {each} requests: got {held} bytes"
         return f"{what}\nexpected: as much as before"
+    return None
+
+
+def check_files(host: Host, data: list[Any], *, answered: bool = False) -> str | None:
+    """No file is left open when requests have come and gone."""
+    go_through, folder = rounds(host, data, [], answered=answered), Path("/proc/self/fd")
+    before = len(list(folder.iterdir()))
+    for number in range(100):
+        go_through(number)
+    gc.collect()
+    left = len(list(folder.iterdir())) - before
+    if left > 16:
+        return f"{left} more files are open after 100 requests\nexpected: as many as before"
     return None
 
 

@@ -291,15 +291,16 @@ def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
 def _growing(trial: Trial, _: Finding) -> Iterator[Scene]:
     """IO-35: requests that were answered, and what is left of them."""
     valid = [data for data in trial.bench.stock.valid if _portable(data)]
-    for what in ("alive", "growth"):
-        answered = {"answered": True} if what == "growth" else {}
+    for what in ("alive", "files", "growth"):
+        answered = {"answered": True} if what != "alive" else {}
         yield {"is": what, "data": encoded(valid[:2]), **answered}
 
 
 def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
     """IO-36: requests that are begun and never finished, all alike or with other texts."""
     valid = [data for data in trial.bench.stock.valid if _portable(data)]
-    yield {"is": "growth", "data": encoded(valid[:2])}
+    for what in ("files", "growth"):
+        yield {"is": what, "data": encoded(valid[:2])}
     for data in valid[:2]:
         for place, value in places(data):
             if isinstance(value, str):

@@ -24,7 +24,7 @@ from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import Path, changed, places, without
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
+from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, open_files, size_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -46,8 +46,9 @@ ROUNDS = 3
 #: Of how many objects for each request a plugin is then said to keep growing.
 BLOCKS_PER_REQUEST = 0.5
 
-#: Of how many answered requests a plugin may still hold something.
-KEPT = 16
+#: Of how many answered requests a plugin may still hold something, or have a file open; after how
+#: many requests files are counted: a process may have a thousand.
+KEPT, COUNTED = 16, 100
 
 NAMES = ("data", "output")
 
@@ -80,7 +81,9 @@ def _judged(load: _Load, which: str, *, most: int) -> Finding:
     for _ in range(MEASUREMENTS - 1):
         load.serve(each, SECONDS)
         sizes.append(load.size())
-    found = kept(load.given, NAMES, KEPT) if which == "answered" else None
+    found = f"{load.left_open} more files are open" if load.left_open > KEPT else None
+    if found is None and which == "answered":
+        found = kept(load.given, NAMES, KEPT)
     if found is None and (grew := growing(sizes, each)) and _keeps_growing(load, most):
         found = grew
         if load.served < (enough := min(most, STRAIGHT)):
@@ -118,13 +121,14 @@ class _Load:
 
     def __init__(self, bench: Bench, plugin: Watched, *, answered: bool) -> None:
         self.plugin = plugin
-        self.served = 0
+        self.served = self.left_open = 0
         self.given: list[Given] = []
         self._bench = bench
         self._answered = answered
         valid = bench.stock.valid[: max(2, bench.stock.given)]
         self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
         self._places = [_telling(bench, data) for data in valid]
+        self._open = open_files()
 
     def serve(self, most: int, seconds: float) -> int:
         """Serve so many requests, or as many as there is time for; return how many."""
@@ -133,9 +137,17 @@ class _Load:
             with limited():
                 self._serve_one()
             progressed()  # many requests take longer than anything else does
+            if self.served % COUNTED == 0 and self._left() > KEPT:
+                gc.collect()  # what is in cycles is closed when they are
+                if (left := self._left()) > KEPT:
+                    self.left_open = left
+                    return count
             if count >= FEWEST and spent.beyond(seconds, seconds):
                 return count
         return most
+
+    def _left(self) -> int:
+        return open_files() - self._open
 
     def size(self) -> int:
         """Return how many bytes the plugin holds."""

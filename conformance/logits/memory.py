@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
-from conformance.leaks import LAST, Given, growing, kept, size_of
+from conformance.leaks import LAST, Given, growing, kept, open_files, size_of
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.trial import Trial
 from conformance.settings import Budget
@@ -37,22 +36,17 @@ def forgets(trial: Trial) -> Finding:
     return trial.leaks or trial.contract.look(trial.bench, trial.budget)
 
 
-def _open_files() -> int:
-    """Return how many files, sockets and pipes the process has; a server may have few thousands."""
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -> Finding:
     """Return what is found of an instance."""
     count = REQUESTS[budget]
     given: list[Given] = []
     sizes: list[int] = []
-    acted, files = 0, _open_files()
+    acted, files = 0, open_files()
     with limited(LIMIT):
         for _ in range(MEASUREMENTS):
             acted += serve(count // MEASUREMENTS, given, True)  # noqa: FBT003 - with apply
             sizes.append(size_of(plugin))
-            if (left := _open_files() - files) > KEPT:
+            if (left := open_files() - files) > KEPT:
                 return failed(
                     f"after {len(given)} requests {left} more files are open", count, acted
                 )

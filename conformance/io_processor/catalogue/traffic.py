@@ -153,7 +153,9 @@ RULES = section(
     Rule(
         id="IO-35",
         title="Answered requests are forgotten",
-        statement="After ten thousand answered requests the plugin holds nothing of them.",
+        statement=(
+            "After ten thousand answered requests the plugin holds nothing of them, and no file."
+        ),
         sources=(_GROWS,),
         hint="Remove what pre_process kept when post_process has used it.",
     ),
