@@ -39,19 +39,26 @@ FRONT_END = (
 )
 
 
-def leaves_others_alone(rule_id: str, *sources: Source, where: str = "", heading: str = "") -> Rule:
+def leaves_others_alone(
+    rule_id: str,
+    *sources: Source,
+    title: str = "Loading leaves to others what all requests share",
+    where: str = "",
+    heading: str = "",
+) -> Rule:
     """Return the rule.
 
     Args:
         rule_id: its number in the family.
         sources: where it comes from, with the harm to others.
-        where: a sentence that says in which process plugins are loaded.
+        title: the rule in a line.
+        where: a sentence that says in which process plugins are loaded, or what else counts.
         heading: what reports put the rule under, where no section does.
 
     """
     return Rule(
         id=rule_id,
-        title="Loading leaves to others what all requests share",
+        title=title,
         statement=(
             "Importing the module and making instances seeds no global generator of random "
             "numbers, leaves torch's default dtype and device as they are and its deterministic "

@@ -183,6 +183,7 @@ def leaves_others_alone(rule_id: str, since: str, *, buffers: str) -> Rule:
                 since,
             )
         ),
+        title="Loading and serving leave to others what all requests share",
         where=" Serving requests seeds no such generator either, and leaves the default dtype.",
     )
 
