@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import permutations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, combinations, permutations
 
 from conformance.io_processor.traffic import ALL, Asked, Do, History, Move, Shape
 
@@ -28,13 +28,16 @@ IDS: tuple[tuple[str, str], ...] = (
 _A, _B = (Move(Do.ARRIVE, request) for request in range(2))
 
 
-def classics(shape: Shape, valid: Sequence[int], invalid: int) -> Iterator[History]:
+def classics(
+    shape: Shape, valid: Sequence[int], invalid: int, twins: Iterable[tuple[int, int]] = ()
+) -> Iterator[History]:
     """Yield histories of a shape.
 
     Args:
         shape: what they are about.
         valid: the data that requests carry, by their place in the stock.
         invalid: how many data there are that are refused.
+        twins: pairs of the data that differ in little, for one request after the other.
 
     """
     if shape.single:
@@ -44,8 +47,10 @@ def classics(shape: Shape, valid: Sequence[int], invalid: int) -> Iterator[Histo
             yield History(alone, (_A, *(Move(Do.DELIVER, 0, -1),) * ALL))
         return
     ids = ("same", "same") if shape.same_ids else ("id-0", "id-1")
+    few = combinations(valid[:MOST_VALID], 2)
+    meeting = [*few] if shape.overlapping else [*few, *twins]
     for moves in _moves(shape):
-        for pair in permutations(valid[:MOST_VALID], 2):
+        for pair in chain.from_iterable(permutations(each) for each in meeting):
             asked = tuple(Asked(data, name) for data, name in zip(pair, ids, strict=True))
             yield History(asked, moves)
     if shape.overlapping and not (shape.same_ids or shape.trouble) and len(valid) > 1:

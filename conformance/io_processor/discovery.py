@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 from conformance.interface import placeholders
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.stock import Stock, changed, places, varied
+from conformance.io_processor.stock import Stock, changed, other_case, other_end, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
@@ -58,7 +58,16 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         given, keys = discover(bench)
     invalid = _distinct(_drawn(section.get("invalid", []), bench.seed))
     valid, counts = _with_variations(bench, given)
-    return Stock(tuple(valid), tuple(invalid), origin, len(given), keys=keys, prompts=tuple(counts))
+    twins = tuple(_twins(bench, given, valid, counts))
+    return Stock(
+        tuple(valid),
+        tuple(invalid),
+        origin,
+        len(given),
+        keys=keys,
+        prompts=tuple(counts),
+        twins=twins,
+    )
 
 
 def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
@@ -118,6 +127,25 @@ def _with_variations(bench: Bench, given: list[Any]) -> tuple[list[Any], list[in
         if answered and count >= MANY:
             return [*valid, other], [*counts, count]
     return valid, counts
+
+
+def _twins(
+    bench: Bench, given: list[Any], valid: list[Any], counts: list[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the places of two valid data that differ in little; add those that are not there."""
+    for kind in (other_case, other_end):
+        for pair in chain.from_iterable(map(kind, given)):
+            made = [_prompts(bench, data) for data in pair]
+            if all(answered for _, answered in made):
+                places = []
+                for data, (count, _) in zip(pair, made, strict=True):
+                    known = [n for n, other in enumerate(valid) if _same(data, other)]
+                    if not known:
+                        valid.append(data)
+                        counts.append(count)
+                    places.append(known[0] if known else len(valid) - 1)
+                yield places[0], places[1]
+                break
 
 
 def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values

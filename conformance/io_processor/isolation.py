@@ -159,7 +159,7 @@ def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
     forms = _forms(bench, wanted)
     several = bench.stock.several()
     valid = several if wanted is ORDER else list(range(len(bench.stock.valid)))
-    classic = tuple(classics(wanted, valid, len(bench.stock.invalid)))
+    classic = tuple(classics(wanted, valid, len(bench.stock.invalid), bench.stock.twins))
     drawn = traffic.strategy(wanted, len(valid), len(bench.stock.invalid)).map(
         lambda history: _renumbered(history, valid)
     )

@@ -13,6 +13,9 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance import oddities
 
+#: Characters that texts begin with alike: keys are cut at 64, 100, 128 or 256.
+LONG = 260
+
 
 @attrs.frozen
 class Stock:
@@ -25,6 +28,8 @@ class Stock:
     keys: tuple[str, ...] = ()  #: what was read of the data, when nobody told
     #: How many prompts each valid one becomes; 0 where it was not answered.
     prompts: tuple[int, ...] = ()
+    #: Valid ones, by place, that differ where a plugin that remembers by too little does not look.
+    twins: tuple[tuple[int, int], ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
@@ -52,6 +57,22 @@ def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
         elif isinstance(value, list) and value:
             for items in (value[: max(1, len(value) // 2)], value[::-1], [*value, *value]):
                 yield changed(data, place, copy.deepcopy(items))
+
+
+def other_case(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON values
+    """Yield data twice, with one text in its own case and in the other."""
+    for place, value in places(data):
+        if isinstance(value, str) and value.swapcase() != value:
+            yield data, changed(data, place, value.swapcase())
+
+
+def other_end(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON values
+    """Yield data twice, with one long text that begins the same and has another end."""
+    for place, value in places(data):
+        if isinstance(value, str) and " " in value:
+            begins = " ".join([value] * (1 + LONG // len(value)))
+            one, other = (f"{begins} {end}" for end in (value, value[::-1]))
+            yield changed(data, place, one), changed(data, place, other)
 
 
 Path = tuple[str | int, ...]
