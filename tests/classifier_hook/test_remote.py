@@ -59,7 +59,7 @@ def error(verdict: Verdict) -> tuple[str, str]:
 
 def test_the_service_is_told_of_the_completion(service: ClassifierService) -> None:
     """And its answer, with the decision, is the score."""
-    verdict = ask(RemoteClassifier(service.url, blocking=True))
+    verdict = ask(RemoteClassifier(service.url, blocking=True, timeout_ms=20_000))
 
     assert service.received == [
         {"request_id": "r", "prompt": "a question", "text": "a forbidden word"}
@@ -70,7 +70,8 @@ def test_the_service_is_told_of_the_completion(service: ClassifierService) -> No
 
 def test_the_threshold_decides(service: ClassifierService) -> None:
     """A score below it lets the answer through."""
-    assert ask(RemoteClassifier(service.url, blocking=True, threshold=1.1)).blocker is None
+    hook = RemoteClassifier(service.url, blocking=True, threshold=1.1, timeout_ms=20_000)
+    assert ask(hook).blocker is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,8 @@ def test_an_outage_is_an_error_of_the_hook(
 ) -> None:
     """Whether it closes is the hook's choice."""
     service.mode = mode
-    verdict = ask(RemoteClassifier(service.url, blocking=True, on_error=on_error))
+    hook = RemoteClassifier(service.url, blocking=True, on_error=on_error, timeout_ms=20_000)
+    verdict = ask(hook)
 
     assert error(verdict)[0] == "exception"
     assert message in error(verdict)[1]
