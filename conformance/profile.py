@@ -100,7 +100,7 @@ def of_plugin(plugin: Plugin, settings: Settings) -> Profile | None:
 
 
 def section_of(plugin: Plugin, settings: Settings) -> Mapping[str, Any]:
-    """Return what the profile of a plugin says of its interface; nothing where there is none."""
+    """Return the section of a plugin's profile about its interface; empty without a profile."""
     profile = of_plugin(plugin, settings)
     return profile.section(plugin.interface) if profile else {}
 

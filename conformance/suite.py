@@ -23,7 +23,7 @@ Replayed = tuple[list[str], str]
 
 
 def unreadable(why: object) -> Replayed:
-    """Say why a counterexample is none that this version could have written."""
+    """Return the result for a counterexample that this version cannot read, with the reason."""
     return ["unreadable"], str(why).rstrip(".")
 
 
@@ -137,8 +137,8 @@ class Suite:
     meant: Callable[[type], bool]
     #: Opens a trial; raises ``UsageError`` where the profile is wrong.
     open_trial: Callable[[Opening], Trial]
-    #: Plays a counterexample again, on a class with a model folder.  What it raises where a key is
-    #: missing, or a value is of another type, says that the case is none of this version's.
+    #: Plays a counterexample again, on a class with a model folder.  An error about a missing key
+    #: or a value of another type means that this version cannot read the case.
     replay: Callable[[type, Mapping[str, Any], str], Replayed]
     #: The model runner of engines that serve these, where not both do.
     runner: Literal["v1", "v2"] | None = None

@@ -8,7 +8,6 @@ The second instance shows what this machine makes of two things that are the sam
 
 from __future__ import annotations
 
-import importlib
 import random
 import time
 import traceback
@@ -34,8 +33,9 @@ from conformance.benchmark.served import (
 )
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
+from conformance.generations import named
 from conformance.jobs import class_of
-from conformance.logits import trial
+from conformance.logits import errands
 from conformance.profile import of_plugin
 from conformance.settings import Settings, UsageError
 from conformance.target import Plugin
@@ -48,12 +48,6 @@ WARM_UP = 4
 
 #: What torch's warning of a synchronization says, whatever else there is in it.
 _SYNCHRONIZED = "called a synchronizing CUDA operation"
-
-#: Where the contract of a generation is, with which is found out what switches a plugin on.
-_CONTRACTS = {
-    "logits/batch": "conformance.logits_batch.simulator",
-    "logits/slot": "conformance.logits_slot.simulator",
-}
 
 
 @attrs.frozen
@@ -223,18 +217,13 @@ def contestant(plugin: Plugin, settings: Settings, model: str) -> Contestant:
 
     """
     cls, profile = class_of(plugin), of_plugin(plugin, settings)
-    simulator = importlib.import_module(_CONTRACTS[plugin.generation])
-    tried = trial.found(
-        simulator.CONTRACT,
-        cls,
-        profile.section(plugin.interface) if profile else {},
-        origin=profile.origin if profile else None,
-        model=model,
-        seed=settings.seed,
-    )
-    if not tried.on:
+    section = profile.section(plugin.interface) if profile else {}
+    origin = profile.origin if profile else None
+    suite = named(plugin.generation).suite
+    found = errands.found_here(suite, cls, section, origin=origin, model=model, seed=settings.seed)
+    if not found.on:
         raise UsageError(
             f"{plugin.target}: nothing was found that switches it on; write a profile "
             "(vllm-conformance init TARGET makes one to start from)."
         )
-    return Contestant(cls, plugin.generation, tried.on, tried.off)
+    return Contestant(cls, plugin.generation, found.on, found.off)

@@ -6,7 +6,6 @@ A job that runs no engine: to find out what switches a plugin on, it is played w
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
@@ -58,10 +57,9 @@ def _workload(plugin: Plugin, settings: Settings, model: str) -> Workload:
     unsupported = table.unsupported(section, plugin.generation)
     cls = class_of(plugin)
     origin = profile.origin if profile else None
-    errand = errands.Find(section, origin, model, settings.seed, f"{generation.suite}:find")
-    found = importlib.import_module(generation.suite).find(cls, errand)
-    if isinstance(found, UsageError):
-        raise found
+    found = errands.found_here(
+        generation.suite, cls, section, origin=origin, model=model, seed=settings.seed
+    )
     stock = Stock(cls, model, found.choices(), settings.seed, found.waits)
     return Workload(asks=tuple(_asks(stock)), unsupported=unsupported)
 

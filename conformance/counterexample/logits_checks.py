@@ -51,7 +51,9 @@ PLAYED = {
 SCRIPTED = frozenset((*PLAYED, *loading_scripts.SCRIPTS))
 
 #: Rules about one request, those about requests that opt in, and those about none.
-_OF_ONE = frozenset(("LS-05", "LS-13", "LS-15", "LS-19", "LS-21", "LS-28", "LS-31"))
+_OF_ONE = frozenset(
+    ("LS-05", "LS-13", "LS-15", "LS-19", "LS-21", "LS-28", "LS-31", "LB-40", "LS-37")
+)
 _OPTED_IN = frozenset(("LB-36", "LB-37"))
 _OF_NONE = frozenset(("LB-28", "LB-35"))
 
@@ -116,7 +118,7 @@ def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node
     expect = shown["expect"]
     values = {tuple(entry["choice"]): decoded(entry["keywords"]) for entry in shown["parameters"]}
     found = _requests(rule, values, expect)
-    if rule in _OF_ONE or rule in _STEPS or rule not in PLAYED:
+    if rule in _OF_ONE or rule in _STEPS:
         found["steps"] = literal(expect.get("steps") or _STEPS.get(rule, _USUAL))
     if rule == "LS-27":
         found["many"] = literal(_MANY)
@@ -137,7 +139,7 @@ def _requests(
 ) -> dict[str, Node]:
     """Return the requests that a failure is played with."""
     on, off = ([v for choice, v in values.items() if choice[0] == kind] for kind in ("on", "off"))
-    if rule in _OF_ONE or rule not in PLAYED:
+    if rule in _OF_ONE:
         return {"request": literal(values[tuple(expect["choice"])])}
     if rule in _OF_NONE:
         return {"on": literal(on[0]), "off": literal(off)} if rule == "LB-28" else {}

@@ -265,7 +265,8 @@ def check_leaves(host: Host, request: Any, steps: int) -> str | None:
         torch.manual_seed(seed)
         host.alone(request, steps)
         kept = {"random": random.getstate(), "torch": torch.get_rng_state().tolist()}
-        left.append(kept | {"numpy.random": pickle.dumps(np.random.get_state())})  # noqa: NPY002
+        state = pickle.dumps(np.random.get_state())  # noqa: NPY002 - as above
+        left.append(kept | {"numpy.random": state})
     for name, state in left[0].items():
         if state == left[1][name]:
             what = f"serving a request seeds the global generator of {name}"

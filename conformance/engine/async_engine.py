@@ -116,13 +116,13 @@ class EngineProcess:
 
 
 def answering(connection: Connection, run: Callable[[], None]) -> None:
-    """Run what answers, in the process of an engine, until nobody asks; tell what has ended it."""
+    """Run the loop that answers, in an engine's process; send the error that ends it, if any."""
     os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
     model_runner.prepare()
     try:
         run()
     except EOFError:
-        pass  # nobody asks any more
+        pass  # the other end has closed the connection
     except Exception as error:  # noqa: BLE001 - whatever ends an engine
         traceback.print_exc()
         with contextlib.suppress(OSError):

@@ -44,6 +44,9 @@ _TWO = 2
 #: How many cut data are tried for it.
 CUTS = 60
 
+#: After how many outputs an engine fails or a client disconnects, at most.
+MOST_OUTPUTS = 3
+
 #: Shapes that must be clean before trouble in another one says anything about its own rule.
 BUILT_ON = {INTERLEAVED: (SEQUENCE,), SAME_IDS: (SEQUENCE, INTERLEAVED),
             TROUBLED: (SEQUENCE, INTERLEAVED)}  # fmt: skip
@@ -288,10 +291,6 @@ def without_ids(trial: Trial) -> Finding:
     return passed(count, count)
 
 
-#: After how many outputs something happens, at most.
-MOST = 3
-
-
 @checks("IO-20", after=("IO-06", "IO-18"))
 def errors(trial: Trial) -> Finding:
     """An engine that fails reaches the client, and every generator is closed."""
@@ -335,6 +334,6 @@ def _histories(bench: Bench, what: Do) -> Iterator[tuple[History, Any, int]]:
     """Yield histories of one request to which something happens, its data, and after what."""
     stock = bench.stock
     for index in stock.several() or range(stock.given):
-        for place in range(min(max(stock.prompts[index], 1), MOST)):
+        for place in range(min(max(stock.prompts[index], 1), MOST_OUTPUTS)):
             moves = (Move(Do.ARRIVE, 0), *[Move(Do.DELIVER, 0)] * place, Move(what, 0))
             yield History((Asked(index, "id-0"),), moves), stock.valid[index], place

@@ -14,11 +14,12 @@ from conformance.interruption import limited
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label
 from conformance.logits.played import Kind
-from conformance.logits.processes import global_random_states, serving
+from conformance.logits.processes import serving
 from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
+from conformance.process_effects import generators
 from conformance.verdict import Verdict
 from conformance.words import Words
 
@@ -99,7 +100,7 @@ def deterministic(trial: Trial) -> Finding:
     bench = trial.bench
     examples = acted = 0
     for choice in bench.parameters:
-        before = global_random_states()
+        before = generators()
         runs = _runs(trial, choice, STEPS)
         changed = _changed(runs[0])
         if choice[0] == "on" and not changed:
@@ -117,7 +118,7 @@ def deterministic(trial: Trial) -> Finding:
                         examples,
                         case={"choice": choice, "draws": False, "steps": len(runs[0])},
                     )
-        after = global_random_states()
+        after = generators()
         for name in [name for name in before if after[name] != before[name]]:
             if serving(trial):
                 return unjudged(trial.waits([trial.contract.leaves]), examples)

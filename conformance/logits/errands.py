@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import pickle
 from collections.abc import Callable, Mapping
@@ -56,11 +57,32 @@ def found(untouched: Untouched, errand: Find) -> Parameters:
         EOFError: it ends the process.
 
     """
-    answer = untouched.run(errand)
+    return _parameters(untouched.run(errand))
+
+
+def found_here(
+    suite: str,
+    cls: type,
+    section: Mapping[str, Any],
+    *,
+    origin: str | None,
+    model: str,
+    seed: int,
+) -> Parameters:
+    """Return what switches a plugin on, as the module of its suite finds it in this process.
+
+    Raises:
+        UsageError: its profile is wrong.
+
+    """
+    errand = Find(section, origin, model, seed, f"{suite}:find")
+    return _parameters(importlib.import_module(suite).find(cls, errand))
+
+
+def _parameters(answer: Parameters | UsageError) -> Parameters:
     if isinstance(answer, UsageError):
         raise answer
-    parameters: Parameters = answer
-    return parameters
+    return answer
 
 
 #: What an explorer found, for the other trials of the same run.

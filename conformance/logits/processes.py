@@ -12,7 +12,6 @@ import copy
 import importlib
 import inspect
 import os
-import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +33,7 @@ from conformance.logits.requests import Stock, admissible, sampling_params
 from conformance.logits.rows import RowsAlone, differing, same
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import Found
+from conformance.process_effects import generators
 from conformance.untouched import ERRANDS
 from conformance.verdict import Verdict, must_wait
 
@@ -201,26 +201,17 @@ def at_random(trial: Trial) -> bool:
     something, which is no chance.
     """
     rows_alone = trial.contract.rows_alone
-    before = global_random_states()
+    before = generators()
     mine, again = (rows_of(trial.bench, rows_alone) for _ in range(2))
     if not any(_apart(again[choice], rows) for choice, rows in mine.items()):
         return False
-    if global_random_states() != before:
+    if generators() != before:
         return True
     try:
         first, second = (trial.untouched.run(_errand(trial, "unasked")) for _ in range(2))
     except EOFError:
         return False
     return any(_apart(second[choice], rows) for choice, rows in first.items())
-
-
-def global_random_states() -> dict[str, object]:
-    """Return the states of the generators of random numbers that all code of a process shares."""
-    return {
-        "torch": torch.random.get_rng_state().numpy().tobytes(),
-        "random": random.getstate(),
-        "numpy.random": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - plugins may use it
-    }
 
 
 def same_on_every_rank(trial: Trial) -> Finding:
@@ -255,7 +246,7 @@ def leaves_others_alone(trial: Trial) -> Finding:
 
 def serving(trial: Trial) -> Finding | None:
     """Return what serving requests does to that, if it does something."""
-    states = global_random_states()
+    states = generators()
     torch.set_default_dtype(torch.float32)  # what came before may have left another one
     try:
         for choice in switched_on(trial.bench):
@@ -265,7 +256,7 @@ def serving(trial: Trial) -> Finding | None:
                     _seed(seed)
                     with limited():
                         list(trial.contract.rows_alone(trial.bench, choice, STEPS))
-                    left.append(global_random_states())
+                    left.append(generators())
             first, second = left if len(left) == 2 else (states, {})  # noqa: PLR2004 - both seeds
             for name in [name for name in second if first[name] == second[name]]:
                 return failed(

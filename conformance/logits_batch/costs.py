@@ -98,7 +98,7 @@ def _serve(
     instance: Watched,
     count: int,
     given: list[Given],
-    applied: bool,  # noqa: FBT001
+    applied: bool,  # noqa: FBT001 - the type of ``memory.Serve`` has no names
 ) -> int:
     """Take requests through an empty batch and out again; return in how many steps rows changed.
 

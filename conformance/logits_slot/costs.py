@@ -78,7 +78,7 @@ def _serve(
     instance: Watched,
     count: int,
     given: list[Given],
-    applied: bool,  # noqa: FBT001
+    applied: bool,  # noqa: FBT001 - the type of ``memory.Serve`` has no names
 ) -> int:
     """Fill all slots with new requests, again and again; return in how many steps rows changed."""
     states, acted = instance.states, 0

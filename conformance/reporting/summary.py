@@ -34,7 +34,7 @@ class Reason:
             else:
                 spans.append([rule])
         return ", ".join(
-            f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(span)  # noqa: PLR2004
+            f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(span)  # noqa: PLR2004 - a range
             for span in spans
         )
 
@@ -68,6 +68,11 @@ def reasons(rules: Iterable[Mapping[str, Any]]) -> list[Reason]:
 def shared(rules: Iterable[Mapping[str, Any]]) -> list[Reason]:
     """Return the reasons that several rules have."""
     return [reason for reason in reasons(rules) if len(reason.rules) > 1]
+
+
+def _members(several: Iterable[Reason]) -> set[str]:
+    """Return the rules that have these reasons."""
+    return {rule for reason in several for rule in reason.rules}
 
 
 _STYLE = {
@@ -106,7 +111,7 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     result.add_column("time", justify="right", no_wrap=True)
     result.add_column("title", overflow="fold", ratio=1)
     room = max(20, width - _FIXED_WIDTH)
-    together = {name for reason in shared(certificate["rules"]) for name in reason.rules}
+    together = _members(shared(certificate["rules"]))
     for rule in certificate["rules"]:
         if rule["id"] in together:
             continue
@@ -265,9 +270,10 @@ def markdown(certificate: Mapping[str, Any]) -> str:
         "| rule | title | verdict | acted/run | evidence |",
         "|---|---|---|---|---|",
     ]
-    together = shared(certificate["rules"])
+    several = shared(certificate["rules"])
+    together = _members(several)
     for rule in certificate["rules"]:
-        if any(rule["id"] in reason.rules for reason in together):
+        if rule["id"] in together:
             continue
         note = ""
         if rule["message"] and rule["verdict"] != Verdict.PASS.value:
@@ -276,7 +282,7 @@ def markdown(certificate: Mapping[str, Any]) -> str:
             f"| {rule['id']} | {rule['title']}{note} | {rule['verdict']} | "
             f"{rule['acted']}/{rule['examples']} | {' '.join(rule['evidence'])} |"
         )
-    for reason in together:
+    for reason in several:
         says = reason.says.replace("\n", "<br>")
         lines += ["", f"Not verified: {reason.named}: {says}"]
     if rows := certificate.get("configurations"):
