@@ -101,7 +101,7 @@ def explored(cls: type, errand: errands.Explore) -> Explored:
     bench = Bench(
         cls, errand.model, errand.parameters.choices(), errand.seed, errand.parameters.waits
     )
-    return explore(strata.STRATA, play, bench, errand.parameters, Budget.QUICK)
+    return explore(strata.STRATA, play, bench, errand.parameters, Budget.QUICK).result()
 
 
 def _replay(cls: type[LogitsProcessor], counterexample: Mapping[str, Any], model: str) -> Replayed:

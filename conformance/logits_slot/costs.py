@@ -87,7 +87,8 @@ def _serve(
     same = [0] * max(REPEATED, bench.words.longest)
     phrase = bench.words.phrase(0)
     length = 1 + len(same)
-    fewest = length - bench.lasting(length, *bench.choices) + 1
+    choices = bench.choices
+    fewest = length - bench.lasting(length, *choices) + 1
     said = torch.tensor([same, [*same, *phrase][-len(same) :]])
     states.prefill_len.np[:] = length
     states.total_len.gpu.fill_(length)
@@ -100,7 +101,7 @@ def _serve(
             states.prompt_len.copy_to_uva()
             for slot in range(states.max_num_reqs):
                 number = len(given)
-                choice = bench.choices[number % len(bench.choices)]
+                choice = choices[number % len(choices)]
                 params = bench.params(choice)
                 if bench.most(choice) is None and params.max_tokens is not None:
                     params.max_tokens += number
