@@ -12,7 +12,7 @@ from typing import Any, Self
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance import history
+from conformance import history, missing
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
 from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simulated, unjudged
@@ -55,6 +55,7 @@ class Contract:
     steady: str  #: the rule that a random plugin breaks
     apart: str  #: the rule that one breaks whose instances share state
     leaves: str  #: the rule about what all requests share
+    forgets: str  #: the rule about what finished requests leave behind
     means: str  #: the rule about what the author says of rows
     #: The rules about calls that a check may fail to get over.
     rule_of_call: Mapping[str, str]
@@ -308,6 +309,8 @@ class Trial(Asked):
     def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         assert self._obstacle is not None
         owner, message = self._obstacle
+        if rule == owner == self.contract.forgets and self.leaks is not None:
+            return self.leaks, None
         return obstructed(rule, owner, message), self._hanging if rule == owner else None
 
     def close(self) -> None:
@@ -404,6 +407,13 @@ class Trial(Asked):
     def unknown_switch(self) -> str:
         """Say that nobody knows how to switch the plugin on, and what to write."""
         keys = ", ".join(self.parameters.keys)
+        if not keys and (names := missing.unset(self.plugin)):
+            variables = "\n".join(f'{name} = "..."' for name in names)
+            return (
+                f"nothing switched the plugin on; it asks for {', '.join(names)}, which the "
+                "environment has not: set it in a profile, such as\n[logits-processor]\non = [{}]\n"
+                f"off = []\n[logits-processor.environment]\n{variables}"
+            )
         saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
         tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
         return (
@@ -427,6 +437,8 @@ class Trial(Asked):
                 self.budget,
                 self._look,
             )
+            if self.leaks is not None and self.leaks.exhausts:
+                self._obstacle = (self.contract.forgets, str(self.leaks.message))
         if not self._looked:
             self._looked = not self.survey
             for example in itertools.chain.from_iterable(self._played.values()):

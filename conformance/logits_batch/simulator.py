@@ -83,6 +83,7 @@ CONTRACT = Contract(
     steady="LB-23",
     apart="LB-02",
     leaves="LB-40",
+    forgets="LB-27",
     means="LB-46",
     rule_of_call={
         Call.CONSTRUCTOR: "LB-02",

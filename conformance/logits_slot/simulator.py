@@ -81,6 +81,7 @@ CONTRACT = Contract(
     steady="LS-15",
     apart="LS-02",
     leaves="LS-37",
+    forgets="LS-26",
     means="LS-43",
     rule_of_call={"__init__": "LS-02"},
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},

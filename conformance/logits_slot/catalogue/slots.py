@@ -161,7 +161,8 @@ RULES = section(
     Rule(
         id="LS-26",
         title="Memory is bounded by the number of slots",
-        statement="Ten thousand requests leave no more behind than the slots can hold.",
+        statement="Ten thousand requests leave no more behind than the slots can hold: no state, no "
+        "file and no thread.",
         sources=(
             interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
             GROWS,
