@@ -102,13 +102,12 @@ def unset(plugin: type) -> list[str]:
         tree = ast.parse(Path(inspect.getsourcefile(plugin) or "").read_text(encoding="utf-8"))
     except (OSError, TypeError, ValueError, SyntaxError):
         return []
-    asked = (
-        (node.func, node.args[0])
-        if isinstance(node, ast.Call) and node.args
-        else (node.value, node.slice)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call | ast.Subscript)
-    )
+    asked: list[tuple[ast.expr, ast.expr]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            asked.append((node.func, node.args[0]))
+        elif isinstance(node, ast.Subscript):
+            asked.append((node.value, node.slice))
     names = [
         key.value
         for asks, key in asked

@@ -173,6 +173,22 @@ def check_ranks(host: Host, requests: list[Any]) -> str | None:
     return different(second, first, "the second of two ranks")
 
 
+def check_past(host: Host, requests: list[Any]) -> str | None:
+    """A request gets the rows that it gets where nothing was served before it."""
+    *earlier, last = requests
+    path = Path(tempfile.mkdtemp(), "rows.pt")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.save(host.served([last], 8), path)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    host.served(earlier, 8)
+    got = host.served([last], 8)
+    return different(got, torch.load(path), f"a process that has served {earlier}")
+
+
 def check_growth(host: Host, requests: list[Any]) -> str | None:
     """No more memory is held, and no file or thread, when requests have come and gone."""
     opened = {"files are open": Path("/proc/self/fd"), "threads run": Path("/proc/self/task")}

@@ -52,8 +52,8 @@ def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -
         before = threads()
         serve(FIRST, given, True)  # noqa: FBT003 - with apply
         if (left := threads() - before) > KEPT:
-            what = f"{left} threads that {FIRST} finished requests started still run"
-            return attrs.evolve(failed(what, FIRST), exhausts=True)
+            said = f"{left} threads that {FIRST} finished requests started still run"
+            return attrs.evolve(failed(said, FIRST), exhausts=True)
         for _ in range(MEASUREMENTS):
             acted += serve(count // MEASUREMENTS, given, True)  # noqa: FBT003 - with apply
             sizes.append(size_of(plugin))

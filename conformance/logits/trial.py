@@ -75,6 +75,8 @@ class Contract:
     inapplicable: Callable[[Trial, str], str | None] = lambda *_: None
     bench: Callable[..., Stock]
     rows_alone: RowsAlone
+    #: Other ways to see that a request switches a plugin on, where it does nothing alone.
+    rows_beside: tuple[RowsAlone, ...] = ()
     begin: Callable[[Any, SamplingParams], object]  #: gives a request to an instance
     observe: Callable[[Any, Choice], Observed]  #: serves a request whose tokens note what is read
     #: Looks for leaks; in a process of its own, while the strata are played.
@@ -128,6 +130,7 @@ def found(
         bench=lambda sets, waits: contract.bench(plugin, model, sets, seed, waits),
         begin=contract.begin,
         rows_alone=contract.rows_alone,
+        rows_beside=contract.rows_beside,
         observe=contract.observe,
     )
     return find(section, origin=origin, seed=seed, tried=tried)
@@ -272,13 +275,15 @@ class Trial(Asked):
         check = self.contract.checks.get(rule)
         if check is None:
             return self.contract.judge(self, rule)
-        if rule in self.contract.both:
-            judged = self.contract.judge(self, rule)
-            if judged[0].verdict is not Verdict.PASS:
-                return judged
+        judged = self.contract.judge(self, rule) if rule in self.contract.both else None
+        if judged is not None and judged[0].verdict is not Verdict.PASS:
+            return judged
         found = self._steady(rule, check(self))
         # Some checks play histories of their own.
         played = found.case if found.case and "stratum" in found.case else None
+        if judged is not None and found.verdict is Verdict.PASS:
+            examples, acted = found.examples + judged[0].examples, found.acted + judged[0].acted
+            return passed(examples, acted), None
         return found, played
 
     def sharing(self) -> Finding:
