@@ -128,7 +128,7 @@ def listed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - an array of tomlkit
     return array.multiline(multiline=len(values) > 1)
 
 
-def inline(value: Any) -> Any:  # noqa: ANN401 - any value of a profile
+def inline(value: object) -> Any:  # noqa: ANN401 - any value of a profile
     """Return a value as TOML writes it on one line; TOML has no null, so those are left out."""
     if isinstance(value, dict):
         table = tomlkit.inline_table()

@@ -240,7 +240,7 @@ class _Session:
                     self.reports.finish(plugin, self.results, self.contexts)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002 - xdist
+    def pytest_testnodedown(self, node: object, error: object) -> None:  # noqa: ARG002 - xdist
         """Take over what an xdist worker knows at its end."""
         packed = getattr(node, "workeroutput", {}).get("vllm_conformance")
         if packed:

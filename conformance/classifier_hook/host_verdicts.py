@@ -47,7 +47,7 @@ class Decorated(Plain):
 
     name = "decorated"
 
-    def score(self, ctx: Any) -> Any:  # noqa: ANN401 - a ScoringContext; an awaitable
+    def score(self, ctx: object) -> Any:  # noqa: ANN401 - a ScoringContext; an awaitable
         """Answer."""
         return super().score(ctx)
 
@@ -119,7 +119,7 @@ async def refuses_hooks(see: Sight) -> None:
     see(found == {"same": {"first": True}}, f"after a second hook of a name there is {found}")
 
 
-def _said(engine: Any, hook: object) -> str | None:  # noqa: ANN401 - an AsyncLLM
+def _said(engine: object, hook: object) -> str | None:
     try:
         register(engine, hook)
     except (TypeError, ValueError) as error:
@@ -253,7 +253,7 @@ async def closes(see: Sight) -> None:
             see(_kind(found) == kind, f"a blocker that {what} left {found}")
 
 
-def _kind(found: Any) -> str | None:  # noqa: ANN401 - scores
+def _kind(found: object) -> str | None:
     error = found.get("error") if isinstance(found, dict) else None
     if not isinstance(error, dict) or set(error) != {"type", "message"} or not error["message"]:
         return None

@@ -164,7 +164,7 @@ def crowded(bench: Bench) -> tuple[int, str] | None:
     return None
 
 
-async def _after(hook: Any, crowd: list[Any], leaves: int, bench: Bench) -> Call:  # noqa: ANN401 - a hook and contexts
+async def _after(hook: object, crowd: list[Any], leaves: int, bench: Bench) -> Call:
     tasks = [begun(hook, context, leaves) for context in crowd]
     # Those that wait for others do not come to a later wait soon; all are to be gone.
     await asyncio.wait(tasks, timeout=GONE)
@@ -227,7 +227,7 @@ def forgets(trial: Trial) -> Finding:
 
 async def _scored(
     bench: Bench,
-    hook: Any,  # noqa: ANN401 - a hook
+    hook: object,
     given: list[Given],
     sizes: list[tuple[int, int]],
 ) -> None:

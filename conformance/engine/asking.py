@@ -179,7 +179,7 @@ def _whole(made: Any) -> Any:  # noqa: ANN401 - OpenAI's models
     return _said(texts["message"], texts["reasoning"], calls)
 
 
-def _reasoning(part: Any) -> str:  # noqa: ANN401 - OpenAI's models, which have no such field
+def _reasoning(part: object) -> str:
     return getattr(part, "reasoning", None) or ""
 
 

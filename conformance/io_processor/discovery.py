@@ -100,7 +100,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any value
+def _same(one: object, other: object) -> bool:
     try:
         return type(one) is type(other) and bool(one == other)
     except Exception:  # noqa: BLE001 - arrays have no truth
@@ -148,7 +148,7 @@ def _twins(
                 break
 
 
-def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
+def _repeated(data: object) -> Iterator[Any]:
     """Yield data like these, with what one string or list holds again and again."""
     for place, value in places(data):
         if isinstance(value, str) and value:
@@ -157,7 +157,7 @@ def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
             yield changed(data, place, copy.deepcopy(value * REPEATED)[:REPEATED])
 
 
-def _prompts(bench: Bench, data: Any) -> tuple[int, bool]:  # noqa: ANN401 - JSON values
+def _prompts(bench: Bench, data: object) -> tuple[int, bool]:
     """Return how many prompts data become, and whether they are answered."""
     played = bench.try_online(data)
     waits = [step.waits for step in played.steps if step.do is Do.ARRIVE]
@@ -205,7 +205,7 @@ def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _another(bench: Bench, data: Any) -> list[Any]:  # noqa: ANN401 - JSON values
+def _another(bench: Bench, data: object) -> list[Any]:
     """Return other data that the plugin answers, or none."""
     for other in varied(data):
         if bench.try_online(other).answers[0].kind is Kind.ANSWERED:
@@ -228,7 +228,7 @@ class _Watching(dict[str, Any]):
         self._note(key)
         return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - JSON values
+    def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401 - JSON values
         self._note(key)
         return super().get(key, default)
 

@@ -49,7 +49,7 @@ class _Echo(IOProcessor[list[int], list[int]]):
         del params
         return PoolingParams(task="embed")
 
-    def pre_process(self, prompt: list[int], request_id: str | None = None, **_: Any) -> Any:  # noqa: ANN401
+    def pre_process(self, prompt: list[int], request_id: str | None = None, **_: object) -> Any:  # noqa: ANN401
         del request_id
         return [{"prompt_token_ids": prompt}]
 

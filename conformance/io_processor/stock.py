@@ -45,7 +45,7 @@ class Stock:
         return sorted(found, key=lambda index: (self.prompts[index], index))
 
 
-def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
+def varied(data: object) -> Iterator[Any]:
     """Yield data like these, with one string or list cut short, turned around or made longer."""
     for place, value in places(data):
         if isinstance(value, str) and len(value) > 1:
@@ -59,14 +59,14 @@ def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
                 yield changed(data, place, copy.deepcopy(items))
 
 
-def other_case(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON values
+def other_case(data: object) -> Iterator[tuple[Any, Any]]:
     """Yield data twice, with one text in its own case and in the other."""
     for place, value in places(data):
         if isinstance(value, str) and value.swapcase() != value:
             yield data, changed(data, place, value.swapcase())
 
 
-def other_end(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON values
+def other_end(data: object) -> Iterator[tuple[Any, Any]]:
     """Yield data twice, with one long text that begins the same and has another end."""
     for place, value in places(data):
         if isinstance(value, str) and " " in value:
@@ -78,7 +78,7 @@ def other_end(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON va
 Path = tuple[str | int, ...]
 
 
-def places(data: Any, here: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - JSON values
+def places(data: object, here: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield every place in JSON data with its value."""
     yield here, data
     if isinstance(data, dict):
@@ -150,7 +150,7 @@ def hostile(valid: tuple[Any, ...]) -> SearchStrategy[Any]:
     return st.one_of(*choices)
 
 
-def _changed_somewhere(data: Any, number: int, value: Any) -> Any:  # noqa: ANN401 - JSON values
+def _changed_somewhere(data: object, number: int, value: object) -> Any:  # noqa: ANN401 - JSON values
     every = [place for place, _ in places(data)]
     return changed(data, every[number % len(every)], value)
 

@@ -179,7 +179,7 @@ class _Worker(threading.Thread):
         except Exception as error:  # noqa: BLE001 - told by difference()
             self._error = error
 
-    def difference(self, wanted: Any, bench: Bench) -> str | None:  # noqa: ANN401 - JSON values
+    def difference(self, wanted: object, bench: Bench) -> str | None:
         """Say in what the answer is not the one that was wanted, or return None."""
         if self._error is not None:
             return f"raised {said(self._error, bench.path)}"

@@ -205,7 +205,7 @@ class _Calls(TorchFunctionMode):
 
     def _target(
         self,
-        func: Any,  # noqa: ANN401 - one of torch's functions
+        func: object,
         rest: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> tuple[Place | None, str | None, Any]:
@@ -295,7 +295,7 @@ _ANSWERS: Mapping[Any, object] = {
 }
 
 
-def _device(value: Any) -> torch.device:  # noqa: ANN401 - whatever was given as a device
+def _device(value: object) -> torch.device:
     """Return the device that is meant; a number is one of a GPU."""
     return DEVICE if isinstance(value, int) else torch.device(value)
 

@@ -179,7 +179,7 @@ def _misread(bench: Bench, asks: Asked) -> str | None:
     return None
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a field of a request
+def _plain(value: object) -> Any:  # noqa: ANN401 - a field of a request
     """Return a value as JSON has it, which shares nothing with the request."""
     from pydantic_core import to_jsonable_python
 

@@ -39,7 +39,7 @@ def lines_of(function: Callable[[], object]) -> int:
     """Return how many lines of Python a call executes, those of what it calls among them."""
     count = 0
 
-    def trace(_frame: Any, event: str, _argument: Any) -> Any:  # noqa: ANN401 - of sys.settrace
+    def trace(_frame: object, event: str, _argument: object) -> Any:  # noqa: ANN401 - of sys.settrace
         nonlocal count
         count += event == "line"
         return trace

@@ -136,7 +136,7 @@ def replaced(value: Any, path: Position, new: object) -> Any:  # noqa: ANN401 - 
     return items
 
 
-def removed(value: Any, path: Position) -> Any:  # noqa: ANN401 - as above
+def removed(value: object, path: Position) -> Any:  # noqa: ANN401 - as above
     """Return a value without the part at a path."""
     *outer, last = path
     inner = at(value, tuple(outer))

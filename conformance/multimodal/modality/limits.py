@@ -211,18 +211,18 @@ def changes_nothing(trial: Trial) -> Finding:
     return passed(len(bench.good), len(bench.good))
 
 
-def _item(bench: Bench, plugin: Any, sample: Sample) -> Any:  # noqa: ANN401 - what it parses
+def _item(bench: Bench, plugin: object, sample: Sample) -> Any:  # noqa: ANN401 - what it parses
     return parsed(plugin, sample.data(bench.form)).item
 
 
-def _tightened(limits: Any) -> Any:  # noqa: ANN401 - limits of any kind
+def _tightened(limits: object) -> Any:  # noqa: ANN401 - limits of any kind
     """Return limits that hardly anything keeps, or None where nobody can tell how."""
     # One instead of none: some take 0 for no limit at all.
     small = {name: 1 if isinstance(value, int) else 1e-9 for name, value in _numbers(limits)}
     return _replaced(limits, small) if small else None
 
 
-def _numbers(limits: Any) -> list[tuple[str, int | float]]:  # noqa: ANN401 - limits of any kind
+def _numbers(limits: object) -> list[tuple[str, int | float]]:
     """Return the numbers that bound something from above, by their names."""
     return [
         (name, value)
@@ -302,7 +302,7 @@ def bombs(trial: Trial) -> Finding:
     return passed(len(samples), len(samples))
 
 
-def _takes(plugin: Any, data: Any, config: Any) -> str | None:  # noqa: ANN401 - see served.finished
+def _takes(plugin: object, data: object, config: object) -> str | None:
     """Say what an item takes that is too much, or return None."""
     with measured() as cost:
         try:
@@ -319,7 +319,7 @@ def _takes(plugin: Any, data: Any, config: Any) -> str | None:  # noqa: ANN401 -
     return None
 
 
-def _bytes(data: Any) -> int:  # noqa: ANN401 - what clients send
+def _bytes(data: object) -> int:
     return len(data) if isinstance(data, bytes | str) else 0
 
 

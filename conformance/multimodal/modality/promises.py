@@ -77,7 +77,7 @@ def forms(
     return named
 
 
-def _sample(value: Any, place: str, folders: Sequence[Path], origin: str | None) -> Sample:  # noqa: ANN401
+def _sample(value: object, place: str, folders: Sequence[Path], origin: str | None) -> Sample:
     promise = place.startswith("valid")
     if isinstance(value, Mapping) and set(value) == {"file"}:
         path = _found(str(value["file"]), folders, origin)
@@ -90,7 +90,7 @@ def _sample(value: Any, place: str, folders: Sequence[Path], origin: str | None)
     return Sample(f"{place}, {shortened(value, 40)}", partial(_copied, value), promised=promise)
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a profile holds
+def _copied(value: object) -> Any:  # noqa: ANN401 - whatever a profile holds
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - objects need not be copied: then all calls share them

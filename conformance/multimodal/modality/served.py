@@ -93,9 +93,9 @@ def finished(
 
 
 def run_through(
-    plugin: Any,  # noqa: ANN401 - a plugin
-    data: Any,  # noqa: ANN401 - what a client sends
-    config: Any,  # noqa: ANN401 - a model's configuration
+    plugin: object,
+    data: object,
+    config: object,
 ) -> Served:
     """Take one item the whole way on another thread, where no signal limits the time."""
     found = parsed(plugin, data, answered)

@@ -402,7 +402,7 @@ def _range(one: Any) -> Range:  # noqa: ANN401 - vLLM's `PlaceholderRange`
     return Range(one.offset, one.length, mask, one.get_num_embeds())
 
 
-def size_of(item: Any) -> int:  # noqa: ANN401 - `MultiModalKwargsItem`
+def size_of(item: object) -> int:
     """Return how much of a cache an item takes, in bytes."""
     return int(MultiModalCache.get_item_size(item))
 
