@@ -103,7 +103,7 @@ def _family(module: str) -> str:
     return _FAMILIES.get(top, top)
 
 
-def _code(value: object) -> Any:  # noqa: ANN401 - any attribute
+def _code(value: object) -> object:
     """Return the function in a descriptor, a method, a partial or a cache."""
     for _ in range(8):  # more layers than anyone has
         inner = getattr(value, "fget", None) or getattr(value, "__func__", None)

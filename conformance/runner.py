@@ -353,6 +353,6 @@ class Certification:
         raise JobDied(str(why), exit_status=None)
 
 
-def _plain(_owner: object, _field: object, value: object) -> Any:  # noqa: ANN401 - of any field
+def _plain(_owner: object, _field: object, value: object) -> object:
     """Return a value as JSON has it."""
     return value.value if isinstance(value, Verdict) else value

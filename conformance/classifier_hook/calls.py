@@ -311,7 +311,7 @@ def begun(hook: object, context: object, leaves: int) -> asyncio.Task[Any]:
     return task
 
 
-async def _copied(stretches: Stretches) -> Any:  # noqa: ANN401 - what the hook returns
+async def _copied(stretches: Stretches) -> object:
     # As the runtime does, so that what later calls do to it shows by the rule about that.
     return copy.deepcopy(await stretches.run())
 

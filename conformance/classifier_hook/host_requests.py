@@ -93,7 +93,7 @@ async def ends_with_readers(see: Sight) -> None:
     engine.stop()
 
 
-def _streamed() -> Any:  # noqa: ANN401 - SamplingParams
+def _streamed() -> object:
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     return SamplingParams(output_kind=RequestOutputKind.DELTA)

@@ -70,12 +70,12 @@ async def takes_hooks(see: Sight) -> None:
     see(found == wanted, f"four hooks were registered, and the scores are {found}")
 
 
-def _without(name: str) -> Any:  # noqa: ANN401 - a hook that lacks something
+def _without(name: str) -> object:
     members = {key: value for key, value in vars(Plain).items() if key != name}
     return type("Lacking", (), members)()
 
 
-def _with(**members: object) -> Any:  # noqa: ANN401 - a hook that has something wrong
+def _with(**members: object) -> object:
     return type("Wrong", (Plain,), members)()
 
 

@@ -339,7 +339,7 @@ def _after(turns: int, act: Any) -> None:  # noqa: ANN401 - a function
         act()
 
 
-def _params(ask: Ask) -> Any:  # noqa: ANN401 - SamplingParams
+def _params(ask: Ask) -> object:
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     values: dict[str, Any] = {"temperature": 0.0, "max_tokens": 400, **ask.params}

@@ -84,7 +84,7 @@ def _number(value: float | None) -> float | str | None:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - what a client or a program says of a request
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -150,11 +150,11 @@ async def ask(sdk: openai.AsyncOpenAI, model: str, question: Question) -> Heard:
     return Heard(tuple(deltas), tuple(sizes), raised, silent)
 
 
-def _said(content: str = "", reasoning: str = "", calls: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+def _said(content: str = "", reasoning: str = "", calls: Sequence[Any] = ()) -> object:
     return SimpleNamespace(content=content, reasoning=reasoning, tool_calls=calls)
 
 
-def _call(index: int, made: str | None, name: str | None, arguments: str) -> Any:  # noqa: ANN401
+def _call(index: int, made: str | None, name: str | None, arguments: str) -> object:
     function = SimpleNamespace(name=name, arguments=arguments)
     return SimpleNamespace(index=index, id=made, function=function)
 

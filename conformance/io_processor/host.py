@@ -130,7 +130,7 @@ class Online(Protocol):
 class Offline(Protocol):
     """Serves one request at a time, which has no id."""
 
-    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401
+    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request and return what the plugin made of it.
 
         Raises:
@@ -249,7 +249,7 @@ class Batched:
         llm = Engineless()
         return cls(llm, llm.pooling_io_processors["plugin"])
 
-    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401
+    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with vLLM's own code."""
         self._front.io_processor = plugin
         self._llm.failing, self._llm.plugin = failing, plugin
@@ -290,7 +290,7 @@ class Documented:
             del merged
         return self._respond(plugin, output, request_id)
 
-    def _begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401
+    def _begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401 - what plugins return
         """Parse a request and ask for its parameters."""
         if self.generation == DATA:
             prompt = plugin.parse_data(request.data)
@@ -348,7 +348,7 @@ class DocumentedOffline:
     generation: str
     around: Surroundings
 
-    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401
+    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with the synchronous hooks."""
         documented = Documented(self.generation, self.around)
         # Since 0.17 the plugin is handed what is in it.

@@ -209,7 +209,7 @@ class _Recorded:
         self.prompts = plain(copy.deepcopy(prompts))
         return prompts
 
-    def post_process(self, outputs: object, *arguments: object, **keywords: object) -> Any:  # noqa: ANN401
+    def post_process(self, outputs: object, *arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - as vLLM calls it
         """Keep the outputs, and call the plugin."""
         self.outputs = copy.deepcopy(outputs)
         return self.plugin.post_process(outputs, *arguments, **keywords)

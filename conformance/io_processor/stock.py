@@ -150,7 +150,7 @@ def hostile(valid: tuple[Any, ...]) -> SearchStrategy[Any]:
     return st.one_of(*choices)
 
 
-def _changed_somewhere(data: object, number: int, value: object) -> Any:  # noqa: ANN401 - JSON values
+def _changed_somewhere(data: object, number: int, value: object) -> object:
     every = [place for place, _ in places(data)]
     return changed(data, every[number % len(every)], value)
 

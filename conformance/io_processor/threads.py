@@ -54,10 +54,10 @@ class Lines:
             sys.settrace(before)
             self.reached.set()
 
-    def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401
+    def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
         return self._came if frame.f_code.co_filename.startswith(self.files) else None
 
-    def _came(self, frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401
+    def _came(self, frame: FrameType, event: str, _argument: object) -> object:
         if event == "line":
             if self.count == self.stop:
                 self.reached.set()

@@ -115,7 +115,7 @@ class _WatchedArguments(dict[str, Any]):
         self._read.add(str(key))
         return super().__contains__(key)
 
-    def pop(self, key: str, *default: object) -> Any:  # noqa: ANN401 - any value
+    def pop(self, key: str, *default: object) -> object:
         self._read.add(key)
         return super().pop(key, *default)
 
@@ -152,7 +152,7 @@ class _WatchedArguments(dict[str, Any]):
 class _WatchedParams(SamplingParams):
     """Parameters that note which fields the plugin reads; its host reads some, too."""
 
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any value
+    def __getattribute__(self, name: str) -> object:
         if _fields_read is not None and in_plugin():
             _fields_read.add(name)
         return super().__getattribute__(name)

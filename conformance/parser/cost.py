@@ -134,7 +134,7 @@ def _survives(bench: Bench, text: Callable[[int], str]) -> None:
         pass
 
 
-def _brief(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
+def _brief(what: str, function: Callable[[], Any]) -> object:
     """Call something that must not take long, whatever else this machine does."""
     began = time.thread_time()
     found = function()

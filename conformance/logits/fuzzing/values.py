@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"[0-9]+")
 READABLE = 240
 
 
-def nested(levels: int) -> Any:  # noqa: ANN401 - a list of a list, and so on
+def nested(levels: int) -> object:
     """Return a list in a list, so many levels deep."""
     value: Any = 0
     for _ in range(levels):

@@ -42,7 +42,7 @@ def _model(bench: Bench, most: int) -> models.Model:
     return models.Model(f"of-{most}", models.declaring(bench.modality, recipe, most=most), None)
 
 
-def _counted(bench: Bench, plugin: Any) -> Iterator[tuple[str, int, Any]]:  # noqa: ANN401
+def _counted(bench: Bench, plugin: Any) -> Iterator[tuple[str, int, Any]]:  # noqa: ANN401 - a plugin, and items of its own
     """Yield each configuration in words, how many items it allows, and what the plugin says."""
     for most, allowed in DECLARED:
         options = {} if allowed is None else {"limit_mm_per_prompt": {bench.modality: allowed}}
@@ -167,7 +167,7 @@ def every_item(trial: Trial) -> Finding:
     return passed(count, count)
 
 
-def _dividing(plugin: Any, items: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401
+def _dividing(plugin: Any, items: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401 - a plugin, and items of its own
     """Yield limits with an item that keeps them and one that does not, one for each number."""
     for name, value in _numbers(plugin.limits):
         for halving in range(1, HALVINGS):
@@ -251,7 +251,7 @@ def _fields(limits: Any) -> dict[str, Any]:  # noqa: ANN401 - limits of any kind
     return dict(getattr(limits, "__dict__", {}))
 
 
-def _replaced(limits: Any, numbers: Mapping[str, Any]) -> Any:  # noqa: ANN401 - limits of any kind
+def _replaced(limits: Any, numbers: Mapping[str, Any]) -> object:  # noqa: ANN401 - limits of any kind
     if isinstance(limits, Mapping):
         return (
             type(limits)({**limits, **numbers})

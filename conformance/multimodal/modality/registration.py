@@ -105,5 +105,5 @@ def _read(plugin: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a plugin
     return plugin.modality, part_types if isinstance(part_types, str) else _listed(part_types)
 
 
-def _listed(value: object) -> Any:  # noqa: ANN401 - whatever part_types is
+def _listed(value: object) -> object:
     return tuple(value) if isinstance(value, list | tuple | set | frozenset) else value

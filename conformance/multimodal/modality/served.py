@@ -50,7 +50,7 @@ class Served:
         return f"{self.step} raised {said(self.error)}"
 
 
-def parsed(plugin: Any, data: Any, asking: Callable[..., Answer] = ask) -> Served:  # noqa: ANN401
+def parsed(plugin: Any, data: Any, asking: Callable[..., Answer] = ask) -> Served:  # noqa: ANN401 - a plugin, and what clients send
     """Parse one item."""
     found = asking("parse_input", plugin.parse_input, data)
     return Served("" if found.good else "parse_input", found.error, item=found.value)

@@ -243,7 +243,7 @@ class Bench:
             raise CannotBuild(f"making the processor {made.describe()}") from made.error
         return made.value
 
-    def worn(self, *, anew: bool = False) -> Any:  # noqa: ANN401 - the plugin's processor
+    def worn(self, *, anew: bool = False) -> object:
         """Return a processor that has processed items of all kinds, with all options."""
         if self._worn is None or anew:
             self._worn = self.processor()

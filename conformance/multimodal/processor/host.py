@@ -224,7 +224,7 @@ class Host:
             items = processor.info.parse_mm_data(data)
             return read(processor(prompt, items, hf_processor_mm_kwargs=options))
 
-    def dummy(self, processor: Any, counts: Mapping[str, int]) -> Processed:  # noqa: ANN401
+    def dummy(self, processor: Any, counts: Mapping[str, int]) -> Processed:  # noqa: ANN401 - the model's processor
         """Return what vLLM profiles a model with.
 
         Raises:

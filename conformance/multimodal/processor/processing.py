@@ -266,7 +266,7 @@ def _sent(
     return got
 
 
-def _received(prompt: Prompt, sent: Processed, receiver: Any) -> Processed:  # noqa: ANN401
+def _received(prompt: Prompt, sent: Processed, receiver: Any) -> Processed:  # noqa: ANN401 - a receiver of vLLM's
     """Return what the engine has once its cache has filled in what was sent before."""
     features = [
         MultiModalFeatureSpec(
