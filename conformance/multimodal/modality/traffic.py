@@ -244,7 +244,7 @@ def _giving_way(cls: type[Any]) -> Any:  # noqa: ANN401 - a trace function
             time.sleep(0)
         return line
 
-    def called(frame: FrameType, *_: object) -> Any:  # noqa: ANN401 - as the trial's checks are
+    def called(frame: FrameType, *_: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
         return line if frame.f_code.co_filename in own else None
 
     return called
