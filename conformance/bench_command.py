@@ -116,7 +116,6 @@ def _measure(
     eager: bool,
 ) -> list[dict[str, Any]]:
     from conformance.reporting import folder, performance
-    from conformance.runner import HarnessError
     from conformance.session import report_folder
     from conformance.validation import validate
     from conformance.worker import JobDied, JobHung
@@ -159,8 +158,6 @@ def _measure(
                 folder.draw_again(place)
                 documents.append(document)
                 _show(console, document)
-    except HarnessError as error:
-        raise click.ClickException(str(error)) from None
     finally:
         zygote.close()
     return documents
