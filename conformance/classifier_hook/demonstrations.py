@@ -164,18 +164,21 @@ def _left(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 
 def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """CH-30 to CH-33: the smallest history that shows it, or a crowd that leaves."""
+    """CH-30 to CH-33: the smallest history that shows it, a crowd, or a hook that is old."""
     case = finding.case or {}
     texts = trial.bench.texts
     if "crowd" in case:
         yield {"is": "crowd", "text": encoded(texts[0]), "wait": case["crowd"]}
         return
-    history = case["history"]
+    if "aged" in case:
+        yield {"is": "aged", "text": encoded(case["text"]), "seconds": case["aged"]}
+        return
     name = "at-once" if case["overlapping"] else "sequence"
-    calls = [
-        [encoded(texts[each.text]), request_id, each.turns, each.leaves]
-        for each, request_id in zip(history.arrivals, history.ids(), strict=True)
+    told = case.get("calls") or [
+        (texts[each.text], request_id, each.turns, each.leaves, {})
+        for each, request_id in zip(case["history"].arrivals, case["history"].ids(), strict=True)
     ]
+    calls = [[encoded(text), *more, encoded(changes)] for text, *more, changes in told]
     yield {"is": name, "calls": calls}
 
 

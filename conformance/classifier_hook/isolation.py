@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 
+from conformance import serving
 from conformance.checking import checks
-from conformance.classifier_hook import traffic
-from conformance.classifier_hook.bench import Bench, plain
+from conformance.classifier_hook import neighbours, traffic
+from conformance.classifier_hook.bench import STEADY, Bench, plain
 from conformance.classifier_hook.calls import TURNS, Call, asked, begun, many, one, run, turns
 from conformance.classifier_hook.traffic import History, Shape
 from conformance.classifier_hook.trial import Trial
@@ -20,6 +22,7 @@ from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import progressed
 from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
+from conformance.process_effects import Effect, noted
 from conformance.search import CALLS as HISTORIES
 from conformance.search import smallest
 from conformance.verdict import Verdict
@@ -77,10 +80,12 @@ leaving = checks("CH-33", after=("CH-30", "CH-31"))(_shape(LEAVING))
 
 def _judge(trial: Trial, wanted: Shape) -> Finding:
     bench = trial.bench
+    if seen := _neighbours(bench, wanted, HISTORIES.clock(trial.budget)):
+        return failed(seen.message, case=seen.case)
     if not tells_apart(bench):
         why = "every text gets the same scores: give some in [classifier-hook] that do not"
         return Finding(Verdict.NOT_VERIFIED, message=why)
-    if wanted.leaving and (crowd := crowded(bench)):
+    if wanted.overlapping and (crowd := crowded(bench, CROWD_LEAVES if wanted.leaving else (0,))):
         leaves, what = crowd
         return failed(what, case={"crowd": leaves})
     endless = False
@@ -130,7 +135,7 @@ def _judge_history(bench: Bench, history: History, *, overlapping: bool) -> _See
     for index, (arrival, call) in enumerate(zip(history.arrivals, calls, strict=True)):
         if arrival.leaves:
             continue
-        if what := _different(call, bench.alone(arrival.text, ids[index]), bench):
+        if what := bench.apart(call, bench.alone(arrival.text, ids[index])):
             others = ", ".join(
                 shortened(texts[place]) + (" (cancelled)" if other.leaves else "")
                 for place, other in enumerate(history.arrivals)
@@ -142,45 +147,55 @@ def _judge_history(bench: Bench, history: History, *, overlapping: bool) -> _See
     return None
 
 
-def crowded(bench: Bench) -> tuple[int, str] | None:
-    """Say what a call gets after many that were cancelled, if that is not what it gets alone.
+def _neighbours(bench: Bench, wanted: Shape, late: Callable[[], bool]) -> neighbours.Seen | None:
+    """Return what the calls show that no drawn history has."""
+    if wanted not in (SEQUENCE, TOGETHER):
+        return None
+    if seen := neighbours.looks_at_little(bench, late, at_once=wanted.overlapping):
+        return seen
+    if wanted.overlapping:
+        return None
+    return neighbours.wears_out(bench, late) or neighbours.grows_old(bench)
+
+
+def crowded(bench: Bench, leaving: Sequence[int]) -> tuple[int, str] | None:
+    """Say what a call gets after many at once, if that is not what it gets alone.
+
+    Args:
+        bench: the hook.
+        leaving: at which of their waits they are cancelled, 0 for at none; one after the other.
 
     Returns:
         At which of their waits they were cancelled, and the sentence.
 
     """
-    for leaves in CROWD_LEAVES:
+    for leaves in leaving:
         hook = bench.make()
+        # Each has an id of its own, and so has the one after them.
         crowd = [
             bench.context(bench.texts[number % len(bench.texts)], request_id=f"id-{number}")
-            for number in range(CROWD)
+            for number in range(1, CROWD + 1)
         ]
         call = bench.run(_after(hook, crowd, leaves, bench))
-        if what := _different(call, bench.alone(0), bench):
-            return leaves, (
-                f"{shortened(bench.texts[0])}, scored after {CROWD} calls that were cancelled at "
-                f"their wait number {leaves}, {what}"
-            )
+        if call is not None and (what := bench.apart(call, bench.alone(0))):
+            how = f"that were cancelled at their wait number {leaves}" if leaves else "at once"
+            said = f"{shortened(bench.texts[0])}, scored after {CROWD} calls {how}"
+            return leaves, f"{said}, {what}"
     return None
 
 
-async def _after(hook: Any, crowd: list[Any], leaves: int, bench: Bench) -> Call:  # noqa: ANN401 - a hook and contexts
+async def _after(hook: Any, crowd: list[Any], leaves: int, bench: Bench) -> Call | None:  # noqa: ANN401 - a hook and contexts
+    """Return a call after those of the crowd; None if these take too long by themselves."""
     tasks = [begun(hook, context, leaves) for context in crowd]
     # Those that wait for others do not come to a later wait soon; all are to be gone.
-    await asyncio.wait(tasks, timeout=GONE)
-    for task in tasks:
+    _, pending = await asyncio.wait(tasks, timeout=GONE if leaves else bench.patience)
+    for task in pending:
         task.cancel()
-    await asyncio.wait(tasks, timeout=GONE)
-    return await one(hook, bench.context(bench.texts[0]), bench.patience)
-
-
-def _different(call: Call, wanted: Call, bench: Bench) -> str | None:
-    if not wanted.good:
+    if pending:
+        await asyncio.wait(tasks, timeout=GONE)
+    if pending and not leaves:
         return None
-    if not call.good:
-        return call.trouble()
-    what = difference(plain(call.value), plain(wanted.value), bench.unsteady())
-    return what and f"got {what}"
+    return await one(hook, bench.context(bench.texts[0]), bench.patience)
 
 
 @checks("CH-34")
@@ -267,6 +282,52 @@ def _evenly(sizes: list[tuple[int, int]]) -> tuple[list[int], int]:
     return [size for _, size in chosen], chosen[1][0] - chosen[0][0]
 
 
+@attrs.frozen
+class Errand:
+    """Have texts scored in a process in which nothing has been done with the hook."""
+
+    arguments: Mapping[str, Any]
+    texts: tuple[str, ...]
+    seed: int
+    what: str = f"{__name__}:score"
+
+
+def score(hook: type[Any], errand: Errand) -> serving.Served:
+    """Have texts scored, and see what is other than it was; this is the other process."""
+    bench = Bench.open(hook, {}, origin=None, seed=errand.seed, arguments=errand.arguments)
+    made = bench.make()
+
+    async def main(effects: list[Effect]) -> None:
+        for text in errand.texts:
+            with noted(effects):
+                await one(made, bench.context(text), bench.patience)
+
+    return serving.served(errand.seed, lambda effects: bench.run(main(effects)))
+
+
+def served(trial: Trial) -> serving.Serving:
+    """Find out what scoring does to the process."""
+    bench = trial.bench
+    assert trial.untouched is not None
+    texts = tuple(dict.fromkeys((*bench.allowed[:1], *bench.blocked[:1], *bench.texts[:STEADY])))
+    errand = partial(Errand, dict(bench.arguments), texts)
+    return serving.found(trial.untouched, errand, len(texts))
+
+
+@checks("CH-40")
+def leaves_others_alone(trial: Trial) -> Finding:
+    """Scoring changes nothing that others compute with; about loading there is an observer."""
+    found = trial.once(served)
+    return serving.judged(found, found.harms)
+
+
+@checks("CH-42", after=("CH-40",))
+def leaves_the_process(trial: Trial) -> Finding:
+    """Scoring changes nothing else of the process either."""
+    found = trial.once(served)
+    return serving.judged(found, found.other)
+
+
 @checks("CH-36", after=("CH-30", "CH-31"))
 def other_loop(trial: Trial) -> Finding:
     """The hook scores on the next event loop as on the first, several texts at once."""
@@ -274,12 +335,13 @@ def other_loop(trial: Trial) -> Finding:
     hook = bench.make()
     arrivals = [traffic.Arrival(index) for index in range(len(bench.texts))]
     calls: list[Call] = []
-    for _ in range(2):
+    for time in ("first", "id"):  # each call has an id of its own
         contexts = [
-            bench.context(text, request_id=f"id-{index}") for index, text in enumerate(bench.texts)
+            bench.context(text, request_id=f"{time}-{index}")
+            for index, text in enumerate(bench.texts)
         ]
         calls = bench.run(many(hook, contexts, arrivals, bench.patience))
     for index, call in enumerate(calls):
-        if what := _different(call, bench.alone(index, f"id-{index}"), bench):
+        if what := bench.apart(call, bench.alone(index, f"id-{index}")):
             return failed(f"on another event loop {shortened(bench.texts[index])} {what}")
     return passed(len(calls), len(calls))

@@ -86,7 +86,9 @@ RULES = section(
         "CH-40",
         *sharing.FRONT_END,
         rfc("engine.register_external_classifier_hook(hook)"),
-        where=sharing.IN_FRONT_END,
+        title=sharing.BOTH,
+        where=sharing.IN_FRONT_END + sharing.SERVING,
     ),
+    sharing.leaves_the_process("CH-42"),
     sharing.same_in_servers("CH-41"),
 )

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls before one: of a completion that is much like it, very many of one, or long ago.
+
+Histories that are drawn have few calls of few texts.  A cache that looks at too little, what is
+kept of the last request's fields, a circuit breaker and a deadline of the instance show here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import combinations, islice
+from typing import Any
+
+import attrs
+
+from conformance.classifier_hook.bench import Bench, plain
+from conformance.classifier_hook.calls import Call, many, one, row, run
+from conformance.classifier_hook.scoring import ODD
+from conformance.classifier_hook.traffic import Arrival
+from conformance.comparison import difference, shortened
+from conformance.lookalikes import LONG, OTHERS, Watching, long_pair, other_case
+
+#: How often one completion is scored before another: who counts failures counts to five or ten.
+MANY = 24
+
+#: The longest timeout, in seconds, after which a hook is asked again; a moment beyond it.
+AGE, BEYOND = 1.0, 0.05
+
+#: Texts of which others are made; pairs that differ in one way; ways, and texts, that are tried
+#: whatever that takes; the length of texts that are all as long.
+TEXTS, OF_EACH, WAYS, WIDTH = 5, 2, 4, 200
+
+#: Values that fields of a request may have.
+_VALUES: tuple[Any, ...] = ("a", "b", 0, 1, 0.9, True, ["the"], {"a": 1})
+
+#: Characters of each end of a long text that a message shows.
+SHOWN = 34
+
+_NAME = "id-last"
+
+
+@attrs.frozen
+class Completion:
+    """A text, and what else its context says."""
+
+    text: str
+    changes: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name} = {shortened(value)}" for name, value in self.changes.items())
+        text = self.text
+        if len(text) > LONG:  # what differs may be its end
+            text = f"{text[:SHOWN]} ... {text[-SHOWN:]}"
+        return f"{shortened(text)}{f' with {said}' if said else ''}"
+
+
+@attrs.frozen
+class Seen:
+    """A completion that did not get what it gets alone, and the calls that show it."""
+
+    message: str
+    case: dict[str, Any]
+
+
+def looks_at_little(bench: Bench, late: Callable[[], bool], *, at_once: bool) -> Seen | None:
+    """Return which completion got what another one gets, which differs from it in little."""
+    word = "at the same time as" if at_once else "after"
+    for pair in _pairs(bench, late):
+        for before, last in (pair, pair[::-1]):
+            if seen := _after(bench, [before], last, f"{word} {before}", at_once=at_once):
+                return seen
+    return None
+
+
+def wears_out(bench: Bench, late: Callable[[], bool]) -> Seen | None:
+    """Return which completion is scored otherwise after very many calls of another one."""
+    texts = bench.texts
+    for number, text in enumerate((*texts, *ODD)):
+        if number >= WAYS and late():
+            break
+        last = next(other for other in texts if other != text)
+        many_times = Completion(text)
+        said = f"after {many_times}, {MANY} times"
+        if seen := _after(bench, [many_times] * MANY, Completion(last), said):
+            return seen
+    return None
+
+
+def grows_old(bench: Bench) -> Seen | None:
+    """Return which text is scored otherwise when the hook is older than its timeout."""
+    hook = bench.make()
+    seconds = hook.timeout_ms / 1000 + BEYOND
+    if seconds > AGE + BEYOND:
+        return None
+    text = bench.texts[0]
+    context = bench.context(text, request_id=_NAME)
+
+    async def main() -> Call:
+        await one(hook, context, bench.patience)
+        await asyncio.sleep(seconds)
+        return await one(hook, context, bench.patience)
+
+    call: Call = bench.run(main())
+    if what := bench.apart(call, _alone(bench, Completion(text))):
+        message = f"{shortened(text)}, scored again {seconds:.2f} s later, {what}"
+        return Seen(message, {"aged": seconds, "text": text})
+    return None
+
+
+def _after(
+    bench: Bench, before: list[Completion], last: Completion, said: str, *, at_once: bool = False
+) -> Seen | None:
+    """Have completions scored, and then the last one, by one instance; judge the last."""
+    wanted = _alone(bench, last)
+    if not wanted.good:
+        return None
+    named = [(f"id-{number}", each) for number, each in enumerate(before)] + [(_NAME, last)]
+    contexts = [_context(bench, each, name) for name, each in named]
+    hook = bench.make()
+    if at_once:
+        arrivals = [Arrival(0)] * len(contexts)
+        calls = bench.run(many(hook, contexts, arrivals, bench.patience))
+    else:
+        calls = run(row(hook, contexts, bench.patience), (len(contexts) + 1) * bench.patience)
+    if not (what := bench.apart(calls[-1], wanted)):
+        return None
+    told = [(each.text, name, 0, 0, dict(each.changes)) for name, each in named]
+    return Seen(f"{last}, scored {said}, {what}", {"calls": told, "overlapping": at_once})
+
+
+def _pairs(bench: Bench, late: Callable[[], bool]) -> Iterator[tuple[Completion, Completion]]:
+    """Yield completions that differ in little, each way once or twice, and get other scores."""
+    for number, way in enumerate(_ways(bench)):
+        if number >= WAYS and late():
+            return
+        yield from islice((pair for pair in way if _differ(bench, *pair)), OF_EACH)
+
+
+def _differ(bench: Bench, *pair: Completion) -> bool:
+    calls = [_alone(bench, each) for each in pair]
+    if not all(call.good for call in calls):
+        return False
+    one_value, other = (plain(call.value) for call in calls)
+    return difference(one_value, other, bench.unsteady()) is not None
+
+
+def _ways(bench: Bench) -> Iterator[Iterable[tuple[Completion, Completion]]]:
+    """Yield ways to differ in little, each with completions that differ so."""
+    texts = bench.texts[:TEXTS]
+    pairs = list(combinations(texts, 2))
+    yield (_both(text, other_case(text)) for text in texts)
+    yield (_both(*long_pair(bench.texts[-1], *pair)) for pair in pairs)
+    yield from _fields(bench, texts[0])
+    yield (_both(*long_pair(bench.texts[-1], *pair, ends=False)) for pair in pairs)
+    for change in OTHERS[1:]:
+        yield (_both(text, change(text)) for text in texts)
+    yield (_both(*(each.ljust(WIDTH, ".") for each in pair)) for pair in pairs)
+
+
+def _both(one_text: str, other: str) -> tuple[Completion, Completion]:
+    return Completion(one_text), Completion(other)
+
+
+def _fields(bench: Bench, text: str) -> Iterator[list[tuple[Completion, Completion]]]:
+    """Yield completions of one text that differ in another field of their contexts."""
+    usual = Completion(text)
+    for field in ("extra_fields", "request_metadata"):
+        keys: list[str] = []
+        for value in (None, *_VALUES):  # one key may be looked for only where another one is
+            watching: dict[str, Any] = {field: Watching({}, keys, value)}
+            bench.call(text, **watching)
+        for key in keys:
+            forms = [Completion(text, {field: {key: value}}) for value in _VALUES]
+            yield [*combinations([usual, *forms], 2)]
+    others: tuple[dict[str, Any], ...] = (
+        {"prompt": text},
+        {"prompt": "", "prompt_token_ids": []},
+        {"finish_reason": "length"},
+        {"index": 1},
+    )
+    for changes in others:
+        yield [(usual, Completion(text, changes))]
+
+
+def _alone(bench: Bench, completion: Completion) -> Call:
+    return bench.alone_with(completion.text, _NAME, **completion.changes)
+
+
+def _context(bench: Bench, completion: Completion, name: str) -> Any:  # noqa: ANN401 - a ScoringContext
+    return bench.context(completion.text, request_id=name, **completion.changes)
