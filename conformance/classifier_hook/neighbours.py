@@ -156,6 +156,8 @@ def _ways(bench: Bench) -> Iterator[Iterable[tuple[Completion, Completion]]]:
     for change in OTHERS[1:]:
         yield (_both(text, change(text)) for text in texts)
     yield (_both(*(each.ljust(WIDTH, ".") for each in pair)) for pair in pairs)
+    for odd in (*ODD, "42"):  # what may be left out where several are scored together
+        yield [_both(odd, texts[0])]
 
 
 def _both(one_text: str, other: str) -> tuple[Completion, Completion]:

@@ -65,6 +65,7 @@ ALONE = (
     "has_one_deadline",
     "asks_once_for_each_text",
     "serves_so_many_a_second",
+    "leaves_numbers_out_of_batches",
 )
 
 
