@@ -74,10 +74,13 @@ def found(untouched: Untouched, errand: Callable[[int], Any], requests: int) -> 
         for name, state in first.generators.items()
         if states[name] == state
     ]
-    effects = [effect for effect in dict.fromkeys(first.effects) if effect.kind in _KINDS]
-    harms += [process_effects.sentence(each) for each in effects if loading.harmful(each)]
-    other = [process_effects.sentence(each) for each in effects if not loading.harmful(each)]
-    return Serving(requests, tuple(harms), tuple(other))
+    other: list[str] = []
+    for effect in first.effects:
+        if effect.kind in _KINDS:
+            told = harms if loading.harmful(effect) else other
+            told.append(process_effects.sentence(effect))
+    # Each request may have done the same.
+    return Serving(requests, tuple(dict.fromkeys(harms)), tuple(dict.fromkeys(other)))
 
 
 def judged(serving: Serving, what: tuple[str, ...]) -> Finding:

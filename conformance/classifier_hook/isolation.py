@@ -157,11 +157,14 @@ def _judge_history(bench: Bench, history: History, *, overlapping: bool) -> _See
 def _neighbours(trial: Trial, wanted: Shape) -> neighbours.Seen | None:
     """Return what the calls show that no drawn history has."""
     bench, late = trial.bench, HISTORIES.clock(trial.budget)
-    if wanted not in (SEQUENCE, TOGETHER):
+    if wanted is LEAVING:
         return None
-    if seen := neighbours.looks_at_little(bench, late, at_once=wanted.overlapping):
-        return seen
-    if wanted.overlapping:
+    together = (False, True) if wanted.same_ids else (wanted.overlapping,)
+    for at_once in together:
+        found = neighbours.looks_at_little(bench, late, at_once=at_once, same_id=wanted.same_ids)
+        if found is not None:
+            return found
+    if wanted is not SEQUENCE:
         return None
     return neighbours.wears_out(bench, late) or neighbours.grows_old(bench)
 

@@ -55,6 +55,9 @@ class Completion:
         return f"{shortened(text)}{f' with {said}' if said else ''}"
 
 
+Pair = tuple[Completion, Completion]
+
+
 @attrs.frozen
 class Seen:
     """A completion that did not get what it gets alone, and the calls that show it."""
@@ -63,12 +66,16 @@ class Seen:
     case: dict[str, Any]
 
 
-def looks_at_little(bench: Bench, late: Callable[[], bool], *, at_once: bool) -> Seen | None:
+def looks_at_little(
+    bench: Bench, late: Callable[[], bool], *, at_once: bool, same_id: bool = False
+) -> Seen | None:
     """Return which completion got what another one gets, which differs from it in little."""
     word = "at the same time as" if at_once else "after"
+    ids = " with the same request id" if same_id else ""
     for pair in _pairs(bench, late):
         for before, last in (pair, pair[::-1]):
-            if seen := _after(bench, [before], last, f"{word} {before}", at_once=at_once):
+            said = f"{word} {before}{ids}"
+            if seen := _after(bench, [before], last, said, at_once=at_once, same_id=same_id):
                 return seen
     return None
 
@@ -109,13 +116,20 @@ def grows_old(bench: Bench) -> Seen | None:
 
 
 def _after(
-    bench: Bench, before: list[Completion], last: Completion, said: str, *, at_once: bool = False
+    bench: Bench,
+    before: list[Completion],
+    last: Completion,
+    said: str,
+    *,
+    at_once: bool = False,
+    same_id: bool = False,
 ) -> Seen | None:
     """Have completions scored, and then the last one, by one instance; judge the last."""
     wanted = _alone(bench, last)
     if not wanted.good:
         return None
-    named = [(f"id-{number}", each) for number, each in enumerate(before)] + [(_NAME, last)]
+    named = [(_NAME if same_id else f"id-{n}", each) for n, each in enumerate(before)]
+    named.append((_NAME, last))
     contexts = [_context(bench, each, name) for name, each in named]
     hook = bench.make()
     if at_once:
@@ -129,12 +143,17 @@ def _after(
     return Seen(f"{last}, scored {said}, {what}", {"calls": told, "overlapping": at_once})
 
 
-def _pairs(bench: Bench, late: Callable[[], bool]) -> Iterator[tuple[Completion, Completion]]:
-    """Yield completions that differ in little, each way once or twice, and get other scores."""
+def _pairs(bench: Bench, late: Callable[[], bool]) -> Iterator[Pair]:
+    """Yield completions that differ in little, each way once or twice."""
     for number, way in enumerate(_ways(bench)):
         if number >= WAYS and late():
             return
-        yield from islice((pair for pair in way if _differ(bench, *pair)), OF_EACH)
+        yield from islice(way, OF_EACH)
+
+
+def _told_apart(bench: Bench, way: Iterable[tuple[Completion, Completion]]) -> Iterator[Pair]:
+    """Yield those that get other scores: who remembers by too little would be right of others."""
+    return (pair for pair in way if _differ(bench, *pair))
 
 
 def _differ(bench: Bench, *pair: Completion) -> bool:
@@ -145,26 +164,31 @@ def _differ(bench: Bench, *pair: Completion) -> bool:
     return difference(one_value, other, bench.unsteady()) is not None
 
 
-def _ways(bench: Bench) -> Iterator[Iterable[tuple[Completion, Completion]]]:
+def _ways(bench: Bench) -> Iterator[Iterable[Pair]]:
     """Yield ways to differ in little, each with completions that differ so."""
     texts = bench.texts[:TEXTS]
     pairs = list(combinations(texts, 2))
-    yield (_both(text, other_case(text)) for text in texts)
-    yield (_both(*long_pair(bench.texts[-1], *pair)) for pair in pairs)
+    ends = (
+        [_both(*long_pair(bench.texts[-1], *pair, ends=ends)) for pair in pairs]
+        for ends in (True, False)
+    )
+    yield _told_apart(bench, (_both(text, other_case(text)) for text in texts))
+    yield _told_apart(bench, next(ends))
     yield from _fields(bench, texts[0])
-    yield (_both(*long_pair(bench.texts[-1], *pair, ends=False)) for pair in pairs)
+    yield _told_apart(bench, next(ends))
     for change in OTHERS[1:]:
-        yield (_both(text, change(text)) for text in texts)
-    yield (_both(*(each.ljust(WIDTH, ".") for each in pair)) for pair in pairs)
+        yield _told_apart(bench, [_both(text, change(text)) for text in texts])
+    same_length = (_both(*(each.ljust(WIDTH, ".") for each in pair)) for pair in pairs)
+    yield _told_apart(bench, same_length)
     for odd in (*ODD, "42"):  # what may be left out where several are scored together
         yield [_both(odd, texts[0])]
 
 
-def _both(one_text: str, other: str) -> tuple[Completion, Completion]:
+def _both(one_text: str, other: str) -> Pair:
     return Completion(one_text), Completion(other)
 
 
-def _fields(bench: Bench, text: str) -> Iterator[list[tuple[Completion, Completion]]]:
+def _fields(bench: Bench, text: str) -> Iterator[Iterable[Pair]]:
     """Yield completions of one text that differ in another field of their contexts."""
     usual = Completion(text)
     for field in ("extra_fields", "request_metadata"):
@@ -174,7 +198,7 @@ def _fields(bench: Bench, text: str) -> Iterator[list[tuple[Completion, Completi
             bench.call(text, **watching)
         for key in keys:
             forms = [Completion(text, {field: {key: value}}) for value in _VALUES]
-            yield [*combinations([usual, *forms], 2)]
+            yield _told_apart(bench, combinations([usual, *forms], 2))
     others: tuple[dict[str, Any], ...] = (
         {"prompt": text},
         {"prompt": "", "prompt_token_ids": []},

@@ -66,6 +66,7 @@ ALONE = (
     "asks_once_for_each_text",
     "serves_so_many_a_second",
     "leaves_numbers_out_of_batches",
+    "waits_for_the_rest",
 )
 
 

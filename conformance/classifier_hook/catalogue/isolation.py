@@ -39,7 +39,10 @@ RULES = section(
     Rule(
         id="CH-32",
         title="Equal request ids do not mix",
-        statement="Completions with the same request id and index at the same time do not mix.",
+        statement=(
+            "Completions with the same request id and index do not mix, at the same time or one "
+            "after the other."
+        ),
         sources=(
             runtime("contract.py:ScoringContext.request_id", "need not be unique"),
             leaks(SHARED),
