@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -19,6 +21,7 @@ from conformance.classifier_hook.calls import TURNS, Call, asked, begun, many, o
 from conformance.classifier_hook.traffic import History, Shape
 from conformance.classifier_hook.trial import Trial
 from conformance.comparison import difference, shortened
+from conformance.endless import endless
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import progressed
 from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
@@ -47,6 +50,9 @@ GONE = 2.0
 MEASURED = 200
 MEASUREMENTS = 5
 KEPT = 16
+
+#: Calls in which a container is seen to grow, of a hook that takes its time.
+SOME = 6
 
 #: Calls at a time; seconds of work for all, and seconds in which nothing but the hook waits: both
 #: are as many on a busy machine.
@@ -237,6 +243,8 @@ def forgets(trial: Trial) -> Finding:
     sizes: list[tuple[int, int]] = []
     run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
     count = len(given)
+    if count < STRAIGHT and (what := _endless(bench, hook, count)):
+        return failed(f"after {count} calls {what}", count)
     if count < FEWEST:
         why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
         return Finding(Verdict.NOT_VERIFIED, count, message=why)
@@ -249,6 +257,20 @@ def forgets(trial: Trial) -> Finding:
             return Finding(Verdict.NOT_VERIFIED, count, message=why)
         return failed(f"after {count} calls {what}", count)
     return passed(count, count)
+
+
+def _endless(bench: Bench, hook: Any, count: int) -> str | None:  # noqa: ANN401 - a hook
+    """Say what of a hook that takes its time has no end, as far as a few calls tell."""
+    numbers = itertools.count(count)
+
+    def serve() -> int:
+        texts = [f"{bench.texts[0]} {number}" for number in islice(numbers, SOME)]
+        return sum(call.good for call in bench.row(hook, texts, [f"id-{text}" for text in texts]))
+
+    try:
+        return endless(hook, serve)
+    except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
+        return None
 
 
 async def _scored(
