@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, permutations
 
+import attrs
+
 from conformance.io_processor.traffic import ALL, Asked, Do, History, Move, Shape
 
 #: Data of which every two meet, and data that are refused.
@@ -77,6 +79,9 @@ def _moves(shape: Shape) -> Iterator[tuple[Move, ...]]:
             yield (_A, _B, deliver[0], trouble)
     elif shape.overlapping:
         yield (_A, _B)
+        yield (attrs.evolve(_A, hurried=True), _B)
+        hurried = attrs.evolve(deliver[0], hurried=True)
+        yield (_A, _B, *(hurried,) * ALL, *(deliver[1],) * ALL)
         if shape.same_ids:
             yield (_A, *(deliver[0],) * ALL, _B)
         yield (_A, _B, *(deliver[1],) * ALL)

@@ -168,10 +168,11 @@ def _events(lines: Sequence[Mapping[str, Any]], *, awaited: bool) -> Iterator[li
     """
     for line in lines:
         event, name = _EVENTS[line["do"]], line["request"]
+        at_once = [0.0] if line["hurried"] else []
         if event != "deliver":
-            yield [event, name]
+            yield [event, name, *at_once]
         elif awaited:
-            yield [event, name, line["output"]]
+            yield [event, name, line["output"], *at_once]
         if line["over"] and not awaited and event in ("arrive", "deliver"):
             yield ["complete", name]
 
