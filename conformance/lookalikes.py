@@ -8,11 +8,16 @@ another.  And a dictionary that notes what is looked for in it, for what else ma
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 #: Characters that texts begin, or end, with alike: keys are cut at 64, 100, 128 or 256.
 LONG = 260
+
+#: Names of fields that a class is looked through for, at the most.
+NAMES = 40
 
 #: Between an ASCII mark and its wide form, which NFKC makes one.
 _WIDE = 0xFEE0
@@ -72,6 +77,27 @@ def of_number(number: float) -> Iterator[tuple[float, float]]:
         yield number, number / 2 if number else 0.5
     else:
         yield from ((number, number + 1), (number, number - 1))
+
+
+def names_in(cls: type[Any]) -> tuple[str, ...]:
+    """Return what may be names of fields among the texts in the code of a class and its module."""
+    values = [*vars(cls).values(), *vars(sys.modules[cls.__module__]).values()]
+    codes = [
+        code
+        for value in values
+        if getattr(value, "__module__", None) == cls.__module__
+        and (code := getattr(getattr(value, "__func__", value), "__code__", None))
+    ]
+    found: dict[str, None] = {}
+    while codes:
+        for each in codes.pop().co_consts:
+            if isinstance(each, CodeType):
+                codes.append(each)
+            elif isinstance(each, tuple | frozenset):
+                found |= dict.fromkeys(item for item in each if isinstance(item, str))
+            elif isinstance(each, str):
+                found[each] = None
+    return tuple(name for name in found if name.isidentifier())[:NAMES]
 
 
 class Watching(dict[str, Any]):

@@ -41,6 +41,20 @@ def test_a_number_has_others_of_its_type() -> None:
     assert list(lookalikes.of_number(0.5)) == [(0.5, 0.25)]
 
 
+def test_the_code_of_a_class_has_names() -> None:
+    """What methods compare keys with is among them, and their sentences are not."""
+
+    class Reads:
+        def take(self, fields: dict[str, str]) -> list[str]:
+            """Take what is wanted."""
+            return [value for key, value in fields.items() if key in ("tenant", "limit")]
+
+    found = lookalikes.names_in(Reads)
+
+    assert {"tenant", "limit"} <= set(found)
+    assert all(map(str.isidentifier, found))
+
+
 def test_watched_data_tell_what_is_looked_for() -> None:
     """Every way to look for a key is noted, also on copies."""
     keys: list[str] = []

@@ -19,7 +19,7 @@ from conformance.classifier_hook.calls import Call, many, one, row, run
 from conformance.classifier_hook.scoring import ODD
 from conformance.classifier_hook.traffic import Arrival
 from conformance.comparison import difference, shortened
-from conformance.lookalikes import LONG, OTHERS, Watching, long_pair, other_case
+from conformance.lookalikes import LONG, OTHERS, Watching, long_pair, names_in, other_case
 
 #: How often one completion is scored before another: who counts failures counts to five or ten.
 MANY = 24
@@ -36,6 +36,9 @@ _VALUES: tuple[Any, ...] = ("a", "b", 0, 1, 0.9, True, ["the"], {"a": 1})
 
 #: Characters of each end of a long text that a message shows.
 SHOWN = 34
+
+#: Fields of a context that a client, or whoever runs the engine, puts more fields in.
+_TABLES = ("extra_fields", "request_metadata")
 
 _NAME = "id-last"
 
@@ -72,12 +75,26 @@ def looks_at_little(
     """Return which completion got what another one gets, which differs from it in little."""
     word = "at the same time as" if at_once else "after"
     ids = " with the same request id" if same_id else ""
+
+    def seen(before: Completion, last: Completion) -> Seen | None:
+        said = f"{word} {before}{ids}"
+        return _after(bench, [before], last, said, at_once=at_once, same_id=same_id)
+
     for pair in _pairs(bench, late):
         for before, last in (pair, pair[::-1]):
-            said = f"{word} {before}{ids}"
-            if seen := _after(bench, [before], last, said, at_once=at_once, same_id=same_id):
-                return seen
+            if found := seen(before, last):
+                smaller = (seen(each, last) for each in _smaller(before))
+                return next(filter(None, smaller), found)
     return None
+
+
+def _smaller(completion: Completion) -> Iterator[Completion]:
+    """Yield completions with one of the many fields that a client has set."""
+    tables = [(field, value) for field, value in completion.changes.items() if field in _TABLES]
+    if sum(len(table) for _, table in tables) > 1:
+        for field, table in tables:
+            for name, value in table.items():
+                yield Completion(completion.text, {field: {name: value}})
 
 
 def wears_out(bench: Bench, late: Callable[[], bool]) -> Seen | None:
@@ -174,7 +191,8 @@ def _ways(bench: Bench) -> Iterator[Iterable[Pair]]:
     )
     yield _told_apart(bench, (_both(text, other_case(text)) for text in texts))
     yield _told_apart(bench, next(ends))
-    yield from _fields(bench, texts[0])
+    for text in dict.fromkeys((texts[0], *bench.blocked[:1])):
+        yield from _fields(bench, text)
     yield _told_apart(bench, next(ends))
     for change in OTHERS[1:]:
         yield _told_apart(bench, [_both(text, change(text)) for text in texts])
@@ -191,7 +209,7 @@ def _both(one_text: str, other: str) -> Pair:
 def _fields(bench: Bench, text: str) -> Iterator[Iterable[Pair]]:
     """Yield completions of one text that differ in another field of their contexts."""
     usual = Completion(text)
-    for field in ("extra_fields", "request_metadata"):
+    for field in _TABLES:
         keys: list[str] = []
         for value in (None, *_VALUES):  # one key may be looked for only where another one is
             watching: dict[str, Any] = {field: Watching({}, keys, value)}
@@ -199,6 +217,9 @@ def _fields(bench: Bench, text: str) -> Iterator[Iterable[Pair]]:
         for key in keys:
             forms = [Completion(text, {field: {key: value}}) for value in _VALUES]
             yield _told_apart(bench, combinations([usual, *forms], 2))
+    for value in _VALUES:  # of what is found otherwise than by asking for it
+        table = dict.fromkeys(names_in(bench.cls), value)
+        yield [(usual, Completion(text, dict.fromkeys(_TABLES, table)))]
     others: tuple[dict[str, Any], ...] = (
         {"prompt": text},
         {"prompt": "", "prompt_token_ids": []},
