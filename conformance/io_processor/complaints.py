@@ -41,8 +41,8 @@ _VALUES: tuple[tuple[str, Any], ...] = (
     ("bytes_type", TEXT),
 )
 
-#: What is there, in the first of the texts that may stand somewhere.
-_QUOTED = re.compile(r"'([^']*)'")
+#: A text that may stand somewhere, as messages name it.
+QUOTED = re.compile(r"'([^']*)'")
 
 
 @attrs.frozen
@@ -104,7 +104,7 @@ def _value(complaint: Complaint, value: Any) -> Any:  # noqa: ANN401 - JSON valu
     if kind == "missing":
         return TEXT
     if kind in ("literal_error", "enum"):
-        quoted = _QUOTED.search(str(context.get("expected")))
+        quoted = QUOTED.search(str(context.get("expected")))
         return quoted[1] if quoted else int(re.findall(r"-?\d+", str(context.get("expected")))[0])
     for limit, beyond in (("ge", 0), ("gt", 1), ("le", 0), ("lt", -1), ("multiple_of", 0)):
         if limit in context:

@@ -13,10 +13,11 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 
 from conformance import lookalikes
+from conformance.comparison import difference
 from conformance.interface import placeholders
-from conformance.io_processor.answers import Kind
+from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.complaints import TEXT, mended, missing
+from conformance.io_processor.complaints import QUOTED, TEXT, mended, missing
 from conformance.io_processor.stock import Stock, changed, near, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
@@ -28,7 +29,10 @@ DRAWN = 8
 KEPT = 8
 
 #: Pairs of data that differ in little, each in another way.
-MOST_TWINS = 12
+MOST_TWINS = 16
+
+#: Words of a refusal that are tried as values.
+NAMED = 4
 
 #: How often something is repeated to make many prompts, and how many are many: their numbers have
 #: two digits.
@@ -142,11 +146,14 @@ def _twins(
 ) -> Iterator[tuple[int, int]]:
     """Yield the places of two valid data that differ in little; add those that are not there."""
     seen: set[object] = set()
-    for kind, pair in chain.from_iterable(near(data, keys) for data in given):
+    ways = ((near(data, keys), _named(bench, data, keys)) for data in given)
+    for kind, pair in chain.from_iterable(chain.from_iterable(ways)):
         if kind in seen or len(seen) >= MOST_TWINS:
             continue
         made = [_prompts(bench, data) for data in pair]
-        if all(answered for _, answered in made):
+        # Who answers both alike may take one for the other.
+        answers = [answer.data for _, answer in made if answer]
+        if len(answers) == len(pair) and difference(*answers):
             seen.add(kind)
             places = []
             for data, (count, _) in zip(pair, made, strict=True):
@@ -158,6 +165,23 @@ def _twins(
             yield places[0], places[1]
 
 
+def _named(
+    bench: Bench,
+    data: Any,  # noqa: ANN401 - JSON values
+    keys: Iterable[str],
+) -> Iterator[tuple[object, tuple[Any, Any]]]:
+    """Yield data with another key, and a value that the plugin names when it refuses one."""
+    for key in keys if isinstance(data, dict) else ():
+        if key in data:
+            continue
+        wrong = {**data, key: "a"}
+        answer = bench.try_online(wrong).answers[0]
+        if answer.complaints:
+            yield key, (data, mended(wrong, answer.complaints))
+        for word in QUOTED.findall(answer.error)[:NAMED]:
+            yield key, (data, {**data, key: word})
+
+
 def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
     """Yield data like these, with what one string or list holds again and again."""
     for place, value in places(data):
@@ -167,11 +191,12 @@ def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
             yield changed(data, place, copy.deepcopy(value * REPEATED)[:REPEATED])
 
 
-def _prompts(bench: Bench, data: Any) -> tuple[int, bool]:  # noqa: ANN401 - JSON values
-    """Return how many prompts data become, and whether they are answered."""
+def _prompts(bench: Bench, data: Any) -> tuple[int, Answer | None]:  # noqa: ANN401 - JSON values
+    """Return how many prompts data become, and what is answered, if anything is."""
     played = bench.try_online(data)
     waits = [step.waits for step in played.steps if step.do is Do.ARRIVE]
-    return waits[0] if waits else 0, played.answers[0].kind is Kind.ANSWERED
+    answer = played.answers[0]
+    return waits[0] if waits else 0, answer if answer.kind is Kind.ANSWERED else None
 
 
 def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:

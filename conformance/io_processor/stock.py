@@ -79,6 +79,8 @@ def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, An
             for _, other in lookalikes.of_number(value):
                 yield place, (data, changed(data, place, other))
     if isinstance(data, dict):
+        for key in data:
+            yield key, (data, without(data, (key,)))
         for key in keys:
             for value in _ABSENT if key not in data else ():
                 yield key, (data, {**data, key: value})
