@@ -27,7 +27,7 @@ from conformance.interruption import progressed
 from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
 from conformance.process_effects import Effect, noted
 from conformance.search import CALLS as HISTORIES
-from conformance.search import smallest
+from conformance.search import NEIGHBOURS, smallest
 from conformance.verdict import Verdict
 
 #: With any budget: a cache that has an end must have come to it.
@@ -162,7 +162,7 @@ def _judge_history(bench: Bench, history: History, *, overlapping: bool) -> _See
 
 def _neighbours(trial: Trial, wanted: Shape) -> neighbours.Seen | None:
     """Return what the calls show that no drawn history has."""
-    bench, late = trial.bench, HISTORIES.clock(trial.budget)
+    bench, late = trial.bench, NEIGHBOURS.clock(trial.budget)
     if wanted is LEAVING:
         return None
     together = (False, True) if wanted.same_ids else (wanted.overlapping,)

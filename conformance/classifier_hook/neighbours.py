@@ -168,7 +168,7 @@ def _pairs(bench: Bench, late: Callable[[], bool]) -> Iterator[Pair]:
         yield from islice(way, OF_EACH)
 
 
-def _told_apart(bench: Bench, way: Iterable[tuple[Completion, Completion]]) -> Iterator[Pair]:
+def _told_apart(bench: Bench, way: Iterable[Pair]) -> Iterator[Pair]:
     """Yield those that get other scores: who remembers by too little would be right of others."""
     return (pair for pair in way if _differ(bench, *pair))
 
