@@ -241,7 +241,6 @@ def _of_loop() -> dict[str, Any]:
         "the debug mode of the event loop": loop.get_debug(),
         "the exception handler of the event loop": loop.get_exception_handler(),
         "the task factory of the event loop": loop.get_task_factory(),
-        "the default executor of the event loop": getattr(loop, "_default_executor", None),
     }
 
 
