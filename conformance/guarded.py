@@ -168,7 +168,9 @@ class Guarded:
         other = self._others.get(rule)
         result = self.opened.check(rule) if other is None else other()
         if other is not None and self._serves and result.verdict is Verdict.PASS:
-            result = self.opened.check(rule)  # what serving does comes after what loading does
+            served = self.opened.check(rule)
+            # Where nothing can be served, other rules say so.
+            result = served if served.verdict is Verdict.FAIL else result
         if not isinstance(result, RuleResult):
             message = f"the check gave {result!r}"
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=message)

@@ -291,10 +291,9 @@ def replay(
 
 def _replayed(plugin: Plugin, case: dict[str, Any], model: str, settings: Settings) -> Replayed:
     suite = installed.suite_of(named(plugin.generation))
-    if suite.shares is not None and case["rule"] == suite.shares[0]:
-        again = _loaded_again(suite, plugin, settings, model)
-        if again[0] or not suite.serves:
-            return again
+    of_loading = "effect" in case["counterexample"]
+    if suite.shares is not None and case["rule"] == suite.shares[0] and of_loading:
+        return _loaded_again(suite, plugin, settings, model)
     return suite.replay(class_of(plugin), case["counterexample"], model)
 
 
