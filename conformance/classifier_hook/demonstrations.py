@@ -4,9 +4,9 @@
 The failure of a check becomes the check, made small.  Several programs may show it (with one text
 or another): the first that fails where nothing has been done with the hook is kept.
 
-There is none of CH-29 and CH-37, where the program would hang or end with the hook, of CH-40
-and CH-42, which are about the process, and of a fault that a process shows by chance.  Such a case is gone through again
-by ``vllm-conformance replay``.
+There is none of CH-29 and CH-37, where the program would hang or end with the hook, of CH-40 and
+CH-42, which are about the process, and of a fault that a process shows by chance. Such a case is
+gone through again by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
