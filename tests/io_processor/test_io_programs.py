@@ -35,6 +35,12 @@ SORTED = """\
         pairs = sorted([pair async for pair in model_output], key=lambda pair: pair[0])
         return self.post_process([output for _, output in pairs], request_id=request_id)
 """
+MEETING = """\
+        pairs = sorted([pair async for pair in model_output], key=lambda pair: pair[0])
+        self.outputs = [output for _, output in pairs]
+        await asyncio.sleep(0.002)
+        return self.post_process(self.outputs, request_id=request_id)
+"""
 SHIELDED = """\
         return await asyncio.shield(self.finish(model_output, request_id))
 
@@ -137,6 +143,7 @@ FAULTS = {
     "keeps-lines-on-self-documented": Fault(
         "IO-27", _keeping("self.lines", "self.lines"), documented=True
     ),
+    "keeps-outputs-while-it-waits": Fault("IO-27", (), AWAITED + MEETING),
     "keeps-lines-by-id": Fault(
         "IO-28", _keeping("self.names[request_id]", "self.names.pop(request_id, None)")
     ),
