@@ -5,33 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
-from conformance import serving
 from conformance.checking import checks
 from conformance.classifier_hook import neighbours, traffic
-from conformance.classifier_hook.bench import STEADY, Bench, plain
-from conformance.classifier_hook.calls import TURNS, Call, asked, begun, many, one, run, turns
+from conformance.classifier_hook.bench import Bench, plain
+from conformance.classifier_hook.calls import (
+    Call,
+    begun,
+    many,
+    one,
+)
 from conformance.classifier_hook.traffic import History, Shape
 from conformance.classifier_hook.trial import Trial
 from conformance.comparison import difference, shortened
-from conformance.endless import endless
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import progressed
-from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
-from conformance.process_effects import Effect, noted
 from conformance.search import CALLS as HISTORIES
 from conformance.search import NEIGHBOURS, smallest
 from conformance.verdict import Verdict
-
-#: With any budget: a cache that has an end must have come to it.
-CALLS = 10_000
 
 SEQUENCE = traffic.Shape("sequence", "CH-30", overlapping=False)
 TOGETHER = traffic.Shape("together", "CH-31")
@@ -44,24 +38,6 @@ CROWD_LEAVES = (1, 2)
 
 #: Seconds for them to go.
 GONE = 2.0
-
-#: After how many calls the hook is measured again, of how many measurements the growth is told,
-#: and of how many calls it may still hold something.
-MEASURED = 200
-MEASUREMENTS = 5
-KEPT = 16
-
-#: Calls in which a container is seen to grow, of a hook that takes its time.
-SOME = 6
-
-#: Calls at a time; seconds of work for all, and seconds in which nothing but the hook waits: both
-#: are as many on a busy machine.
-AT_ONCE = 100
-LIMIT = 20.0
-WAITING = 5.0
-
-#: Calls without which nothing can be said.
-FEWEST = 1_000
 
 
 @attrs.frozen
@@ -234,133 +210,6 @@ def own_scores(trial: Trial) -> Finding:
     return passed(len(returned), len(returned))
 
 
-@checks("CH-35")
-def forgets(trial: Trial) -> Finding:
-    """After ten thousand calls nothing is held of the first half of them, nor ever more."""
-    bench = trial.bench
-    hook = bench.make()
-    given: list[Given] = []
-    sizes: list[tuple[int, int]] = []
-    run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
-    count = len(given)
-    if count < STRAIGHT and (what := _endless(bench, hook, count)):
-        return failed(f"after {count} calls {what}", count)
-    if count < FEWEST:
-        why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
-        return Finding(Verdict.NOT_VERIFIED, count, message=why)
-    # A few that the hook keeps on purpose may be there, but no old ones.
-    if what := kept(given[: count // 2], ("context",), KEPT):
-        return failed(f"after {count} calls {what}", count)
-    if what := growing(*_evenly(sizes)):
-        if count < STRAIGHT:
-            why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
-            return Finding(Verdict.NOT_VERIFIED, count, message=why)
-        return failed(f"after {count} calls {what}", count)
-    return passed(count, count)
-
-
-def _endless(bench: Bench, hook: Any, count: int) -> str | None:  # noqa: ANN401 - a hook
-    """Say what of a hook that takes its time has no end, as far as a few calls tell."""
-    numbers = itertools.count(count)
-
-    def serve() -> int:
-        texts = [f"{bench.texts[0]} {number}" for number in islice(numbers, SOME)]
-        return sum(call.good for call in bench.row(hook, texts, [f"id-{text}" for text in texts]))
-
-    try:
-        return endless(hook, serve)
-    except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
-        return None
-
-
-async def _scored(
-    bench: Bench,
-    hook: Any,  # noqa: ANN401 - a hook
-    given: list[Given],
-    sizes: list[tuple[int, int]],
-) -> None:
-    """Make calls; note what each was given, and how large the hook is after how many."""
-    spent = Spent()
-    while len(given) < CALLS and not (
-        spent.beyond(LIMIT, WAITING) and _told(sizes, len(given), spent)
-    ):
-        progressed()  # however busy the machine is
-        contexts = [
-            bench.context(f"{bench.texts[n % len(bench.texts)]} {n}", request_id=f"id-{n}")
-            for n in range(len(given), len(given) + AT_ONCE)
-        ]
-        given.extend((context,) for context in contexts)
-        calls = [asyncio.create_task(asked(hook, context)) for context in contexts]
-        await asyncio.wait(calls, timeout=bench.patience)
-        for call in calls:
-            if not call.cancel() and not call.cancelled():
-                call.exception()  # asked for, or asyncio complains that nobody did
-        del contexts, calls, call
-        await turns(TURNS)
-        if not len(given) % MEASURED:
-            sizes.append((len(given), size_of(hook)))
-
-
-def _told(sizes: list[tuple[int, int]], count: int, spent: Spent) -> bool:
-    """Tell whether no more calls are needed of a hook that has taken its time."""
-    if count >= STRAIGHT or spent.beyond(LONGEST, LONGEST):
-        return True
-    return len(sizes) <= MEASUREMENTS or growing(*_evenly(sizes)) is None
-
-
-def _evenly(sizes: list[tuple[int, int]]) -> tuple[list[int], int]:
-    """Return sizes at even distances, and how many calls are between two."""
-    step = len(sizes) // MEASUREMENTS
-    chosen = sizes[step - 1 :: step]
-    return [size for _, size in chosen], chosen[1][0] - chosen[0][0]
-
-
-@attrs.frozen
-class Errand:
-    """Have texts scored in a process in which nothing has been done with the hook."""
-
-    arguments: Mapping[str, Any]
-    texts: tuple[str, ...]
-    seed: int
-    what: str = f"{__name__}:score"
-
-
-def score(hook: type[Any], errand: Errand) -> serving.Served:
-    """Have texts scored, and see what is other than it was; this is the other process."""
-    bench = Bench.open(hook, {}, origin=None, seed=errand.seed, arguments=errand.arguments)
-    made = bench.make()
-
-    async def main(effects: list[Effect]) -> None:
-        for text in errand.texts:
-            with noted(effects):
-                await one(made, bench.context(text), bench.patience)
-
-    return serving.served(errand.seed, lambda effects: bench.run(main(effects)))
-
-
-def served(trial: Trial) -> serving.Serving:
-    """Find out what scoring does to the process."""
-    bench = trial.bench
-    assert trial.untouched is not None
-    texts = tuple(dict.fromkeys((*bench.allowed[:1], *bench.blocked[:1], *bench.texts[:STEADY])))
-    errand = partial(Errand, dict(bench.arguments), texts)
-    return serving.found(trial.untouched, errand, len(texts))
-
-
-@checks("CH-40")
-def leaves_others_alone(trial: Trial) -> Finding:
-    """Scoring changes nothing that others compute with; about loading there is an observer."""
-    found = trial.once(served)
-    return serving.judged(found, found.harms)
-
-
-@checks("CH-42", after=("CH-40",))
-def leaves_the_process(trial: Trial) -> Finding:
-    """Scoring changes nothing else of the process either."""
-    found = trial.once(served)
-    return serving.judged(found, found.other)
-
-
 @checks("CH-36", after=("CH-30", "CH-31"))
 def other_loop(trial: Trial) -> Finding:
     """The hook scores on the next event loop as on the first, several texts at once."""
@@ -368,9 +217,9 @@ def other_loop(trial: Trial) -> Finding:
     hook = bench.make()
     arrivals = [traffic.Arrival(index) for index in range(len(bench.texts))]
     calls: list[Call] = []
-    for time in ("first", "id"):  # each call has an id of its own
+    for turn in ("first", "id"):  # each call has an id of its own
         contexts = [
-            bench.context(text, request_id=f"{time}-{index}")
+            bench.context(text, request_id=f"{turn}-{index}")
             for index, text in enumerate(bench.texts)
         ]
         calls = bench.run(many(hook, contexts, arrivals, bench.patience))

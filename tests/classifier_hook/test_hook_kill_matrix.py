@@ -67,6 +67,7 @@ ALONE = (
     "serves_so_many_a_second",
     "leaves_numbers_out_of_batches",
     "waits_for_the_rest",
+    "beats_for_each_call",
     "takes_its_threshold_from_anybody",
 )
 

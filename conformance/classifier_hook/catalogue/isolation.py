@@ -69,8 +69,8 @@ RULES = section(
         id="CH-35",
         title="Scored completions are forgotten",
         statement=(
-            "The hook holds no context of a call that is long over, and after ten thousand calls "
-            "it does not grow any more."
+            "The hook holds no context and runs no thread of a call that is long over, and after "
+            "ten thousand calls it does not grow any more."
         ),
         sources=(_ONE, LOOP),
         hint="Look for lists and dictionaries that calls add to; a cache may have 8,000 entries.",
