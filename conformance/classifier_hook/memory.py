@@ -69,6 +69,9 @@ def forgets(trial: Trial) -> Finding:
 
 def _forgets(bench: Bench) -> Finding:
     hook = bench.make()
+    # One that works for long takes long for very many calls.
+    if bench.alone(0).worked > LIMIT / STRAIGHT and (what := _endless(bench, bench.make(), 0)):
+        return failed(f"after a few calls {what}", SOME)
     given: list[Given] = []
     sizes: list[tuple[int, int]] = []
     run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
