@@ -110,7 +110,7 @@ def load(path: Path) -> tuple[Entry, ...]:
     return found
 
 
-def _entry(where: str, table: Any) -> Entry:  # noqa: ANN401 - whatever the file holds
+def _entry(where: str, table: object) -> Entry:
     if not isinstance(table, dict):
         raise UsageError(f"{where} is no table: write {FORM}.")
     fields = attrs.fields_dict(Entry)

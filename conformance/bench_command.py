@@ -116,9 +116,10 @@ def _measure(
     eager: bool,
 ) -> list[dict[str, Any]]:
     from conformance.reporting import folder, performance
-    from conformance.runner import start_zygote, validate
     from conformance.session import report_folder
+    from conformance.validation import validate
     from conformance.worker import JobDied, JobHung
+    from conformance.zygotes import start_zygote
 
     documents = []
     validate(settings)

@@ -137,8 +137,9 @@ def certified(
         The certificates, and the exit status.
 
     """
-    from conformance.runner import Certification, affordable
+    from conformance.runner import Certification
     from conformance.session import Reports, interruptible, status
+    from conformance.validation import affordable
 
     reports = Reports(settings, time.monotonic())
     results: dict[str, list[RuleResult]] = {}

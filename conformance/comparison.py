@@ -26,7 +26,7 @@ def first_line(text: str) -> str:
     return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 
-def shortened(value: Any, length: int = 80) -> str:  # noqa: ANN401 - any JSON value
+def shortened(value: object, length: int = 80) -> str:
     """Return a value as JSON, cut to a length."""
     text = _printable(json.dumps(value, default=repr, ensure_ascii=False))
     return text if len(text) <= length else text[: length - 4] + " ..."
@@ -37,7 +37,7 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a plugin answers
+def plain(value: object) -> Any:  # noqa: ANN401 - whatever a plugin answers
     """Return an answer that never went through JSON in a form that can be compared.
 
     Pydantic models and attrs or data classes become dictionaries, tensors and arrays lists.
@@ -58,8 +58,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a plugin answers
 
 
 def difference(
-    got: Any,  # noqa: ANN401 - JSON values
-    wanted: Any,  # noqa: ANN401 - JSON values
+    got: object,
+    wanted: object,
     hidden: frozenset[Place] = frozenset(),
     rtol: float = RELATIVE,
 ) -> str | None:
@@ -94,7 +94,7 @@ def unsteady(answers: Iterable[Any]) -> frozenset[Place]:
 _Located = tuple[tuple[str | int, ...], Any, Any]
 
 
-def _pairs(got: Any, wanted: Any, place: tuple[str | int, ...]) -> Iterator[_Located]:  # noqa: ANN401
+def _pairs(got: object, wanted: object, place: tuple[str | int, ...]) -> Iterator[_Located]:
     """Yield the leaves of two answers in pairs; where they have another shape, the shapes."""
     if isinstance(got, dict) and isinstance(wanted, dict) and got.keys() == wanted.keys():
         for key in wanted:
@@ -110,7 +110,7 @@ def _generic(place: tuple[str | int, ...]) -> Place:
     return tuple("*" if isinstance(part, int) else part for part in place)
 
 
-def _equal(one: Any, other: Any, rtol: float = RELATIVE) -> bool:  # noqa: ANN401 - leaves of JSON values
+def _equal(one: object, other: object, rtol: float = RELATIVE) -> bool:
     if isinstance(one, float) and isinstance(other, int | float):
         if math.isnan(one):
             return math.isnan(other)

@@ -153,8 +153,9 @@ def _probed() -> Absences:
     """Return by name and generation why a configuration shows nothing here; None where it does."""
     from conformance.configuration.run import absences
     from conformance.engine.models import tiny_llama
-    from conformance.runner import HarnessError, start_zygote
+    from conformance.runner import HarnessError
     from conformance.worker import ZygoteFailed
+    from conformance.zygotes import start_zygote
 
     settings = Settings(targets=(), python_path=tuple(sys.path))
     found: Absences = {each.name: {} for each in TABLE}

@@ -85,7 +85,9 @@ def no_memory(error: str) -> bool:
     return bool(_NO_MEMORY.search(error))
 
 
-def endured(untouched: Untouched, function: str, asked: Any, *, path: str | None) -> Any | Trouble:  # noqa: ANN401 - what the function answers
+def endured(
+    untouched: Untouched, function: str, asked: object, *, path: str | None
+) -> Any | Trouble:  # noqa: ANN401 - what the function answers
     """Send what a function sends, in a process of its own.
 
     What stalled must do so twice: a machine may be slow.
@@ -185,7 +187,7 @@ class Guard:
                 faulthandler.cancel_dump_traceback_later()
 
     @contextmanager
-    def sending(self, value: Any, name: str = "", *, seconds: float = STALL) -> Iterator[Sent]:  # noqa: ANN401 - JSON values
+    def sending(self, value: object, name: str = "", *, seconds: float = STALL) -> Iterator[Sent]:
         """Send something within the block; it is told to the other process first."""
         self.number += 1
         sent = Sent(self.number, None if name else value, name)

@@ -266,7 +266,7 @@ def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> Unopened:
     return Unopened(message, evidence, verdict=Verdict.ERROR)
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - any value of a counterexample or a profile
+def plain(value: object) -> Any:  # noqa: ANN401 - any value of a counterexample or a profile
     """Return a value as JSON has it; what JSON cannot say becomes a string.
 
     A type of vLLM, torch or a generation would make the caller import it, and so would an enum.

@@ -18,7 +18,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from conformance.words import Words, draw_tokens
+from conformance.words import Words, draw_tokens, upto
 
 #: Tokens that speculative decoding guesses for a request in one step, at most.
 MOST_DRAFTS = 2
@@ -107,7 +107,7 @@ class _Drawn:
     """What is known of the requests of a history that is being drawn."""
 
     shape: Shape
-    choices: Sequence[Choice]
+    choices: SearchStrategy[Choice]
     words: Words
     total: int  #: steps
     life: int  #: steps that outlive what a request was told
@@ -129,7 +129,8 @@ def histories(
     """
     # Mostly long, since little happens in the first steps; the simplest is still the shortest.
     counts = (*range(1, shape.steps + 1), *(shape.steps - 1, shape.steps) * shape.steps)
-    drawn = _Drawn(shape, choices, words, draw(st.sampled_from(counts)), life)
+    total = draw(st.sampled_from(counts))
+    drawn = _Drawn(shape, st.sampled_from(choices), words, total, life)
     return tuple(draw(_steps(drawn, index)) for index in range(drawn.total))
 
 
@@ -178,7 +179,7 @@ def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
         repeats = (1, 2, 3, 4) + ((longest + 1, longest + 4) if longest else ())
         # Whoever takes over a row has to outlive what was left there.
         repeats += (drawn.life,) if drawn.life and shape.finish == "replaced" else ()
-        repeat = repeats[draw(st.integers(0, len(repeats) - 1))]
+        repeat = repeats[draw(upto(len(repeats) - 1))]
         for name in running:
             outputs[name] += repeat - 1
     return Step(
@@ -188,10 +189,10 @@ def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
 
 @st.composite
 def _requests(
-    draw: DrawFn, shape: Shape, name: str, choices: Sequence[Choice], words: Words
+    draw: DrawFn, shape: Shape, name: str, choices: SearchStrategy[Choice], words: Words
 ) -> Request:
     prompt, outputs = draw_tokens(draw, words, shape.shortest, shape.prompt)
-    return Request(name, prompt, draw(st.sampled_from(choices)), outputs=outputs)
+    return Request(name, prompt, draw(choices), outputs=outputs)
 
 
 def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]:
@@ -201,17 +202,17 @@ def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]
         return tuple(live[1:]) if len(live) > 1 and draw(st.booleans()) else ()
     # Unless others take over, the last request stays: nothing would be scheduled without it.
     most = len(live) if shape.idle or shape.finish == "replaced" else len(live) - 1
-    count = draw(st.integers(0, min(3, most)))
+    count = draw(upto(min(3, most)))
     if shape.finish == "stack":
         return tuple(live[len(live) - count :])
     names = list(live)
-    return tuple(names.pop(draw(st.integers(0, len(names) - 1))) for _ in range(count))
+    return tuple(names.pop(draw(upto(len(names) - 1))) for _ in range(count))
 
 
 def _draw_pause(draw: DrawFn, old: list[str], live: int) -> tuple[str, ...]:
     if not old:
         return ()
-    mask = draw(st.integers(0, 2 ** len(old) - 1))
+    mask = draw(upto(2 ** len(old) - 1))
     pause = tuple(name for bit, name in enumerate(old) if mask >> bit & 1)
     # A scheduler preempts requests to make room for others: one of them stays.
     return pause[: live - 1]
@@ -222,19 +223,19 @@ def _draw_chunk(draw: DrawFn, prefill: Mapping[str, int]) -> dict[str, int]:
     return {
         name: remaining - left
         for name, remaining in prefill.items()
-        if remaining > 1 and (left := draw(st.integers(0, remaining - 1)))
+        if remaining > 1 and (left := draw(upto(remaining - 1)))
     }
 
 
 def _draw_lost(draw: DrawFn, entering: Mapping[str, int]) -> tuple[str, ...]:
     """Draw whose load fails, of those that enter with more tokens than the one to be computed."""
     able = [name for name, remaining in entering.items() if remaining > 1]
-    mask = draw(st.integers(0, 2 ** len(able) - 1)) if able else 0
+    mask = draw(upto(2 ** len(able) - 1)) if able else 0
     return tuple(name for bit, name in enumerate(able) if mask >> bit & 1)
 
 
 def _draw_drafts(draw: DrawFn, running: Sequence[str]) -> dict[str, int]:
-    guesses = {name: draw(st.integers(0, MOST_DRAFTS)) for name in running}
+    guesses = {name: draw(upto(MOST_DRAFTS)) for name in running}
     return {name: count for name, count in guesses.items() if count}
 
 
@@ -247,7 +248,7 @@ def _draw_joins(draw: DrawFn, shape: Shape, index: int, live: int, finished: int
         return 0
     if shape.stays and live == 1:
         return 1
-    return draw(st.integers(0, max(0, min(2, shape.live - live))))
+    return draw(upto(max(0, min(2, shape.live - live))))
 
 
 def _name(index: int) -> str:

@@ -155,8 +155,8 @@ def _finish(
 
 def _in_worker(observing: Callable[[Zygote, Path], _Observed]) -> _Observed | str:
     """Observe the installed vLLM; return a sentence where the harness could not."""
-    from conformance.runner import start_zygote
     from conformance.worker import JobDied, JobHung, ZygoteFailed
+    from conformance.zygotes import start_zygote
 
     with (
         tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder,

@@ -103,7 +103,7 @@ def profile(classes: Sequence[tuple[Plugin, Mapping[str, Any]]]) -> str:
     return tomlkit.dumps(document)
 
 
-def _section(plugin: Plugin, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a table of tomlkit
+def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
     table = tomlkit.table()
     for key, field in sections()[plugin.interface].items():
         # What was seen to be refused is what the author's own check says is invalid.
@@ -120,7 +120,7 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 -
     return table
 
 
-def listed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - an array of tomlkit
+def listed(values: Sequence[Any]) -> object:
     """Return the values of a profile's key as TOML writes them, one on each line."""
     array = tomlkit.array()
     for value in values:
@@ -128,7 +128,7 @@ def listed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - an array of tomlkit
     return array.multiline(multiline=len(values) > 1)
 
 
-def inline(value: Any) -> Any:  # noqa: ANN401 - any value of a profile
+def inline(value: object) -> object:
     """Return a value as TOML writes it on one line; TOML has no null, so those are left out."""
     if isinstance(value, dict):
         table = tomlkit.inline_table()

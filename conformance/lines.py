@@ -172,7 +172,7 @@ def _called(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: A
     return _line if left or _collecting else None
 
 
-def _line(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - as above
+def _line(frame: FrameType, event: str, _argument: object) -> object:
     """Mark a line."""
     if event == "line" and _marks is not None:
         code, line = frame.f_code, frame.f_lineno

@@ -84,7 +84,8 @@ def mutate(
       report a rule that is missing
     """
     from conformance.mutation import session
-    from conformance.runner import Certification, affordable
+    from conformance.runner import Certification
+    from conformance.validation import affordable
 
     started = time.monotonic()
     console = Console(highlight=False)

@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 DEPTH = 600
 
 
-def _nested(wrap: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON values
+def _nested(wrap: Callable[[Any], Any]) -> object:
     value: Any = "x"
     for _ in range(DEPTH):
         value = wrap(value)
@@ -60,7 +60,7 @@ SIZES = (2_000, 16_000, 128_000, 1_000_000)
 _ENTRY = 10  #: characters that one entry of a list takes, roughly
 
 
-def instead_of(value: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
+def instead_of(value: object) -> Iterator[Any]:
     """Yield what may stand in the place of a value: of other types first, then of its own."""
     yield from TYPES
     if isinstance(value, int | float):
@@ -102,7 +102,7 @@ class Form:
     make: Callable[[int], Any]  #: of a number of characters, roughly
 
 
-def forms(value: Any) -> Iterator[Form]:  # noqa: ANN401 - JSON values
+def forms(value: object) -> Iterator[Form]:
     """Yield ways in which a value becomes long."""
     if isinstance(value, str):
         yield from texts(value)

@@ -20,7 +20,7 @@ def asked(
     given: Callable[[], Iterable[Any]],
     *,
     read: Callable[[Any], Any] = plain,
-    **more: Any,  # noqa: ANN401 - whatever the function takes
+    **more: object,
 ) -> Any:  # noqa: ANN401 - what it returns
     """Return what the author's function says, which is asked twice.
 

@@ -69,7 +69,7 @@ def port(
     what stands in the way.
     """
     from conformance.porting.looking import name_of, written
-    from conformance.runner import start_zygote
+    from conformance.zygotes import start_zygote
 
     console = Console(highlight=False)
     settings = Settings(

@@ -259,7 +259,7 @@ def _open_files() -> Iterator[str]:
             yield name
 
 
-def _text(value: Any) -> str | None:  # noqa: ANN401 - any fact
+def _text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, tuple):

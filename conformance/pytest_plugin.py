@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from conformance.baseline import Entry
     from conformance.configuration.judgement import Row
-    from conformance.runner import Certification, Check
+    from conformance.runner import Certification
     from conformance.target import Plugin
+    from conformance.trials import Check
     from conformance.verdict import ExitStatus, RuleResult
     from conformance.worker import Zygote
 
@@ -49,7 +50,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         unset = "The configuration option .asyncio_default_fixture_loop_scope. is unset"
         early_config.addinivalue_line("filterwarnings", f"ignore:{unset}")
     if known.plugin_path and not getattr(known, "numprocesses", None) and not known.help:
-        from conformance.runner import start_zygote
+        from conformance.zygotes import start_zygote
 
         # What is wrong with the machine is told by the session, which tries again.
         with suppress(OSError):
@@ -80,9 +81,10 @@ class _Session:
     """One pytest session with at least one target."""
 
     def __init__(self, config: pytest.Config) -> None:
-        from conformance.runner import Certification, affordable, validate
+        from conformance.runner import Certification
         from conformance.session import Reports, explained, interruptible
         from conformance.settings import UsageError
+        from conformance.validation import affordable, validate
         from conformance.verdict import ExitStatus
 
         self.config = config
@@ -238,7 +240,7 @@ class _Session:
                     self.reports.finish(plugin, self.results, self.contexts)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002 - xdist
+    def pytest_testnodedown(self, node: object, error: object) -> None:  # noqa: ARG002 - xdist
         """Take over what an xdist worker knows at its end."""
         packed = getattr(node, "workeroutput", {}).get("vllm_conformance")
         if packed:

@@ -177,7 +177,7 @@ def _line_of(node: ast.stmt | ast.ExceptHandler) -> Line:
     return Line(first, max(first, last), node.end_lineno or first)
 
 
-def _begins(node: Any) -> int:  # noqa: ANN401 - as above
+def _begins(node: object) -> int:
     return node.pattern.lineno if isinstance(node, ast.match_case) else _first(node)
 
 

@@ -103,7 +103,7 @@ def _family(module: str) -> str:
     return _FAMILIES.get(top, top)
 
 
-def _code(value: Any) -> Any:  # noqa: ANN401 - any attribute
+def _code(value: object) -> object:
     """Return the function in a descriptor, a method, a partial or a cache."""
     for _ in range(8):  # more layers than anyone has
         inner = getattr(value, "fget", None) or getattr(value, "__func__", None)
@@ -117,7 +117,7 @@ def _code(value: Any) -> Any:  # noqa: ANN401 - any attribute
     return value
 
 
-def _home(value: Any) -> str:  # noqa: ANN401 - any attribute
+def _home(value: object) -> str:
     """Return the module whose code a value is; a wrapper has copied the name of another one."""
     value = _code(value)
     if isinstance(value, types.FunctionType):
@@ -127,7 +127,7 @@ def _home(value: Any) -> str:  # noqa: ANN401 - any attribute
     return str(getattr(value, "__module__", None) or "builtins")
 
 
-def place_of(value: Any) -> str | None:  # noqa: ANN401 - any attribute
+def place_of(value: object) -> str | None:
     """Return ``file.py:LINE`` of code, or its module where that is all there is."""
     value = _code(value)
     home = _home(value)

@@ -7,208 +7,49 @@ in whatever order, and hand the results on to ``reporting``.
 
 from __future__ import annotations
 
-import contextlib
-import math
-import os
-import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import attrs
-import psutil
 
-from conformance import baseline, likeness, lines, profile, reached
+from conformance import baseline, zygotes
 from conformance import target as targets
 from conformance.configuration import table
 from conformance.configuration.judgement import Row
 from conformance.configuration.run import Configured
-from conformance.counterexample import of_loading
-from conformance.engine.environment import host_environment
+from conformance.description import describe, where
 from conformance.engine.models import tiny_llama
-from conformance.generations import all_generations, named
-from conformance.interruption import innermost
-from conformance.plugin_files import sources
+from conformance.foregone import after_the_end, foregone
+from conformance.generations import named
 from conformance.rules import Evidence
-from conformance.settings import Budget, Device, Settings, UsageError, require_writable
+from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Plugin
-from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
+from conformance.trials import Check, Trials
+from conformance.validation import validate
+from conformance.verdict import RuleResult, Verdict, unjudged
 from conformance.worker import (
     NOT_YET,
     TICK_SECONDS,
     Job,
     JobDied,
     JobHung,
-    Patience,
     Zygote,
     ZygoteFailed,
     first_heard,
-    nursery,
-)
-
-#: A line of a stack as ``faulthandler`` writes it.
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-
-#: Imported once, before anything is known about the targets; so is what suites name.
-PRELOAD = (
-    "hypothesis",
-    "conformance.foreign_build:prepare",  # before vLLM settles what it runs on
-    "vllm.v1.worker.gpu_input_batch",
-    "vllm.engine.arg_utils",
-    "conformance.jobs",
-    "conformance.generations:all_generations",  # reads all metadata: once, and not in each job
 )
 
 #: Seconds that one rule may take before its process is given up, by evidence.
 LIMITS = {Evidence.SIMULATOR: 300.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
 DEEP_FACTOR = 10
 
-#: How many plugins are judged at the same time, at most, and the bytes of memory that the engines
-#: and servers of each may take.
-MOST_AT_ONCE = 4
-MEMORY_EACH = 3 << 30
-
-#: The environment variable that says how many it shall be instead.
-AT_ONCE = "VLLM_CONFORMANCE_AT_ONCE"
-
 _WAITING_FOR = {Evidence.OFFLINE: "a real offline engine", Evidence.SERVER: "vllm serve"}
 
 
 class HarnessError(Exception):
     """The harness could not do its work: one sentence."""
-
-
-@attrs.frozen
-class Check:
-    """One rule on one kind of evidence for one plugin."""
-
-    plugin: Plugin
-    rule: str
-    evidence: Evidence
-
-    @property
-    def name(self) -> str:
-        """The name of the pytest item."""
-        return f"{self.rule}[{self.evidence.value}]"
-
-
-def validate(settings: Settings) -> None:
-    """Check what can be checked before vLLM is imported.
-
-    Raises:
-        UsageError: a target cannot be parsed, a profile is broken, an option contradicts
-            another, or nothing can be written where reports go.
-
-    """
-    if not settings.targets:
-        raise UsageError(f"name at least one target: --plugin-path {targets.forms()}.")
-    _validate_server(settings)
-    report = settings.directory / settings.report
-    require_writable(report, settings.report)
-    baseline.entries(settings)
-    for text in settings.targets:
-        for target in targets.parse(text, settings.directory):
-            if target.root and settings.profile is None:  # a file, which is found without imports
-                profile.find(targets.find_source(target))
-        if (report / folder_name(text)).exists():
-            require_writable(report / folder_name(text), settings.report)
-    if settings.profile is not None and ":" not in settings.profile:
-        profile.load(settings.profile, settings.directory)
-
-
-def _validate_server(settings: Settings) -> None:
-    """Check what is said of a running server."""
-    if settings.server_url and Evidence.SERVER not in settings.evidence:
-        raise UsageError(
-            "--server-url is only for server evidence: add --evidence server (or all)."
-        )
-    url = settings.server_url
-    if url is None and (settings.server_headers or settings.server_hostile):
-        raise UsageError(
-            "--server-header and --server-hostile are about a running server: name it with "
-            "--server-url."
-        )
-    if settings.server_load < 1:
-        raise UsageError(
-            f"--server-load {settings.server_load} is too few: it takes 1 request, or more."
-        )
-    if url and "@" in url.partition("://")[2].partition("/")[0]:
-        raise UsageError(
-            "--server-url holds a password, which certificates would show: give it with "
-            "--server-header 'Authorization: Basic ...'."
-        )
-    if url and not url.startswith(("http://", "https://")):
-        guess = url.partition("://")[2] or url
-        raise UsageError(f"--server-url {url!r} is no URL: did you mean 'http://{guess}'?")
-
-
-def start_zygote() -> Zygote:
-    """Start the process that imports vLLM; returns at once."""
-    descriptor, log = tempfile.mkstemp(prefix="vllm-conformance-", suffix=".log")
-    os.close(descriptor)
-    return Zygote(preload=_preload(), environment=_environment(), log=Path(log))
-
-
-def start_nursery(address: Path) -> subprocess.Popen[bytes]:
-    """Start a process that saves runs below this one the import of vLLM; returns at once.
-
-    Those runs find it that have its address in :data:`conformance.worker.nursery.ADDRESS`.
-    """
-    return nursery.start(address, _preload(), _environment())
-
-
-def _preload() -> tuple[str, ...]:
-    """Return what a zygote imports."""
-    return (*PRELOAD, *(name for each in all_generations() for name in each.early))
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of the process that imports vLLM."""
-    return host_environment(
-        python_path=[str(Path(__file__).parents[1])],
-        extra={"VLLM_LOGGING_LEVEL": "WARNING"},
-    )
-
-
-def _no_device() -> str | None:
-    """Say that vLLM knows no device here, asked in a process that imports nothing else of it."""
-    program = "from conformance import hindrances; print(hindrances.no_device() or '')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.strip().splitlines()
-    return lines[-1] if done.returncode == 0 and lines else None
-
-
-def affordable(settings: Settings) -> int:
-    """Return how many plugins this machine can judge at the same time.
-
-    Raises:
-        UsageError: ``$VLLM_CONFORMANCE_AT_ONCE`` is no number above 0.
-
-    """
-    if chosen := os.environ.get(AT_ONCE):
-        if not (chosen.isascii() and chosen.isdigit() and int(chosen)):
-            raise UsageError(f"{AT_ONCE}={chosen!r} is no number of plugins: give 1 or more.")
-        return int(chosen)
-    if settings.device is not Device.CPU and any(Path("/dev").glob("nvidia[0-9]*")):
-        return 1  # an engine of each takes its share of the GPU, and it may be a small one
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    room = psutil.virtual_memory().available // MEMORY_EACH
-    return max(1, min(cores, room, MOST_AT_ONCE))
-
-
-def folder_name(target: str) -> str:
-    """Return the name of a plugin's folder under the report directory."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)
 
 
 @attrs.define
@@ -233,37 +74,31 @@ class Certification:
     results: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
     #: What each plugin's certificate says about its surroundings, by target.
     contexts: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
-    #: Where it is marked which lines of each plugin have run, by target.
-    _sheets: dict[str, lines.Sheet] = attrs.field(init=False, factory=dict)
+    _trials: Trials | None = attrs.field(init=False, default=None)
     _configured: dict[str, Configured] = attrs.field(init=False, factory=dict)
-    _jobs: dict[tuple[str, Evidence], Job] = attrs.field(init=False, factory=dict)
-    _ended: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
-    #: Trials that got no further, with nothing of the plugin running.
-    _slow: dict[tuple[str, Evidence], str] = attrs.field(init=False, factory=dict)
     _owns_zygote: bool = attrs.field(init=False, default=False)
-    _known: set[tuple[str, Evidence]] = attrs.field(init=False, factory=set)
     #: What nobody has asked a trial yet, in the order in which it will be.
     _pending: list[Check] = attrs.field(init=False, factory=list)
     #: What trials were asked and have not answered, one question for each plugin.
     _asked: dict[Check, Job] = attrs.field(init=False, factory=dict)
     #: Results that were not fetched yet.
     _ready: dict[Check, RuleResult] = attrs.field(init=False, factory=dict)
-    #: Trials that were told to end.
-    _leaving: list[Job] = attrs.field(init=False, factory=list)
     _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(init=False, default=None)
 
     def start(self) -> None:
         """Begin to import vLLM in the background; returns at once.
 
         Raises:
-            UsageError: see :func:`validate`.
+            UsageError: see :func:`conformance.validation.validate`.
 
         """
         validate(self.settings)
         self._temporary = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
         if self._zygote is None:
-            self._zygote = start_zygote()
+            self._zygote = zygotes.start_zygote()
             self._owns_zygote = True
+        folder = Path(self._temporary.name)
+        self._trials = Trials(self.settings, self._zygote, folder, self.at_once, self.contexts)
 
     def load(self) -> tuple[Plugin, ...]:
         """Import vLLM and find the plugins of all targets.
@@ -273,22 +108,24 @@ class Certification:
             HarnessError: vLLM could not be imported.
 
         """
-        if self._temporary is None:
+        if self._trials is None:
             self.start()
-        zygote = self._live_zygote()
+        zygote, folder = self._open.zygote, self._open.folder
         self.notify("importing vLLM")
         try:
             seconds = zygote.wait_ready()
         except ZygoteFailed as error:
             # Kernels for another processor may end the process that imports them.
-            if sentence := _no_device():
+            if sentence := zygotes.no_device():
                 raise UsageError(sentence) from None
             raise HarnessError(str(error)) from None
         self.notify(f"imported vLLM in {seconds:.1f} s")
-        found: list[Plugin] = []
-        for text in self.settings.targets:
-            for place in targets.parse(text, self.settings.directory):
-                found += self._describe(place)
+        found = [
+            plugin
+            for text in self.settings.targets
+            for place in targets.parse(text, self.settings.directory)
+            for plugin in describe(place, zygote, self.settings, folder=folder, notify=self.notify)
+        ]
         # The same class named twice is certified once.
         self.plugins = tuple({plugin.target: plugin for plugin in found}.values())
         return self.plugins
@@ -308,7 +145,7 @@ class Certification:
         self._pending = list(checks)
         # The slowest to start goes first.
         for evidence in (Evidence.SERVER, Evidence.OFFLINE, Evidence.SIMULATOR):
-            self._open_next(evidence)
+            self._open.open_next(evidence, self._pending)
 
     def run(self, check: Check) -> RuleResult:
         """Run one check, unless that was done ahead, and keep its result."""
@@ -325,67 +162,8 @@ class Certification:
         for check in [check for check in self._asked if check.plugin == plugin]:
             del self._asked[check]
         self._ready = {c: found for c, found in self._ready.items() if c.plugin != plugin}
-        for key in [key for key in self._jobs if key[0] == plugin.target]:
-            self._close_job(key)
-            self._open_next(key[1])
-
-    def _ask(self, first: Check) -> None:
-        """Put as many questions as may be under way, that about one check first."""
-        for check in [first, *(self._pending if self.at_once > 1 else ())]:
-            if len(self._asked) >= self.at_once:
-                return
-            free = all(check.plugin != asked.plugin for asked in self._asked)
-            if free and check not in self._ready and check not in self._asked:
-                self._begin(check)
-                if first in self._ready:
-                    return
-
-    def _begin(self, check: Check) -> None:
-        """Ask a trial about one check, unless it need not, or cannot, be asked."""
-        self._pending = [pending for pending in self._pending if pending != check]
-        if (foregone := self._foregone(check)) is not None:
-            self._keep(check, foregone)
-            return
-        plugin, evidence = check.plugin, check.evidence
-        key = (plugin.target, evidence)
-        if key not in self._known and evidence is not Evidence.SIMULATOR:
-            self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
-        job = self._job(plugin, evidence)
-        limit = self.limit or LIMITS[evidence]
-        if self.settings.budget is Budget.DEEP:
-            limit *= DEEP_FACTOR
-        job.put(check.rule, limit=limit)
-        self._asked[check] = job
-
-    def _hear(self) -> None:
-        """Wait until a trial says something, and keep the results that there are then."""
-        if not self._asked or self._ready_now():
-            return
-        first_heard(self._asked.values(), TICK_SECONDS)
-        self._ready_now()
-
-    def _ready_now(self) -> bool:
-        """Keep the results that there are; tell whether there were any."""
-        found = False
-        for check in list(self._asked):
-            if (result := self._answer(check)) is not None:
-                del self._asked[check]
-                self._keep(check, result)
-                found = True
-        return found
-
-    def _keep(self, check: Check, result: RuleResult) -> None:
-        """Keep a result, and end the trial whose last one it is."""
-        self.results[check] = self._ready[check] = result
-        key = (check.plugin.target, check.evidence)
-        if not any((p.plugin.target, p.evidence) == key for p in self._pending):
-            if (job := self._jobs.get(key)) is not None and key not in self._ended:
-                # More can be said of a plugin that has been through everything.
-                with contextlib.suppress(JobDied, JobHung):
-                    self._ask_context(job, check.plugin)
-            self._note_lines(check.plugin)
-            self._close_job(key)
-            self._open_next(check.evidence)
+        for evidence in self._open.drop(plugin):
+            self._open.open_next(evidence, self._pending)
 
     def finished(self, plugin: Plugin) -> bool:
         """Tell whether nothing of a plugin is left to run."""
@@ -396,6 +174,10 @@ class Certification:
     def known(self, check: Check) -> baseline.Entry | None:
         """Return the entry of the baseline for a check, unless it has expired."""
         return baseline.known(self.settings, check.rule, check.plugin.target)
+
+    def fork(self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path) -> Job:
+        """Fork a job about a plugin, where what it imports is found."""
+        return self._open.fork(plugin, what, arguments, log)
 
     def fork_replay(self, plugin: Plugin, case: dict[str, Any], folder: Path) -> Job:
         """Fork a job that plays a counterexample again."""
@@ -431,7 +213,7 @@ class Certification:
                 plugin,
                 self.settings,
                 partial(self.fork, plugin),
-                self._folder(plugin),
+                self._open.report(plugin),
                 str(tiny_llama()),
                 self.notify,
             )
@@ -442,24 +224,11 @@ class Certification:
         found: list[dict[str, Any]] = self.contexts.get(plugin.target, {}).get("configurations", [])
         return found
 
-    def fork(self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path) -> Job:
-        """Fork a job about a plugin, where what it imports is found."""
-        return self._live_zygote().fork(
-            what,
-            arguments,
-            log=log,
-            directory=self.settings.directory,
-            python_path=self._python_path(),
-            preload=named(plugin.generation).preload,
-        )
-
     def close(self) -> None:
         """End every process of this run."""
-        for job in self._jobs.values():
-            job.leave()
-        for job in (*self._leaving, *self._jobs.values()):
-            job.close()
-        self._leaving, self._jobs = [], {}
+        if self._trials is not None:
+            self._trials.close()
+            self._trials = None
         if self._zygote is not None and self._owns_zygote:
             self._zygote.close()
         self._zygote = None
@@ -473,67 +242,96 @@ class Certification:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def _open(self) -> Trials:
+        if self._trials is None:
+            raise HarnessError("the run is closed")
+        return self._trials
+
+    def _ask(self, first: Check) -> None:
+        """Put as many questions as may be under way, that about one check first."""
+        for check in [first, *(self._pending if self.at_once > 1 else ())]:
+            if len(self._asked) >= self.at_once:
+                return
+            free = all(check.plugin != asked.plugin for asked in self._asked)
+            if free and check not in self._ready and check not in self._asked:
+                self._begin(check)
+                if first in self._ready:
+                    return
+
+    def _begin(self, check: Check) -> None:
+        """Ask a trial about one check, unless it need not, or cannot, be asked."""
+        self._pending = [pending for pending in self._pending if pending != check]
+        if (known := self._foregone(check)) is not None:
+            self._keep(check, known)
+            return
+        plugin, evidence = check.plugin, check.evidence
+        if check.key not in self._open.known and evidence is not Evidence.SIMULATOR:
+            self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
+        job = self._open.job(plugin, evidence)
+        limit = self.limit or LIMITS[evidence]
+        if self.settings.budget is Budget.DEEP:
+            limit *= DEEP_FACTOR
+        job.put(check.rule, limit=limit)
+        self._asked[check] = job
+
     def _foregone(self, check: Check) -> RuleResult | None:
         """Judge a check for which the plugin need not, or cannot, be asked any more."""
-        plugin, evidence = check.plugin, check.evidence
-        generation = named(plugin.generation)
-        if plugin.broken:
-            return self._not_loaded(check, plugin.broken)
-        elsewhere = [
-            found
-            for earlier, found in self.results.items()
-            if earlier.plugin == plugin and earlier.evidence is not evidence
-        ]
-        if lacking := [found for found in elsewhere if found.unavailable]:
-            same = (found.message for found in lacking if found.rule == check.rule)
-            why = next(same, None) or must_wait([lacking[0].rule])
-            return unjudged(check.rule, check.evidence, why)
-        if any(
-            found.verdict is Verdict.FAIL and found.rule == generation.survival_rule
-            for found in elsewhere
-        ):
-            # Waiting for a hang in an engine, and then in a server, would teach nobody anything.
-            return unjudged(check.rule, check.evidence, must_wait([generation.survival_rule]))
-        if (slow := self._slow.get((plugin.target, evidence))) is not None:
+        if (found := foregone(check, self.results)) is not None:
+            return found
+        if (slow := self._open.slow.get(check.key)) is not None:
             return unjudged(check.rule, check.evidence, slow)
-        if (key := (plugin.target, evidence)) in self._ended:
-            return self._after_the_end(check, self._ended[key])
+        if (how := self._open.ended.get(check.key)) is not None:
+            return after_the_end(check, how, self.results, self._pending)
         return None
 
-    def _not_loaded(self, check: Check, why: str) -> RuleResult:
-        """Judge a check of a plugin that could not be loaded."""
-        plugin, rule = check.plugin, named(check.plugin.generation).loading_rule
-        if check.rule != rule:
-            return unjudged(check.rule, check.evidence, must_wait([rule]))
-        if plugin.unavailable:
-            return unjudged(check.rule, check.evidence, why)
-        refused = RuleResult(rule, Verdict.FAIL, check.evidence, 1, 0, 0.0, why)
-        return attrs.evolve(refused, counterexample=of_loading(plugin))
+    def _hear(self) -> None:
+        """Wait until a trial says something, and keep the results that there are then."""
+        if not self._asked or self._ready_now():
+            return
+        first_heard(self._asked.values(), TICK_SECONDS)
+        self._ready_now()
+
+    def _ready_now(self) -> bool:
+        """Keep the results that there are; tell whether there were any."""
+        found = False
+        for check in list(self._asked):
+            if (result := self._answer(check)) is not None:
+                del self._asked[check]
+                self._keep(check, result)
+                found = True
+        return found
+
+    def _keep(self, check: Check, result: RuleResult) -> None:
+        """Keep a result, and end the trial whose last one it is."""
+        self.results[check] = self._ready[check] = result
+        if not any(pending.key == check.key for pending in self._pending):
+            self._open.conclude(check)
+            self._open.open_next(check.evidence, self._pending)
 
     def _answer(self, check: Check) -> RuleResult | None:
         """Return what a trial that was asked about a check says, if it says anything yet."""
-        plugin, evidence = check.plugin, check.evidence
-        key, job = (plugin.target, evidence), self._asked[check]
+        plugin, job, trials = check.plugin, self._asked[check], self._open
         try:
             answer = job.hear(self.notify if self.at_once == 1 else partial(self._tell, plugin))
             if answer is NOT_YET:
                 return None
             if isinstance(answer, UsageError):
                 self._keep_unopened(plugin, answer)
-            if key not in self._known:
-                self._ask_context(job, plugin)
-                self._known.add(key)
+            if check.key not in trials.known:
+                trials.ask_context(job, plugin)
+                trials.known.add(check.key)
         except JobDied as error:
             return self._lost(check, f"the plugin's process: {error}")
         except JobHung as error:
-            if where := _where(error.stack, plugin.path):
-                return self._lost(check, f"the plugin {error}{where}")
+            if place := where(error.stack, plugin.path):
+                return self._lost(check, f"the plugin {error}{place}")
             slow = f"this machine is too slow: a trial {error}, with nothing of the plugin running"
-            self._slow[key] = slow
-            self._jobs.pop(key, None)
+            trials.slow[check.key] = slow
+            trials.lose(check.key)
             return unjudged(check.rule, check.evidence, slow)
         if not isinstance(answer, RuleResult):
-            return RuleResult(check.rule, Verdict.ERROR, evidence, message=repr(answer))
+            return RuleResult(check.rule, Verdict.ERROR, check.evidence, message=repr(answer))
         return answer
 
     def _tell(self, plugin: Plugin, sentence: str) -> None:
@@ -541,36 +339,11 @@ class Certification:
         several = len(self.plugins) > 1
         self.notify(f"{plugin.target}: {sentence}" if several else sentence)
 
-    def _ask_context(self, job: Job, plugin: Plugin) -> None:
-        told = job.ask("context", limit=60)
-        known = self.contexts.setdefault(plugin.target, {})
-        known |= {name: value for name, value in told.items() if value is not None}
-
-    def _note_lines(self, plugin: Plugin) -> None:
-        """Keep which lines of a plugin have run by now, for its certificate."""
-        if (sheet := self._sheets.get(plugin.target)) is not None:
-            known = self.contexts.setdefault(plugin.target, {})
-            known["lines"] = reached.document(sheet.ran(), known.get("profile"), plugin.qualname)
-
-    def _sheet(self, plugin: Plugin, evidence: Evidence) -> lines.Sheet | None:
-        """Return where it is marked which lines of a plugin run, if that is watched.
-
-        Engines call the plugin by themselves: all that they do would be traced.
-        """
-        if plugin.path is None or not (self.settings.lines or evidence is Evidence.SIMULATOR):
-            return None
-        if plugin.target not in self._sheets:
-            assert self._temporary is not None
-            place = Path(self._temporary.name) / f"lines-{len(self._sheets)}"
-            self._sheets[plugin.target] = lines.Sheet.laid(place, sources(plugin.path))
-        return self._sheets[plugin.target]
-
     def _lost(self, check: Check, message: str) -> RuleResult:
         """Judge a check whose process is gone, and remember it for those that follow."""
-        key = (check.plugin.target, check.evidence)
-        self._ended[key] = message
-        self._jobs.pop(key, None)
-        return self._after_the_end(check, message)
+        self._open.ended[check.key] = message
+        self._open.lose(check.key)
+        return after_the_end(check, message, self.results, self._pending)
 
     def _keep_unopened(self, plugin: Plugin, why: UsageError) -> NoReturn:
         """Remember a plugin whose trial cannot be opened, if somebody wants to know."""
@@ -579,127 +352,7 @@ class Certification:
         self.unopened[plugin.target] = str(why)
         raise JobDied(str(why), exit_status=None)
 
-    def _after_the_end(self, check: Check, message: str) -> RuleResult:
-        survival = named(check.plugin.generation).survival_rule
-        known = [c for c in self.results if c.plugin == check.plugin and c.rule == survival]
-        if any(self.results[c].verdict is Verdict.FAIL for c in known):
-            return unjudged(check.rule, check.evidence, must_wait([survival], message))
-        others = [p for p in self._pending if p != check and p.rule == survival]
-        if check.rule == survival or not any(p.plugin == check.plugin for p in others):
-            return RuleResult(check.rule, Verdict.FAIL, check.evidence, 1, 1, 0.0, message)
-        return unjudged(check.rule, check.evidence, must_wait([survival], message))
 
-    def _job(self, plugin: Plugin, evidence: Evidence) -> Job:
-        key = (plugin.target, evidence)
-        if key not in self._jobs:
-            folder = self._folder(plugin)
-            log = folder / f"{evidence.value}.log"
-            log.unlink(missing_ok=True)
-            arguments = {
-                "plugin": plugin,
-                "evidence": evidence,
-                "settings": self.settings,
-                "model": str(tiny_llama()),
-                "folder": str(folder),
-                "sheet": self._sheet(plugin, evidence),
-            }
-            self._jobs[key] = self.fork(plugin, "conformance.jobs:trial", arguments, log)
-        return self._jobs[key]
-
-    def _open_next(self, evidence: Evidence) -> None:
-        """Start the next trial of a kind in the background: one of each kind at a time."""
-        if any(kind is evidence for _, kind in self._jobs):
-            return
-        for check in self._pending:
-            key = (check.plugin.target, evidence)
-            over = key in self._ended or key in self._slow
-            if check.evidence is evidence and not over and not check.plugin.broken:
-                self._job(check.plugin, evidence)
-                return
-
-    def _close_job(self, key: tuple[str, Evidence]) -> None:
-        """Tell a trial to end; wait for it where there are others that have not ended."""
-        if (job := self._jobs.pop(key, None)) is not None:
-            job.leave()
-            self._leaving = [each for each in (*self._leaving, job) if not each.ended()]
-            while len(self._leaving) >= self.at_once:
-                self._leaving.pop(0).close()
-
-    def _describe(self, place: targets.Target) -> Sequence[Plugin]:
-        zygote = self._live_zygote()
-        assert self._temporary is not None
-        roots = [place.root] if place.root else self._python_path()
-        source = targets.find_file(place.module, roots)
-        job = zygote.fork(
-            "conformance.jobs:describe",
-            {"wanted": [place], "environment": self._variables(source)},
-            log=Path(self._temporary.name) / "describe.log",
-            directory=self.settings.directory,
-            python_path=self._python_path(),
-        )
-        name = Path(source).name if source else place.module
-        patience = Patience(name, self.notify, lambda stack: _where(stack, source))
-        try:
-            answer = job.ask("describe", limit=math.inf, patience=patience)
-        except JobDied as error:
-            return [_unimportable(place, source, f"importing {place.module}: {error}")]
-        except JobHung as error:
-            where = _where(error.stack, source)
-            return [_unimportable(place, source, f"importing {place.module} {error}{where}")]
-        job.close()
-        if isinstance(answer, UsageError):
-            raise answer
-        found: Sequence[Plugin] = answer
-        return found
-
-    def _variables(self, source: str | None) -> dict[str, str]:
-        """Return the variables that a profile sets; one in Python is loaded where plugins are."""
-        spec, directory = self.settings.profile, self.settings.directory
-        if spec is not None and not (directory / spec).is_file():
-            return {}
-        found = profile.choose(spec, directory, source)
-        return found.environment if found else {}
-
-    def _folder(self, plugin: Plugin) -> Path:
-        folder = self.settings.directory / self.settings.report / folder_name(plugin.target)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def _python_path(self) -> list[str]:
-        """Return ``sys.path`` for workers: the caller's, and the folder it was started in."""
-        paths = [str(self.settings.directory), *self.settings.python_path]
-        return list(dict.fromkeys(path for path in paths if path))
-
-    def _live_zygote(self) -> Zygote:
-        if self._zygote is None:
-            raise HarnessError("the run is closed")
-        return self._zygote
-
-
-def _plain(_owner: object, _field: object, value: Any) -> Any:  # noqa: ANN401 - of any field
+def _plain(_owner: object, _field: object, value: object) -> object:
     """Return a value as JSON has it."""
     return value.value if isinstance(value, Verdict) else value
-
-
-def _unimportable(place: targets.Target, source: str | None, why: str) -> Plugin:
-    """Describe a target whose import ended the process, or did not end."""
-    generation = named(likeness.likely(place, source))
-    return targets.Plugin(
-        target=place.text,
-        interface=generation.interface,
-        generation=generation.name,
-        module=place.module,
-        qualname=place.qualname or "",
-        root=place.root,
-        path=source,
-        digest=targets.digest_of(source),
-        version=None,
-        broken=why,
-    )
-
-
-def _where(stack: str, path: str | None) -> str:
-    """Name the line of the plugin in a stack that ``faulthandler`` wrote, innermost first."""
-    frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
-    place = innermost(frames, path)
-    return f" (at {place})" if place else ""

@@ -16,8 +16,8 @@ import attrs
 
 from conformance import baseline
 from conformance.reporting import certificate, folder
-from conformance.runner import Certification, HarnessError, folder_name
-from conformance.settings import Settings
+from conformance.runner import Certification, HarnessError
+from conformance.settings import Settings, folder_name
 from conformance.target import Plugin
 from conformance.verdict import ExitStatus, RuleResult, worst
 

@@ -149,3 +149,8 @@ def parse_evidence(text: str) -> tuple[Evidence, ...]:
     """
     names = [evidence.value for evidence in Evidence]
     return tuple(Evidence(name) for name in choose("--evidence", text, names))
+
+
+def folder_name(target: str) -> str:
+    """Return the name of a plugin's folder under the report directory."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)

@@ -56,7 +56,7 @@ class Untouched:
         theirs.close()
         return cls(mine, pid)
 
-    def run(self, errand: Any) -> Any:  # noqa: ANN401 - what the errand gives
+    def run(self, errand: object) -> Any:  # noqa: ANN401 - what the errand gives
         """Run an errand in a process of its own, forked from the untouched one.
 
         Raises:

@@ -27,7 +27,7 @@ def warm() -> int:
     those of this command imports vLLM by itself, and so does one after vLLM or the harness was
     changed.
     """
-    from conformance.runner import start_nursery
+    from conformance.zygotes import start_nursery
 
     place = nursery.address()
     if nursery.listens(place):

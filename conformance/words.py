@@ -8,11 +8,12 @@ rare one; and whole what it waits for, which chance would not put together.
 from __future__ import annotations
 
 import random
+from functools import cache
 from itertools import product
 
 import attrs
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
+from hypothesis.strategies import DrawFn, SearchStrategy
 
 #: Different tokens in the outputs of one request, but for rare ones and phrases.
 DIFFERENT = 5
@@ -95,20 +96,26 @@ class Words:
         return self.tokens[(start + number) % len(self.tokens)]
 
 
+@cache
+def upto(most: int) -> SearchStrategy[int]:
+    """Return what draws a number from 0 to another: made once, and not for each draw."""
+    return st.integers(0, most)
+
+
 def draw_tokens(
     draw: DrawFn, words: Words, shortest: int, longest: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Draw a prompt of some length, longer by a phrase at times, and how the outputs go on."""
     lengths = longest - shortest + 1
     # One draw for both, since draws are what takes the time.
-    start, length = divmod(draw(st.integers(0, len(words.tokens) * lengths - 1)), lengths)
+    start, length = divmod(draw(upto(len(words.tokens) * lengths - 1)), lengths)
     length += shortest
     prompt = tuple(words.tokens[(start + each) % len(words.tokens)] for each in range(length))
     longer = (*(prompt + phrase for phrase in words.phrases), *words.prompts)
-    if longer and (number := draw(st.integers(0, 3 * len(longer) - 1))) >= 2 * len(longer):
+    if longer and (number := draw(upto(3 * len(longer) - 1))) >= 2 * len(longer):
         prompt = longer[number % len(longer)]
     most = len(_PATTERNS) + (round(_PHRASES * len(_PATTERNS)) if words.phrases else 0)
-    return prompt, words.outputs(draw(st.integers(0, most - 1)), start)
+    return prompt, words.outputs(draw(upto(most - 1)), start)
 
 
 def following(

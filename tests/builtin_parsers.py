@@ -24,7 +24,7 @@ from typing import Any
 import parser_programs
 
 from conformance.parser.formats import KNOWN
-from conformance.runner import folder_name
+from conformance.settings import folder_name
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "reports" / "builtin-parsers.json"

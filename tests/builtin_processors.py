@@ -26,7 +26,7 @@ import torchvision_site
 from families import FAMILIES
 
 from conformance.engine.multimodal_models import MODELS
-from conformance.runner import folder_name
+from conformance.settings import folder_name
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "reports" / "builtin-processors.json"

@@ -25,7 +25,7 @@ from conformance.matrix.environments import CPU, Release
 from conformance.matrix.indexes import configured, uv_settings
 from conformance.matrix.processes import Processes
 from conformance.reporting.badge import musts
-from conformance.runner import folder_name
+from conformance.settings import folder_name
 from docs.registry import PUBLISHED as FOLDER
 from docs.registry import entries, origin
 

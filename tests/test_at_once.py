@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.certify_command import _closing
-from conformance.runner import AT_ONCE, Certification, Check, affordable
+from conformance.runner import Certification
 from conformance.settings import Budget, Device, Settings, UsageError
+from conformance.trials import Check
+from conformance.validation import AT_ONCE, affordable
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from samples import CONTEXT, COUNTEREXAMPLE, GENERATION, PLUGIN, SETTINGS, sampl
 
 from conformance.reporting import certificate, folder
 from conformance.rules import Evidence
-from conformance.runner import folder_name
+from conformance.settings import folder_name
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:

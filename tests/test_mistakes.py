@@ -18,15 +18,16 @@ from click.testing import CliRunner
 from support import FIXTURES, ROOT
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
-from conformance import bench_command, likeness, runner
+from conformance import bench_command, likeness, zygotes
 from conformance.cli import main
 from conformance.engine.entry_points import write_distribution
+from conformance.foregone import foregone
 from conformance.guarded import Guarded
 from conformance.reporting import folder as reports
 from conformance.rules import Evidence
-from conformance.runner import Certification, Check, HarnessError
-from conformance.settings import Settings
+from conformance.runner import Certification, HarnessError
 from conformance.target import Plugin, Target
+from conformance.trials import Check, Trials
 from conformance.verdict import RuleResult, Verdict
 from conformance.worker import private
 
@@ -342,14 +343,12 @@ def test_a_kernel_that_nothing_here_runs_is_no_fault_of_the_plugin(
 
 def test_no_engine_is_asked_what_an_instance_cannot_be_made_for(folder: Path) -> None:
     """What the simulator found missing is missing for engines and servers, too."""
-    settings = Settings(targets=(TARGET,), directory=folder)
-    certification = Certification(settings)
     plugin = a_plugin(folder)
     found = RuleResult(
         "LB-02", Verdict.NOT_VERIFIED, Evidence.SIMULATOR, message="set IT", unavailable=True
     )
-    certification.results[Check(plugin, "LB-02", Evidence.SIMULATOR)] = found
-    result = certification._foregone(Check(plugin, "LB-01", Evidence.OFFLINE))
+    results = {Check(plugin, "LB-02", Evidence.SIMULATOR): found}
+    result = foregone(Check(plugin, "LB-01", Evidence.OFFLINE), results)
 
     assert result is not None
     assert result.verdict is Verdict.NOT_VERIFIED
@@ -812,12 +811,12 @@ def test_the_certificate_of_a_finished_plugin_is_not_lost(
             "the run could not be finished: Permission denied: reports/local.",
         ),
         (
-            (runner, "start_zygote"),
+            (zygotes, "start_zygote"),
             OSError(errno.ENOSPC, "No space left on device", "conformance.log"),
             "the run could not be finished: No space left on device: conformance.log.",
         ),
         (
-            (Certification, "_job"),
+            (Trials, "job"),
             LookupError("nothing there"),
             "the harness failed: LookupError: nothing there (",
         ),
@@ -859,7 +858,7 @@ def test_what_cannot_be_measured_for_want_of_a_host_is_no_mistake_of_the_user(
         raise HarnessError("vLLM cannot be imported")
 
     zygote = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr(runner, "start_zygote", lambda *_: zygote)
+    monkeypatch.setattr(zygotes, "start_zygote", lambda *_: zygote)
     monkeypatch.setattr(bench_command, "_load", fails)
     done = CliRunner().invoke(main, ["bench", str(FIXTURES / "mended_example.py")])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance import profile, runner
+from conformance import profile, validation
 from conformance.settings import Settings, UsageError
 
 if TYPE_CHECKING:
@@ -173,4 +173,4 @@ def test_mistake_beside_the_plugin_is_told_before_vllm_is_imported(plugin: Path)
     settings = Settings(targets=(str(plugin),), directory=plugin.parent)
 
     with pytest.raises(UsageError, match="Did you mean 'logits-processor'"):
-        runner.validate(settings)
+        validation.validate(settings)

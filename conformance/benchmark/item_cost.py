@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import attrs
 
@@ -119,7 +118,7 @@ def _measured(bench: Bench, load: Items, settings: Settings) -> Iterator[Overhea
     processor, host = bench.processor(), bench.host
     cache = host.cache(ROOM)
 
-    def process(cached: Any = None) -> Callable[[], object]:  # noqa: ANN401 - vLLM's cache
+    def process(cached: object = None) -> Callable[[], object]:
         return lambda: host.process(processor, tokens, prompt.data(), {}, cached)
 
     def compared(

@@ -101,7 +101,7 @@ def _is_ids(prompt: Sequence[Any]) -> bool:
     return bool(prompt) and all(isinstance(token, int) for token in prompt)
 
 
-def _plain(prompt: Any) -> str | list[int]:  # noqa: ANN401 - any prompt that vLLM takes
+def _plain(prompt: object) -> str | list[int]:
     """Return a prompt as a request without a plugin carries it.
 
     Raises:

@@ -50,7 +50,7 @@ class Served(Protocol):
 class Identity(LogitsProcessor):
     """Does nothing, in the fewest words."""
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: ANN401, FBT001 - vLLM's signature
+    def __init__(self, vllm_config: object, device: torch.device, is_pin_memory: bool) -> None:  # noqa: FBT001 - vLLM's signature
         """Keep nothing."""
 
     def is_argmax_invariant(self) -> bool:
@@ -269,7 +269,7 @@ def _identity_slots() -> type:
             """Take everybody, so that apply is called."""
             return True
 
-        def apply(self, logits: torch.Tensor, ctx: Any) -> torch.Tensor:  # noqa: ANN401, ARG002 - vLLM's signature
+        def apply(self, logits: torch.Tensor, ctx: object) -> torch.Tensor:  # noqa: ARG002 - vLLM's signature
             """Return the logits."""
             return logits
 

@@ -146,7 +146,7 @@ def _round(server: Server, ask: Callable[[Server, int], object], crowd: int) -> 
     return attrs.evolve(found, processor_seconds=_processor_seconds(server.pid) - before)
 
 
-def expected(answer: Any) -> Any:  # noqa: ANN401 - whatever a worker answers
+def expected(answer: object) -> Any:  # noqa: ANN401 - whatever a worker answers
     """Return an answer of a worker, unless it could not do what it was asked for."""
     if isinstance(answer, Failed):
         raise CannotMeasure(answer.why)

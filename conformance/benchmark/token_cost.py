@@ -46,7 +46,7 @@ class Idle(ToolParser):
         _previous_text: str,
         _current_text: str,
         delta_text: str,
-        *_: Any,  # noqa: ANN401 - nothing is done with it
+        *_: object,
     ) -> DeltaMessage:
         """Return a delta as content."""
         return DeltaMessage(content=delta_text)

@@ -42,7 +42,7 @@ _GOOD: dict[str, Any] = {
 class _Seen:
     """A hook of which the runtime sees one attribute, and good ones in place of the others."""
 
-    def __init__(self, hook: Any, attribute: str) -> None:  # noqa: ANN401 - a hook
+    def __init__(self, hook: object, attribute: str) -> None:
         self._hook, self._attribute = hook, attribute
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the hook
@@ -131,5 +131,5 @@ def constant(trial: Trial) -> Finding:
     return passed(len(bench.texts), len(bench.texts))
 
 
-def _read(hook: Any) -> dict[str, Any]:  # noqa: ANN401 - a hook
+def _read(hook: object) -> dict[str, Any]:
     return {name: getattr(hook, name, None) for name in RULE_OF if name != "score"}

@@ -156,7 +156,7 @@ class Bench:
             how = given if self.arguments else "without arguments"
             raise ConstructorRaised(f"making an instance {how} raised {what}") from error
 
-    def context(self, text: str, *, request_id: str = "id-0", **changes: Any) -> Any:  # noqa: ANN401 - any field; a ScoringContext
+    def context(self, text: str, *, request_id: str = "id-0", **changes: object) -> Any:  # noqa: ANN401 - any field; a ScoringContext
         """Return the context of a completion."""
         fields = {
             "request_id": request_id,
@@ -179,7 +179,7 @@ class Bench:
         found: Call = self.run(one(self.make(), context, self.patience, slowly=slowly))
         return found
 
-    def row(self, hook: Any, texts: Iterable[str], ids: Iterable[str] = ()) -> list[Call]:  # noqa: ANN401 - a hook
+    def row(self, hook: object, texts: Iterable[str], ids: Iterable[str] = ()) -> list[Call]:
         """Score several texts, one after the other, with one instance on one event loop."""
         named = zip_longest(texts, ids, fillvalue="id-0")
         contexts = [self.context(text, request_id=name) for text, name in named]
@@ -238,7 +238,7 @@ def _said(entry: object, origin: str | None) -> Said:
     )
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - scores
+def plain(value: object) -> Any:  # noqa: ANN401 - scores
     """Return scores as the runtime copies them, or as they are where it refuses to."""
     scores = runtime("scores")
     try:

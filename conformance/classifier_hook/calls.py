@@ -140,7 +140,7 @@ class HookExited(Exception):
     """``score`` raised ``SystemExit``."""
 
 
-def asked(hook: Any, context: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401 - a hook and its context
+def asked(hook: object, context: object) -> Coroutine[Any, Any, Any]:
     """Return a call as the runtime makes it."""
     call: Coroutine[Any, Any, Any] = runtime("dispatch").asked(hook, context)
     return call
@@ -188,7 +188,7 @@ async def _over(loop: asyncio.AbstractEventLoop) -> None:
     await loop.shutdown_asyncgens()
 
 
-async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False) -> Call:  # noqa: ANN401 - a hook and its context
+async def one(hook: object, context: object, patience: float, *, slowly: bool = False) -> Call:
     """Call once, and wait for it, for so many seconds at the most."""
     before = asyncio.all_tasks()
     stretches = Stretches(asked(hook, context), slowly=slowly)
@@ -212,7 +212,7 @@ async def one(hook: Any, context: Any, patience: float, *, slowly: bool = False)
     )
 
 
-async def row(hook: Any, contexts: Sequence[Any], patience: float) -> list[Call]:  # noqa: ANN401 - a hook and its contexts
+async def row(hook: object, contexts: Sequence[Any], patience: float) -> list[Call]:
     """Call for one context after the other."""
     calls = []
     for context in contexts:
@@ -222,8 +222,8 @@ async def row(hook: Any, contexts: Sequence[Any], patience: float) -> list[Call]
 
 
 async def cancelled(
-    hook: Any,  # noqa: ANN401 - a hook
-    context: Any,  # noqa: ANN401 - and its context
+    hook: object,
+    context: object,
     point: tuple[int, int],
     patience: float,
 ) -> Call | None:
@@ -273,7 +273,7 @@ async def cancelled(
     return attrs.evolve(_told(task), seconds=times[1] - times[0], left=left)
 
 
-def _answers(coroutine: Any) -> Iterator[asyncio.Future[Any]]:  # noqa: ANN401 - what awaits
+def _answers(coroutine: object) -> Iterator[asyncio.Future[Any]]:
     """Yield what ``asyncio.wait_for`` waits for, within a coroutine.
 
     Until Python 3.12 it prefers an answer of the same moment to a cancellation, for which no hook
@@ -289,7 +289,7 @@ def _answers(coroutine: Any) -> Iterator[asyncio.Future[Any]]:  # noqa: ANN401 -
 
 
 async def many(
-    hook: Any,  # noqa: ANN401 - a hook
+    hook: object,
     contexts: Sequence[Any],
     arrivals: Sequence[Arrival],
     patience: float,
@@ -303,7 +303,7 @@ async def many(
     return [_told(task) if task.done() else Call(ended=False) for task in tasks]
 
 
-def begun(hook: Any, context: Any, leaves: int) -> asyncio.Task[Any]:  # noqa: ANN401 - a hook and its context
+def begun(hook: object, context: object, leaves: int) -> asyncio.Task[Any]:
     """Begin a call that is cancelled at one of its waits, the first being 1, or at none for 0."""
     stretches = Stretches(asked(hook, context), stop=leaves)
     task = asyncio.create_task(_copied(stretches))
@@ -311,7 +311,7 @@ def begun(hook: Any, context: Any, leaves: int) -> asyncio.Task[Any]:  # noqa: A
     return task
 
 
-async def _copied(stretches: Stretches) -> Any:  # noqa: ANN401 - what the hook returns
+async def _copied(stretches: Stretches) -> object:
     # As the runtime does, so that what later calls do to it shows by the rule about that.
     return copy.deepcopy(await stretches.run())
 

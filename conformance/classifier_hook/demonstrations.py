@@ -96,7 +96,7 @@ def _one(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
     return scenes
 
 
-def _of_text(name: str, **more: Any) -> Callable[[Trial, Finding], Iterator[Scene]]:  # noqa: ANN401 - JSON values
+def _of_text(name: str, **more: object) -> Callable[[Trial, Finding], Iterator[Scene]]:
     """Return the scenes of a check that is about one text."""
 
     def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -134,7 +134,7 @@ def _changes(finding: Finding) -> Scene:
     return {name: encoded(_unnamed(value)) for name, value in changes.items()}
 
 
-def _unnamed(value: Any) -> Any:  # noqa: ANN401 - a field of a context
+def _unnamed(value: object) -> Any:  # noqa: ANN401 - a field of a context
     """Return data with plain tuples in place of named ones."""
     if isinstance(value, dict):
         return {key: _unnamed(item) for key, item in value.items()}

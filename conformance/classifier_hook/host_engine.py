@@ -194,7 +194,7 @@ async def read(
     request_id: str = "request",
     pause: float = 0.0,
     into: list[Out] | None = None,
-    **params: Any,  # noqa: ANN401 - as SamplingParams has them
+    **params: object,
 ) -> list[Out]:
     """Read a request to its end, as slowly as *pause* says, and return what went out."""
     found: list[Out] = [] if into is None else into

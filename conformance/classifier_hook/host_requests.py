@@ -93,7 +93,7 @@ async def ends_with_readers(see: Sight) -> None:
     engine.stop()
 
 
-def _streamed() -> Any:  # noqa: ANN401 - SamplingParams
+def _streamed() -> object:
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     return SamplingParams(output_kind=RequestOutputKind.DELTA)
@@ -183,7 +183,7 @@ async def remembers_nothing(see: Sight) -> None:
     class Noting:
         name, blocking, timeout_ms = "notes", False, 1000
 
-        async def score(self, ctx: Any) -> dict[str, Any]:  # noqa: ANN401 - a ScoringContext
+        async def score(self, ctx: object) -> dict[str, Any]:
             return await notes(ctx)
 
     gc.disable()

@@ -39,7 +39,7 @@ def stage(
     return engine
 
 
-def register(engine: Any, hook: object) -> None:  # noqa: ANN401 - an AsyncLLM
+def register(engine: object, hook: object) -> None:
     """Register a hook, as a program does."""
     getattr(engine, METHOD)(hook)
 

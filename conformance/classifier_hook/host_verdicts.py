@@ -47,7 +47,7 @@ class Decorated(Plain):
 
     name = "decorated"
 
-    def score(self, ctx: Any) -> Any:  # noqa: ANN401 - a ScoringContext; an awaitable
+    def score(self, ctx: object) -> Any:  # noqa: ANN401 - a ScoringContext; an awaitable
         """Answer."""
         return super().score(ctx)
 
@@ -70,12 +70,12 @@ async def takes_hooks(see: Sight) -> None:
     see(found == wanted, f"four hooks were registered, and the scores are {found}")
 
 
-def _without(name: str) -> Any:  # noqa: ANN401 - a hook that lacks something
+def _without(name: str) -> object:
     members = {key: value for key, value in vars(Plain).items() if key != name}
     return type("Lacking", (), members)()
 
 
-def _with(**members: object) -> Any:  # noqa: ANN401 - a hook that has something wrong
+def _with(**members: object) -> object:
     return type("Wrong", (Plain,), members)()
 
 
@@ -119,7 +119,7 @@ async def refuses_hooks(see: Sight) -> None:
     see(found == {"same": {"first": True}}, f"after a second hook of a name there is {found}")
 
 
-def _said(engine: Any, hook: object) -> str | None:  # noqa: ANN401 - an AsyncLLM
+def _said(engine: object, hook: object) -> str | None:
     try:
         register(engine, hook)
     except (TypeError, ValueError) as error:
@@ -253,7 +253,7 @@ async def closes(see: Sight) -> None:
             see(_kind(found) == kind, f"a blocker that {what} left {found}")
 
 
-def _kind(found: Any) -> str | None:  # noqa: ANN401 - scores
+def _kind(found: object) -> str | None:
     error = found.get("error") if isinstance(found, dict) else None
     if not isinstance(error, dict) or set(error) != {"type", "message"} or not error["message"]:
         return None

@@ -155,7 +155,7 @@ class Judge:
             return witness.written(self.bench.context(answer.asked))
         return told
 
-    def _means(self, answer: Answer, scores: Any) -> None:  # noqa: ANN401 - a dictionary
+    def _means(self, answer: Answer, scores: object) -> None:
         """Hold scores against what the author says of the same context."""
         told = self._told(answer)
         if told is None or MEANS in {*self.ledger.beside, *self.ledger.remarks}:
@@ -225,7 +225,7 @@ class Judge:
                 said = f"{shortened(answer.asked)} ({answer.way}) {what}"
                 self.ledger.fail(rule, f"{said}, with the scores {shortened(scores)}")
 
-    def _sent(self, answer: Answer, scores: Any) -> None:  # noqa: ANN401 - a dictionary
+    def _sent(self, answer: Answer, scores: object) -> None:
         """Look whether what went out is what these scores ask for."""
         failed = self._failure(scores) is not None
         verdict = runtime("scores").decided([(self.entry, scores, failed)])

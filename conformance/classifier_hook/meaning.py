@@ -96,7 +96,7 @@ def wanted(bench: Bench, context: Any, changes: Mapping[str, Any] = {}) -> Mappi
     return {**scores, **found}
 
 
-def apart(scores: Any, wanted: Mapping[str, Any]) -> str | None:  # noqa: ANN401 - a dictionary
+def apart(scores: object, wanted: Mapping[str, Any]) -> str | None:
     """Say which of the wanted scores is another one; those that nobody spoke of may be any."""
     for name, value in wanted.items():
         got = scores.get(name, _MISSING) if isinstance(scores, dict) else _MISSING

@@ -151,7 +151,7 @@ def _make_and_run(connection: Connection, order: _Order) -> None:
     asyncio.run(_run(connection, order, made))
 
 
-async def _run(connection: Connection, order: _Order, hook: Any) -> None:  # noqa: ANN401 - a hook
+async def _run(connection: Connection, order: _Order, hook: object) -> None:
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -235,7 +235,7 @@ class _Acting:
         before = asyncio.all_tasks()
         start = dispatcher.start
 
-        def begin(entries: Any, context: Any) -> Any:  # noqa: ANN401 - as the runtime has it
+        def begin(entries: object, context: object) -> Any:  # noqa: ANN401 - as the runtime has it
             scoring = start(entries, context)
             _after(turns, lambda: aborting.append(asyncio.ensure_future(self.llm.abort("request"))))
             return scoring
@@ -339,7 +339,7 @@ def _after(turns: int, act: Any) -> None:  # noqa: ANN401 - a function
         act()
 
 
-def _params(ask: Ask) -> Any:  # noqa: ANN401 - SamplingParams
+def _params(ask: Ask) -> object:
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     values: dict[str, Any] = {"temperature": 0.0, "max_tokens": 400, **ask.params}

@@ -34,12 +34,12 @@ class Witness:
     blocking = False
     timeout_ms = 60_000
 
-    async def score(self, ctx: Any) -> dict[str, Any]:  # noqa: ANN401 - a ScoringContext
+    async def score(self, ctx: object) -> dict[str, Any]:
         """Return the context as JSON values."""
         return written(ctx)
 
 
-def written(context: Any) -> dict[str, Any]:  # noqa: ANN401 - a ScoringContext
+def written(context: object) -> dict[str, Any]:
     """Return a context as JSON values."""
     told = {name: getattr(context, name) for name in _PLAIN}
     told |= {name: list(getattr(context, name)) for name in _TOKENS}
@@ -84,7 +84,7 @@ def _number(value: float | None) -> float | str | None:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - what a client or a program says of a request
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -150,7 +150,7 @@ def _answers(
     return Answers(passes=tuple(passes), replies=replies, started=True)
 
 
-def _replies(llm: Any, asks: Sequence[Ask]) -> dict[int, Reply]:  # noqa: ANN401 - vllm.LLM
+def _replies(llm: object, asks: Sequence[Ask]) -> dict[int, Reply]:
     """Ask for everything at once, and note which tokens no rounding can change."""
     compared = [(number, ask) for number, ask in enumerate(asks) if not ask.aborted]
     decided = OfflineEngine(llm).generate_decided(

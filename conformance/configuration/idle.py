@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -59,7 +58,7 @@ def _slot() -> type:
         def add_request(self, *_: object) -> bool:
             return False
 
-        def apply(self, logits: torch.Tensor, _ctx: Any) -> torch.Tensor:  # noqa: ANN401 - vLLM's
+        def apply(self, logits: torch.Tensor, _ctx: object) -> torch.Tensor:
             return logits
 
     return Idle

@@ -39,7 +39,7 @@ def _player() -> str:
     return Path(__file__).with_name("hook_player.py").read_text(encoding="utf-8")
 
 
-def _node(value: Any, brackets: str = "[]") -> Node:  # noqa: ANN401 - an argument
+def _node(value: object, brackets: str = "[]") -> Node:
     """Return an argument as Python source; a list within a list is a tuple."""
     if isinstance(value, str):
         return _text(value)

@@ -57,7 +57,7 @@ def _argument(key: str, value: Any) -> Node:  # noqa: ANN401 - of a player's fun
     return literal(value)
 
 
-def _node(value: Any) -> Node:  # noqa: ANN401 - JSON values
+def _node(value: object) -> Node:
     """Return data as Python source, what is repeated as a product."""
     if isinstance(value, str | list) and len(value) > _REPEATED and value == value[:1] * len(value):
         return f"{flat(literal(value[:1]))} * {len(value)}"

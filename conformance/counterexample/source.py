@@ -22,7 +22,7 @@ LONG = 24
 _TYPE = "!type"
 
 
-def encoded(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any parameter; each type its way
+def encoded(value: object) -> Any:  # noqa: ANN401, PLR0911 - any parameter; each type its way
     """Return a value as JSON values, such that :func:`decoded` gives it back.
 
     What is no plain Python data becomes its ``repr``.
@@ -43,7 +43,7 @@ def encoded(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any parameter; each t
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
-def decoded(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any parameter; each type its way
+def decoded(value: object) -> Any:  # noqa: ANN401, PLR0911 - any parameter; each type its way
     """Return the value that :func:`encoded` made JSON of."""
     if isinstance(value, list | tuple):
         return [decoded(item) for item in value]
@@ -74,7 +74,7 @@ def _writable(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _key(key: Any) -> Any:  # noqa: ANN401 - any key
+def _key(key: object) -> Any:  # noqa: ANN401 - any key
     return tuple(key) if isinstance(key, list) else key
 
 
@@ -110,7 +110,7 @@ def keywords(values: Mapping[str, Any]) -> list[Node]:
     return [Named(f"{key}=", literal(value)) for key, value in values.items()]
 
 
-def literal(value: Any) -> Node:  # noqa: ANN401, PLR0911 - any value; each type has its own way
+def literal(value: object) -> Node:  # noqa: PLR0911 - any value; each type has its own way
     """Return a value as Python source."""
     if isinstance(value, Group):
         return value

@@ -150,11 +150,11 @@ async def ask(sdk: openai.AsyncOpenAI, model: str, question: Question) -> Heard:
     return Heard(tuple(deltas), tuple(sizes), raised, silent)
 
 
-def _said(content: str = "", reasoning: str = "", calls: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+def _said(content: str = "", reasoning: str = "", calls: Sequence[Any] = ()) -> object:
     return SimpleNamespace(content=content, reasoning=reasoning, tool_calls=calls)
 
 
-def _call(index: int, made: str | None, name: str | None, arguments: str) -> Any:  # noqa: ANN401
+def _call(index: int, made: str | None, name: str | None, arguments: str) -> object:
     function = SimpleNamespace(name=name, arguments=arguments)
     return SimpleNamespace(index=index, id=made, function=function)
 
@@ -179,7 +179,7 @@ def _whole(made: Any) -> Any:  # noqa: ANN401 - OpenAI's models
     return _said(texts["message"], texts["reasoning"], calls)
 
 
-def _reasoning(part: Any) -> str:  # noqa: ANN401 - OpenAI's models, which have no such field
+def _reasoning(part: object) -> str:
     return getattr(part, "reasoning", None) or ""
 
 

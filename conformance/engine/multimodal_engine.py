@@ -250,11 +250,11 @@ class MultiModalEngine:
             runner.sampler.greedy_sample,
         )
 
-        def update_states(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput
+        def update_states(order: object) -> Any:  # noqa: ANN401 - SchedulerOutput
             self._note(order)
             return obey(order)
 
-        def execute_mm_encoder(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput
+        def execute_mm_encoder(order: object) -> Any:  # noqa: ANN401 - SchedulerOutput
             before = dict(runner.encoder_cache)
             try:
                 found = encode(order)

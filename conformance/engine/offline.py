@@ -202,7 +202,7 @@ class OfflineEngine:
         name = "finish_requests" if self._is_v2 else "_update_states"
         obey = getattr(runner, name)
 
-        def watched(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput
+        def watched(order: object) -> Any:  # noqa: ANN401 - SchedulerOutput
             # Those that compute nothing and finish nobody, too: asynchronous scheduling makes them
             # while requests wait for their last tokens, V1 then takes all rows out of the batch,
             # and V2 writes what is staged.

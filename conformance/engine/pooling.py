@@ -79,7 +79,7 @@ class PoolingEngine:
         )
         return cls(llm)
 
-    def encode(self, data: Any) -> Any:  # noqa: ANN401 - JSON values, and whatever is made of them
+    def encode(self, data: object) -> Any:  # noqa: ANN401 - JSON values, and whatever is made of them
         """Return what the plugin makes of data.
 
         Raises:

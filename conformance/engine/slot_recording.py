@@ -100,7 +100,7 @@ class SlotRecording:
         """Take the processor out of the sampler: what follows runs without it."""
         self._sampler.logits_processors.remove(self)
 
-    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> Any:  # noqa: ANN401 - whatever the plugin answers
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> object:
         """Write the request down and pass it on."""
         states = self._sampler.req_states
         entered = Entered(

@@ -107,7 +107,7 @@ def no_longer(trial: Trial) -> Finding | None:
 
 def _by_its_id(
     bench: Bench,
-    data: Any,  # noqa: ANN401 - JSON values
+    data: object,
     request_id: str | None,
 ) -> Answer | None:
     """Return what goes wrong with a request id, or without, and only so, on the same outputs.
@@ -214,6 +214,6 @@ def forms(trial: Trial) -> Finding:
     return passed(2 * bench.stock.given, 2 * bench.stock.given)
 
 
-def _prompts(trial: Trial, form: Any) -> Any:  # noqa: ANN401 - any form of a request
+def _prompts(trial: Trial, form: object) -> Any:  # noqa: ANN401 - any form of a request
     made = trial.bench.make()
     return plain(made.pre_process(prompt=made.parse_request(form), request_id="id-0"))

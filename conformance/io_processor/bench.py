@@ -130,17 +130,17 @@ class Bench:
             self._alone[key] = self.play(history, awaited=awaited).answers[0]
         return self._alone[key]
 
-    def try_online(self, data: Any, *, awaited: bool = False) -> Played:  # noqa: ANN401 - JSON
+    def try_online(self, data: object, *, awaited: bool = False) -> Played:
         """Serve one request with any data from a fresh instance."""
         online = self.waiting if awaited else self.online
         return play(online, self.make(), self.around, ALONE, [data])
 
-    def try_offline(self, data: Any) -> tuple[Answer, Watched]:  # noqa: ANN401 - JSON values
+    def try_offline(self, data: object) -> tuple[Answer, Watched]:
         """Serve one request offline, from a fresh instance."""
         plugin = self.make()
         return self.ask_offline(plugin, data), plugin
 
-    def ask_offline(self, plugin: Watched, data: Any, *, failing: bool = False) -> Answer:  # noqa: ANN401
+    def ask_offline(self, plugin: Watched, data: object, *, failing: bool = False) -> Answer:
         """Serve one request offline."""
         try:
             with limited():

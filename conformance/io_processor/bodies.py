@@ -262,7 +262,7 @@ class _Sending:
             if not self._failed:
                 raise
 
-    def ask(self, data: Any, name: str = "", form: object = None) -> Kind | None:  # noqa: ANN401 - JSON values
+    def ask(self, data: object, name: str = "", form: object = None) -> Kind | None:
         """Send a request; return how it ended, where that is known.
 
         Raises:
@@ -294,10 +294,10 @@ class _Sending:
             self._short.setdefault(answer.kind, []).append(data)
         return self._note(sent, data, answer)
 
-    def _served(self, data: Any) -> Answer:  # noqa: ANN401 - JSON values
+    def _served(self, data: object) -> Answer:
         return self._bench.try_online(data).answers[0]
 
-    def _begun(self, data: Any) -> Answer | None:  # noqa: ANN401 - JSON values
+    def _begun(self, data: object) -> Answer | None:
         """Serve a long request, to its end where that takes no time."""
         plugin = self._bench.make()
         started = time.monotonic()
@@ -314,7 +314,7 @@ class _Sending:
         quick = len(prompts) <= PROMPTS and time.monotonic() - started < endurance.LONG
         return self._served(data) if quick else None
 
-    def _note(self, sent: Sent, data: Any, answer: Answer) -> Kind | None:  # noqa: ANN401 - JSON values
+    def _note(self, sent: Sent, data: object, answer: Answer) -> Kind | None:
         self.refused += answer.kind is Kind.REFUSED
         self.answered += answer.kind is Kind.ANSWERED
         if answer.kind is Kind.REFUSED and answer.call in AFTER_OUTPUTS and not answer.guessed:

@@ -33,12 +33,12 @@ class Client:
     url: str
     model: str
 
-    def body(self, data: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
+    def body(self, data: object) -> dict[str, Any]:
         """Return the body of a request."""
         return {"model": self.model, "data": data}
 
 
-def through_sdk(client: Client, data: Any) -> Answer:  # noqa: ANN401 - JSON values
+def through_sdk(client: Client, data: object) -> Answer:
     """Ask with the OpenAI client."""
     with access.blocking_sdk(client.url, LIMIT) as sdk:
         try:
@@ -53,7 +53,7 @@ def through_sdk(client: Client, data: Any) -> Answer:  # noqa: ANN401 - JSON val
 
 def over_rest(
     client: Client,
-    data: Any,  # noqa: ANN401 - JSON values
+    data: object,
     request_id: str | None = None,
     limit: float = LIMIT,
 ) -> Answer:
@@ -62,7 +62,7 @@ def over_rest(
     return _posted(client, limit, json=client.body(data), headers=headers)
 
 
-def as_written(client: Client, data: Any, limit: float = LIMIT) -> Answer:  # noqa: ANN401 - nearly JSON
+def as_written(client: Client, data: object, limit: float = LIMIT) -> Answer:
     """Ask with a body that Python writes: NaN and halves of characters are sent as well."""
     headers = {"Content-Type": "application/json"}
     return _posted(client, limit, content=json.dumps(client.body(data)), headers=headers)
@@ -76,7 +76,7 @@ def _posted(client: Client, limit: float, **request: Any) -> Answer:  # noqa: AN
         return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
 
 
-def writes(data: Any) -> bool:  # noqa: ANN401 - nearly JSON
+def writes(data: object) -> bool:
     """Tell whether clients that write strict JSON can send data at all."""
     try:
         json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
@@ -89,7 +89,7 @@ async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer
     """Ask everything at the same time; each question is data and a request id."""
     async with access.coroutines(client.url, LIMIT) as http:
 
-        async def ask(data: Any, request_id: str) -> Answer:  # noqa: ANN401 - JSON values
+        async def ask(data: object, request_id: str) -> Answer:
             try:
                 return _read(
                     await http.post(
@@ -108,7 +108,7 @@ async def leave(client: Client, asked: Sequence[Any]) -> None:
     """Ask everything at the same time, and disconnect before it can be answered."""
     async with access.coroutines(client.url, LIMIT) as http:
 
-        async def ask(data: Any) -> None:  # noqa: ANN401 - JSON values
+        async def ask(data: object) -> None:
             with suppress(httpx.HTTPError, TimeoutError):
                 await asyncio.wait_for(
                     http.post(f"{client.url}/pooling", json=client.body(data)), IMPATIENCE
@@ -117,7 +117,7 @@ async def leave(client: Client, asked: Sequence[Any]) -> None:
         await access.gather(client.url, [ask(data) for data in asked])
 
 
-def curl(client: Client, data: Any) -> str:  # noqa: ANN401 - JSON values
+def curl(client: Client, data: object) -> str:
     """Return the command that asks the same."""
     body = shlex.quote(json.dumps(client.body(data), ensure_ascii=not writes(data)))
     address = f"{access.curl(client.url)} {client.url}/pooling"
@@ -133,7 +133,7 @@ def _read(response: httpx.Response) -> Answer:
     return _answer(response.status_code, body, response.text)
 
 
-def _answer(status: int, body: Any, text: str) -> Answer:  # noqa: ANN401 - JSON values
+def _answer(status: int, body: object, text: str) -> Answer:
     if status == HTTPStatus.OK and isinstance(body, dict) and "data" in body:
         return Answer(Kind.ANSWERED, body["data"], status)
     refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR

@@ -114,7 +114,7 @@ def _model(section: Mapping[str, Any]) -> str:
     return name if name in MODELS else str(Path(name).resolve())
 
 
-def _portable(value: Any) -> bool:  # noqa: ANN401 - any value of a profile
+def _portable(value: object) -> bool:
     """Tell whether a file can hold a value."""
     return repr(decoded(encoded(value))) == repr(value)
 

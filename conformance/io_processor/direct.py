@@ -19,7 +19,7 @@ from conformance.io_processor.watched import Watched
 def prepared(
     plugin: Watched,
     bench: Bench,
-    data: Any,  # noqa: ANN401 - JSON values
+    data: object,
     request_id: str | None,
 ) -> list[PoolingRequestOutput]:
     """Take a request to where its outputs are there; return them in the order of its prompts."""
@@ -49,7 +49,7 @@ def finished(
 def responded(
     plugin: Watched,
     bench: Bench,
-    result: Any,  # noqa: ANN401 - its own
+    result: object,
     request_id: str | None,
 ) -> Any:  # noqa: ANN401 - JSON values
     """Return a result as the client reads it."""

@@ -29,10 +29,10 @@ def restore_documented_base() -> None:
     if hasattr(IOProcessor, "validate_or_generate_params"):
         return
 
-    def documented(self: Any, vllm_config: Any, renderer: Any = None) -> None:  # noqa: ANN401 - vLLM's
+    def documented(self: object, vllm_config: object, renderer: object = None) -> None:
         _CONSTRUCTOR(self, vllm_config, renderer)
 
-    def validate_or_generate_params(_: Any, params: Any = None) -> Any:  # noqa: ANN401 - vLLM's
+    def validate_or_generate_params(_: object, params: object = None) -> Any:  # noqa: ANN401 - vLLM's
         return params or PoolingParams()
 
     IOProcessor.__init__ = documented

@@ -67,10 +67,10 @@ class ScriptedEngine:
 
     async def encode(
         self,
-        prompt: Any,  # noqa: ANN401 - a rendered prompt
+        prompt: object,
         pooling_params: PoolingParams,
         request_id: str,
-        **_: Any,  # noqa: ANN401 - what else a release hands over
+        **_: object,
     ) -> AsyncGenerator[PoolingRequestOutput, None]:
         """Take a prompt, and yield its output when the history says so.
 

@@ -87,7 +87,7 @@ def surroundings(model: str) -> Surroundings:
     return Surroundings(config, renderer, _admission(config, renderer), own)
 
 
-def _admission(config: VllmConfig, renderer: Any) -> Callable[[Any], None]:  # noqa: ANN401 - vLLM's
+def _admission(config: VllmConfig, renderer: object) -> Callable[[Any], None]:
     """Return what raises ``ValueError`` where the front end of an engine takes no such prompt."""
     try:
         from vllm.inputs import split_enc_dec_input
@@ -116,7 +116,7 @@ class Online(Protocol):
         self,
         plugin: Watched,
         engine: ScriptedEngine,
-        data: Any,  # noqa: ANN401 - JSON values
+        data: object,
         request_id: str,
     ) -> Received:
         """Serve a request and return what the client receives.
@@ -130,7 +130,7 @@ class Online(Protocol):
 class Offline(Protocol):
     """Serves one request at a time, which has no id."""
 
-    def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
+    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request and return what the plugin made of it.
 
         Raises:
@@ -183,7 +183,7 @@ class Served:
         self,
         plugin: Watched,
         engine: ScriptedEngine,
-        data: Any,  # noqa: ANN401 - JSON values
+        data: object,
         request_id: str,
     ) -> Received:
         """Serve a request with vLLM's own handler."""
@@ -249,7 +249,7 @@ class Batched:
         llm = Engineless()
         return cls(llm, llm.pooling_io_processors["plugin"])
 
-    def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
+    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with vLLM's own code."""
         self._front.io_processor = plugin
         self._llm.failing, self._llm.plugin = failing, plugin
@@ -269,7 +269,7 @@ class Documented:
         self,
         plugin: Watched,
         engine: ScriptedEngine,
-        data: Any,  # noqa: ANN401 - JSON values
+        data: object,
         request_id: str,
     ) -> Received:
         """Serve a request with the asynchronous hooks."""
@@ -290,7 +290,7 @@ class Documented:
             del merged
         return self._respond(plugin, output, request_id)
 
-    def _begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401
+    def _begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401 - what plugins return
         """Parse a request and ask for its parameters."""
         if self.generation == DATA:
             prompt = plugin.parse_data(request.data)
@@ -303,7 +303,7 @@ class Documented:
             merged.task = "plugin"
         return prompt, merged
 
-    def _render(self, prompts: Any) -> list[Any]:  # noqa: ANN401 - any prompts
+    def _render(self, prompts: object) -> list[Any]:
         """Render prompts as vLLM does.
 
         Raises:
@@ -323,7 +323,7 @@ class Documented:
             self.around.admit(each)
         return rendered
 
-    def _respond(self, plugin: Watched, output: Any, request_id: str) -> Received:  # noqa: ANN401
+    def _respond(self, plugin: Watched, output: object, request_id: str) -> Received:
         """Return what the client receives."""
         if self.generation == REQUEST:
             response = plugin.output_to_response(output)
@@ -348,7 +348,7 @@ class DocumentedOffline:
     generation: str
     around: Surroundings
 
-    def serve(self, plugin: Watched, data: Any, *, failing: bool = False) -> Any:  # noqa: ANN401
+    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with the synchronous hooks."""
         documented = Documented(self.generation, self.around)
         # Since 0.17 the plugin is handed what is in it.
@@ -370,7 +370,7 @@ def numbered(plugin: Watched) -> str:
     return str(plugin.prompts - 1)
 
 
-def request_of(data: Any) -> Any:  # noqa: ANN401 - JSON values
+def request_of(data: object) -> Any:  # noqa: ANN401 - JSON values
     """Return the request that an online host hands on."""
     try:
         from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest
@@ -388,7 +388,7 @@ def response_class() -> Any:  # noqa: ANN401 - a class of vLLM
     return IOProcessorResponse
 
 
-def as_json(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse
+def as_json(response: object) -> Any:  # noqa: ANN401 - an IOProcessorResponse
     """Return the data of a response as the client reads it.
 
     Raises:
@@ -398,7 +398,7 @@ def as_json(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse
     return _received(_written(response)).data
 
 
-def _written(response: Any) -> Any:  # noqa: ANN401 - an IOProcessorResponse, as HTTP has it
+def _written(response: object) -> Any:  # noqa: ANN401 - an IOProcessorResponse, as HTTP has it
     return writer()(response)
 
 

@@ -145,7 +145,7 @@ def in_server(
 def _harm_in(
     server: Server,
     client: Client,
-    body: Any,  # noqa: ANN401 - JSON values
+    body: object,
     *,
     valid: Sequence[Any],
     mixed: Callable[[Answer, int], str | None],
@@ -166,7 +166,7 @@ def _harm_in(
     return None
 
 
-def _by_hand(client: Client, data: Any) -> str:  # noqa: ANN401 - JSON values
+def _by_hand(client: Client, data: object) -> str:
     """Return the command that asks the same, where it is not too long."""
     command = curl(client, data)
     return command if len(command) < _BY_HAND else "its body is long: see the rule's program"

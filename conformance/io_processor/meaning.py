@@ -68,7 +68,7 @@ class Meaning:
         """Return what a certificate says of it."""
         return {"expected": self.expected and str(self.expected), "tolerance": {RTOL: self.rtol}}
 
-    def answer(self, data: Any, outputs: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON values
+    def answer(self, data: object, outputs: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON values
         """Return what a request is to be answered when its prompts have these outputs.
 
         Raises:
@@ -79,7 +79,7 @@ class Meaning:
             return next(answer for known, answer in self.told if known == data)
         return asked(self.expected, lambda: copy.deepcopy((data, list(outputs))))
 
-    def wrong(self, bench: Bench, got: Any, wanted: Any) -> str | None:  # noqa: ANN401 - JSON values
+    def wrong(self, bench: Bench, got: object, wanted: object) -> str | None:
         """Say in what an answer is another one than is wanted, or return None."""
         hidden = bench.hidden | bench.named()
         if what := difference(plain(got), wanted, hidden, self.rtol):

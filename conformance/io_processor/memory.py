@@ -229,11 +229,11 @@ def _refused(bench: Bench) -> list[dict[str, Any]]:
     return found
 
 
-def _begun(bench: Bench, plugin: Watched, data: Any) -> None:  # noqa: ANN401 - JSON values
+def _begun(bench: Bench, plugin: Watched, data: object) -> None:
     plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
 
 
-def _telling(bench: Bench, data: Any) -> tuple[Path, str] | None:  # noqa: ANN401 - JSON values
+def _telling(bench: Bench, data: object) -> tuple[Path, str] | None:
     """Return a text in the data that may also end in a number, or None."""
     number = max(REQUESTS.values())
     for place, value in places(data):

@@ -108,7 +108,7 @@ class Trial(IOProcessorTrial):
             return None
         return answers
 
-    def _replayed(self, data: Any, recorded: _Recorded, answer: Any) -> str | None:  # noqa: ANN401
+    def _replayed(self, data: object, recorded: _Recorded, answer: object) -> str | None:
         """Give a fresh instance what the engine's got; say what is different."""
         bench = self.bench
         fresh = bench.make()
@@ -121,7 +121,7 @@ class Trial(IOProcessorTrial):
         what = difference(again, answer, bench.hidden)
         return what and f"from the same outputs the simulator gives {what} for {shortened(data)}"
 
-    def _means(self, data: Any, recorded: _Recorded, answer: Any) -> None:  # noqa: ANN401
+    def _means(self, data: object, recorded: _Recorded, answer: object) -> None:
         """Hold an answer against what the author says for the outputs of the engine."""
         if self.meaning is None:
             return
@@ -203,13 +203,13 @@ class _Recorded:
         """Take it away again."""
         setattr(self.holder, self.name, self.plugin)
 
-    def pre_process(self, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 - the plugin's
+    def pre_process(self, *arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - the plugin's
         """Call the plugin, and keep the prompts."""
         prompts = self.plugin.pre_process(*arguments, **keywords)
         self.prompts = plain(copy.deepcopy(prompts))
         return prompts
 
-    def post_process(self, outputs: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
+    def post_process(self, outputs: object, *arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - as vLLM calls it
         """Keep the outputs, and call the plugin."""
         self.outputs = copy.deepcopy(outputs)
         return self.plugin.post_process(outputs, *arguments, **keywords)

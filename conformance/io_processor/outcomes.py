@@ -60,7 +60,7 @@ def same_awaited(trial: Trial) -> Finding:
     return passed(count, count)
 
 
-def _awaited_prompts(bench: Bench, data: Any) -> Any:  # noqa: ANN401 - JSON values
+def _awaited_prompts(bench: Bench, data: object) -> Any:  # noqa: ANN401 - JSON values
     plugin = bench.make()
 
     async def ask() -> Any:  # noqa: ANN401 - any prompts
@@ -258,7 +258,7 @@ def same_offline(trial: Trial) -> Finding:
 _ID = "id-0"
 
 
-def _unnamed(got: Any, online: Any) -> tuple[Any, Any]:  # noqa: ANN401 - JSON values
+def _unnamed(got: object, online: object) -> tuple[Any, Any]:
     """Return two answers without what tells the request id in the second one."""
     if isinstance(got, dict) and isinstance(online, dict):
         both = {key: _unnamed(got.get(key), value) for key, value in online.items()}
@@ -278,6 +278,6 @@ def _unnamed(got: Any, online: Any) -> tuple[Any, Any]:  # noqa: ANN401 - JSON v
 _NAMED = "a text with the request id"
 
 
-def _names(value: Any) -> bool:  # noqa: ANN401 - JSON values
+def _names(value: object) -> bool:
     """Tell whether the request id is somewhere in a value."""
     return any(isinstance(leaf, str) and _ID in leaf for _, leaf in places(value))

@@ -59,7 +59,7 @@ def returned(trial: Trial) -> Finding:
     return passed(2 + len(several), 2 + len(several))
 
 
-def _each_trouble(bench: Bench, data: Any) -> str | None:  # noqa: ANN401 - JSON values
+def _each_trouble(bench: Bench, data: object) -> str | None:
     """Say what is returned for some prompts of a request alone, or return None.
 
     Offline, parameters are asked for once for each of them; online, once for all.

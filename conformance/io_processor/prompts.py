@@ -33,7 +33,7 @@ class Refused:
     needs: bool = False  #: whether another model may take them
 
 
-def parsed(plugin: Watched, bench: Bench, data: Any) -> Any:  # noqa: ANN401 - JSON values
+def parsed(plugin: Watched, bench: Bench, data: object) -> Any:  # noqa: ANN401 - JSON values
     """Return data as the plugin parses them."""
     data = copy.deepcopy(data)
     if bench.generation == DATA:
@@ -83,7 +83,7 @@ def refused(bench: Bench) -> Refused | None:
     return first
 
 
-def unsteady(bench: Bench, data: Any = None) -> bool:  # noqa: ANN401 - JSON values
+def unsteady(bench: Bench, data: object = None) -> bool:
     """Tell whether two new instances make other prompts of the same data, or of the first valid."""
     data = bench.stock.valid[0] if data is None else data
     try:
@@ -92,12 +92,12 @@ def unsteady(bench: Bench, data: Any = None) -> bool:  # noqa: ANN401 - JSON val
         return False
 
 
-def _given(bench: Bench, data: Any) -> Any:  # noqa: ANN401 - any prompts of JSON values
+def _given(bench: Bench, data: object) -> Any:  # noqa: ANN401 - any prompts of JSON values
     plugin = bench.make()
     return plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
 
 
-def _need(around: Surroundings, given: Any) -> str | None:  # noqa: ANN401 - any prompts
+def _need(around: Surroundings, given: object) -> str | None:
     """Say what a model must be that takes prompts, where the harness's own is too small for them.
 
     A model that the profile names by its folder is the plugin's own: nothing is said of that.

@@ -49,11 +49,11 @@ class _Echo(IOProcessor[list[int], list[int]]):
         del params
         return PoolingParams(task="embed")
 
-    def pre_process(self, prompt: list[int], request_id: str | None = None, **_: Any) -> Any:  # noqa: ANN401
+    def pre_process(self, prompt: list[int], request_id: str | None = None, **_: object) -> Any:  # noqa: ANN401 - as vLLM calls it
         del request_id
         return [{"prompt_token_ids": prompt}]
 
-    def post_process(self, model_output: Any, request_id: str | None = None, **_: Any) -> list[int]:  # noqa: ANN401
+    def post_process(self, model_output: Any, request_id: str | None = None, **_: Any) -> list[int]:  # noqa: ANN401 - as vLLM calls it
         del request_id
         return [len(output.prompt_token_ids) for output in model_output]
 
@@ -97,7 +97,7 @@ def _hosts(around: Surroundings) -> tuple[Online, Offline]:
     return Served.open(around), Batched.open(around)
 
 
-async def _asked(online: Online, plugin: Watched, around: Surroundings) -> Any:  # noqa: ANN401
+async def _asked(online: Online, plugin: Watched, around: Surroundings) -> object:
     engine = ScriptedEngine(around.config, around.renderer, around.admit)
     task = asyncio.create_task(online.serve(plugin, engine, [1, 2, 3], "id-0"))
     while not task.done():

@@ -54,10 +54,10 @@ class Lines:
             sys.settrace(before)
             self.reached.set()
 
-    def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401
+    def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
         return self._came if frame.f_code.co_filename.startswith(self.files) else None
 
-    def _came(self, frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401
+    def _came(self, frame: FrameType, event: str, _argument: object) -> object:
         if event == "line":
             if self.count == self.stop:
                 self.reached.set()
@@ -179,7 +179,7 @@ class _Worker(threading.Thread):
         except Exception as error:  # noqa: BLE001 - told by difference()
             self._error = error
 
-    def difference(self, wanted: Any, bench: Bench) -> str | None:  # noqa: ANN401 - JSON values
+    def difference(self, wanted: object, bench: Bench) -> str | None:
         """Say in what the answer is not the one that was wanted, or return None."""
         if self._error is not None:
             return f"raised {said(self._error, bench.path)}"

@@ -88,7 +88,7 @@ class Watched:
         return of_error(error, call, guessed=guessed, path=file_of(type(self.plugin)))
 
     def _function(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 - the plugin's own
+        def called(*arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - the plugin's own
             begin = _Moment.now()
             failure: BaseException | None = None
             try:
@@ -111,7 +111,7 @@ class Watched:
         return called
 
     def _coroutine(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        async def called(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 - the plugin's own
+        async def called(*arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - the plugin's own
             stretches = _Stretches(name, function(*arguments, **keywords))
             failure: BaseException | None = None
             try:

@@ -17,7 +17,7 @@ ABOUT = "parameters of the profile that do the same, so that exchanging them wou
 STEPS = 16
 
 
-def notes(bench: Any, rows_alone: RowsAlone, count: int) -> list[dict[str, Any]]:  # noqa: ANN401 - the bench of a generation
+def notes(bench: object, rows_alone: RowsAlone, count: int) -> list[dict[str, Any]]:
     """Return what a certificate says of the first sets that switch on, served alone."""
     rows: dict[int, list[Any]] = {}
     with suppress(PluginRaised, PluginMisshapen), limited():

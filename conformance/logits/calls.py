@@ -39,7 +39,7 @@ class Observer(Protocol):
     def note(self, event: dict[str, Any]) -> None:
         """Take note of what the host did besides calling the plugin."""
 
-    def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
+    def call(self, function: object, *arguments: object) -> Any:  # noqa: ANN401 - a plugin's own values
         """Call a function of the plugin."""
 
 
@@ -98,7 +98,7 @@ def misshapen(result: object, logits: torch.Tensor, shape: torch.Size) -> str | 
     return None
 
 
-def note(do: str, states: object, **event: Any) -> None:  # noqa: ANN401 - JSON values
+def note(do: str, states: object, **event: object) -> None:
     """Tell whoever observes what the host did with its states."""
     for observer in _observers:
         observer.note({"do": do, "of": id(states), **event})

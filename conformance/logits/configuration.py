@@ -16,7 +16,6 @@ MAX_MODEL_LEN = 128
 BLOCK_SIZE = 16
 
 
-@cache
 def vllm_config(
     model: str,
     max_requests: int = MAX_REQUESTS,
@@ -33,6 +32,16 @@ def vllm_config(
         drafts: tokens that speculative decoding guesses in a step, if the engine has it.
 
     """
+    return _made(model, max_requests, vocabulary, drafts)
+
+
+def forget() -> None:
+    """Have configurations made anew: vLLM's code must stand what a plugin replaced."""
+    _made.cache_clear()
+
+
+@cache
+def _made(model: str, max_requests: int, vocabulary: int | None, drafts: int) -> VllmConfig:
     speculative = {"method": "ngram", "num_speculative_tokens": drafts, "prompt_lookup_max": 2}
     inspect_models_here()
     return EngineArgs(

@@ -139,7 +139,7 @@ async def _put(client: openai.AsyncOpenAI, model: str, ask: Ask) -> Answer:
         return Answer(int(code or 0), error=f"{type(error).__name__}: {error}")
 
 
-def _collect(choice: Any, tokens: list[int], text: list[str]) -> None:  # noqa: ANN401 - SDK's own
+def _collect(choice: object, tokens: list[int], text: list[str]) -> None:
     """Take tokens and text out of a choice of any route, whole or a chunk."""
     tokens += getattr(choice, "token_ids", None) or []
     for holder in (choice, getattr(choice, "message", None), getattr(choice, "delta", None)):

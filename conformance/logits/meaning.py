@@ -90,7 +90,7 @@ class Meaning:
             )
         return row.to(logits.dtype)
 
-    def _asked(self, *arguments: Any) -> Any:  # noqa: ANN401 - what the author's function takes and returns
+    def _asked(self, *arguments: Any) -> object:  # noqa: ANN401 - what the author's function takes and returns
         """Call the function with ``(params, prompt, output, logits)``, or the last of them."""
         function = self.expected.load()
         if not inspect.isclass(function):

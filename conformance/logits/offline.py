@@ -62,17 +62,17 @@ class Watch(Protocol):
     def insert(self, engine: OfflineEngine, plugin: type) -> Any:  # noqa: ANN401 - its recording
         """Have everything recorded that the engine sends the plugin."""
 
-    def claims(self, recording: Any) -> bool:  # noqa: ANN401 - as above
+    def claims(self, recording: object) -> bool:
         """Return whether the plugin claims argmax invariance."""
 
-    def remove(self, recording: Any) -> None:  # noqa: ANN401 - as above
+    def remove(self, recording: object) -> None:
         """Take the plugin out of the engine: what follows runs without it."""
 
     def judge(
         self,
         trial: Trial,
         engine: OfflineEngine,
-        recording: Any,  # noqa: ANN401 - as above
+        recording: object,
         jobs: list[Job],
         tokens: list[tuple[int, ...]] | None,
     ) -> None:

@@ -102,7 +102,7 @@ class Operations(TorchDispatchMode):
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - as torch declares it
+    ) -> object:
         del types
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no public one

@@ -223,7 +223,7 @@ class Tried:
             known = constants(self.plugin, path)
             likely = [each for each in known if isinstance(each, int) and each in ids]
 
-            def rows(outputs: Sequence[int], bench: Any = bench) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - of a generation
+            def rows(outputs: Sequence[int], bench: object = bench) -> Iterator[tuple[Any, Any]]:
                 return self.rows_alone(bench, choice, len(outputs) + 1, outputs)
 
             with suppress(PluginHung, PluginRaised), limited(SWEEP_LIMIT):

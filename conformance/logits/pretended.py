@@ -103,7 +103,7 @@ class _Calls(TorchFunctionMode):
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - as torch declares it
+    ) -> object:
         del types
         kwargs = dict(kwargs or {})
         caller = self._caller()
@@ -139,7 +139,7 @@ class _Calls(TorchFunctionMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         caller: FrameType | None,
-    ) -> Any:  # noqa: ANN401 - torch's own
+    ) -> object:
         """Return what a function gives that is about places, or about arrays."""
         if func in _ARRAYS:
             return self._array(func, args, kwargs, caller)
@@ -167,7 +167,7 @@ class _Calls(TorchFunctionMode):
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         caller: FrameType | None,
-    ) -> Any:  # noqa: ANN401 - an array
+    ) -> object:
         """Return a tensor as an array: torch refuses one that is on a GPU."""
         on_device = self.places.of(args[0]) is Place.DEVICE
         if on_device and caller is not None and not kwargs.get("force"):
@@ -176,7 +176,7 @@ class _Calls(TorchFunctionMode):
             raise DeviceMismatchError(said, None, _NUMPY)
         return func(*args, **kwargs)
 
-    def _moved(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - torch's own
+    def _moved(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:  # noqa: ANN401 - torch's own
         """Return a tensor where it is asked for: a copy, unless it is there."""
         tensor, *rest = args
         place, made, target = self._target(func, rest, kwargs)
@@ -205,7 +205,7 @@ class _Calls(TorchFunctionMode):
 
     def _target(
         self,
-        func: Any,  # noqa: ANN401 - one of torch's functions
+        func: object,
         rest: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> tuple[Place | None, str | None, Any]:
@@ -231,7 +231,7 @@ class _Calls(TorchFunctionMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         where: Any,  # noqa: ANN401 - whatever was given as a device
-    ) -> Any:  # noqa: ANN401 - torch's own
+    ) -> object:
         """Return what a function makes on the device that it was told."""
         device = _device(where)
         if device.type == "meta":
@@ -295,7 +295,7 @@ _ANSWERS: Mapping[Any, object] = {
 }
 
 
-def _device(value: Any) -> torch.device:  # noqa: ANN401 - whatever was given as a device
+def _device(value: object) -> torch.device:
     """Return the device that is meant; a number is one of a GPU."""
     return DEVICE if isinstance(value, int) else torch.device(value)
 

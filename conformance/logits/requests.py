@@ -39,6 +39,9 @@ LEAST_LIFE, MOST_LIFE = 6, 34
 #: Lists of parameter sets that switch the plugin on.
 _SWITCHING = ("on", "near")
 
+#: What is its own copy.
+_PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
+
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
 _KINDS, _MASKED = 8, 5  # of rows: one in eight is masked
 
@@ -249,7 +252,7 @@ class Stock:
         params = copy.copy(prototype)
         # Deep copies of whole parameter sets would be a third of the time of an example.
         for field in self._containers[choice, greedy]:
-            setattr(params, field, copy.deepcopy(getattr(prototype, field)))
+            setattr(params, field, _copied(getattr(prototype, field)))
         if choice == SENT and params.extra_args is not None:
             params.extra_args = dict(params.extra_args)
         changes = {"temperature": 0.0} if greedy and not prototype.temperature else {}
@@ -266,6 +269,15 @@ class Stock:
         # Combined requests say themselves which tokens are left: a mask that they did not ask for
         # would leave none of those, and blame the plugin.
         return row - 1 if self._combined and row % _KINDS == _MASKED else row
+
+
+def _copied(value: object) -> object:
+    """Return a deep copy: of what JSON has, in a fraction of the time."""
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_copied(item) for item in value]
+    return value if type(value) in _PLAIN else copy.deepcopy(value)
 
 
 def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:

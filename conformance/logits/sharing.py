@@ -17,7 +17,7 @@ from conformance.verdict import Verdict
 STEPS = 8
 
 
-def shares_nothing(bench: Any, rows_alone: RowsAlone) -> Finding:  # noqa: ANN401 - the bench of a generation
+def shares_nothing(bench: object, rows_alone: RowsAlone) -> Finding:
     """Serve a request by each of two instances, a step of one and a step of the other in turn.
 
     Raises:
@@ -45,7 +45,7 @@ def _pairs(bench: Any) -> list[tuple[Choice, Choice]]:  # noqa: ANN401 - as abov
     return [(first, other) for first in choices[:1] for other in others]
 
 
-def _felt(bench: Any, rows_alone: RowsAlone, pair: tuple[Choice, Choice]) -> int:  # noqa: ANN401 - as above
+def _felt(bench: object, rows_alone: RowsAlone, pair: tuple[Choice, Choice]) -> int:
     """Return how many steps it takes until a row is another one than alone; 0 if none is."""
     with limited():
         alone = [[after.clone() for _, after in rows_alone(bench, each, STEPS)] for each in pair]

@@ -22,7 +22,7 @@ from conformance.loading import Observer
 from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import OFTENER
-from conformance.logits.fuzzing.exploration import Explored, explore
+from conformance.logits.fuzzing.exploration import Explored, Exploring, explore
 from conformance.logits.parameters import LIKELY, Parameters, Tried, find, starter
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
 from conformance.logits.requests import PENALISED, Stock
@@ -167,7 +167,7 @@ class Trial(Asked):
     _random: bool | None = attrs.field(init=False, default=None)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
-    _explored: Explored | None = attrs.field(init=False, default=None)
+    _exploring: Exploring | None = attrs.field(init=False, default=None)
     #: The trial that goes on after rows without a token, where that is what others wait for.
     _tolerant: Trial | None = attrs.field(init=False, default=None)
     #: The history in which a call hung, if it was one.
@@ -319,7 +319,10 @@ class Trial(Asked):
         return obstructed(rule, owner, message), self._hanging if rule == owner else None
 
     def close(self) -> None:
-        """End the trial's second process."""
+        """End the trial's other processes."""
+        for trial in (self, *((self._tolerant,) if self._tolerant is not None else ())):
+            if trial._exploring is not None:  # noqa: SLF001 - of the same class
+                trial._exploring.close()  # noqa: SLF001 - of the same class
         self.untouched.close()
 
     def context(self) -> dict[str, Any]:
@@ -337,7 +340,8 @@ class Trial(Asked):
         """Return the short requests that were refused; none where nobody has asked."""
         if self._tolerant is not None:
             return self._tolerant.refusals()
-        return list(self._explored.refusals) if self._explored is not None else []
+        found = self._exploring.found if self._exploring is not None else None
+        return list(found.refusals) if found is not None else []
 
     def examples(self) -> list[Example]:
         """All examples of the strata that isolate one thing."""
@@ -350,12 +354,11 @@ class Trial(Asked):
                     break
         return examples
 
-    @property
-    def explored(self) -> Explored:
-        """What became of the requests that any client may send."""
-        if self._explored is None:
+    def _explore(self) -> Exploring:
+        """Begin to explore the requests that any client may send, beside what else is done."""
+        if self._exploring is None:
             contract, parameters = self.contract, self.parameters
-            self._explored = explore(
+            self._exploring = explore(
                 contract.strata,
                 contract.play,
                 self.bench,
@@ -363,7 +366,12 @@ class Trial(Asked):
                 self.budget,
                 shrink=not self.survey,
             )
-        return self._explored
+        return self._exploring
+
+    @property
+    def explored(self) -> Explored:
+        """What became of the requests that any client may send."""
+        return self._explore().result()
 
     def blocking(self) -> frozenset[str]:
         """The rules about single calls that some example breaks."""
@@ -436,6 +444,7 @@ class Trial(Asked):
         if self.survey and shape not in self._played:
             self._played[shape] = sweeps.sweep(strata, self.bench, shape, self.budget, self.only)
         elif not self._played:
+            self._explore()  # a rule will ask what became of them
             self._played, self.leaks = sweeps.sweep_all(
                 strata,
                 self.bench,

@@ -107,7 +107,7 @@ class _WatchedArguments(dict[str, Any]):
         self._read.add(key)
         return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - any value
+    def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401 - any value
         self._read.add(key)
         return super().get(key, default)
 
@@ -115,11 +115,11 @@ class _WatchedArguments(dict[str, Any]):
         self._read.add(str(key))
         return super().__contains__(key)
 
-    def pop(self, key: str, *default: Any) -> Any:  # noqa: ANN401 - any value
+    def pop(self, key: str, *default: object) -> object:
         self._read.add(key)
         return super().pop(key, *default)
 
-    def setdefault(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - any value
+    def setdefault(self, key: str, default: object = None) -> Any:  # noqa: ANN401 - any value
         self._read.add(key)
         return super().setdefault(key, default)
 
@@ -152,7 +152,7 @@ class _WatchedArguments(dict[str, Any]):
 class _WatchedParams(SamplingParams):
     """Parameters that note which fields the plugin reads; its host reads some, too."""
 
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any value
+    def __getattribute__(self, name: str) -> object:
         if _fields_read is not None and in_plugin():
             _fields_read.add(name)
         return super().__getattribute__(name)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -11,6 +11,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed
+from conformance.history import Choice
 from conformance.interruption import limited
 from conformance.leaks import Given
 from conformance.logits import costs, memory
@@ -106,11 +107,12 @@ def _serve(
     """
     acted = 0
     live: list[tuple[SamplingParams, list[int], list[int]]] = []
-    long = bench.lasting(LONG, *bench.choices)
+    choices = bench.choices
+    long = bench.lasting(LONG, *choices)
     for step in range(count // LEAVING + 1):
         added = []
         for index in range(LEAVING if step % long else MAX_REQUESTS):
-            request = _request(bench, len(given))
+            request = _request(bench, choices, len(given))
             given.append(request)
             live[index : index + 1] = [request]
             added.append((index, *request))
@@ -127,9 +129,11 @@ def _serve(
     return acted
 
 
-def _request(bench: Bench, number: int) -> tuple[SamplingParams, list[int], list[int]]:
+def _request(
+    bench: Bench, choices: Sequence[Choice], number: int
+) -> tuple[SamplingParams, list[int], list[int]]:
     """Return what the request with a number hands over: no two have the same prompt."""
-    choice = bench.choices[number % len(bench.choices)]
+    choice = choices[number % len(choices)]
     params = bench.params(choice)
     if bench.most(choice) is None and params.max_tokens is not None:
         params.max_tokens += number

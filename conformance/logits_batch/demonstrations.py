@@ -31,7 +31,7 @@ from conformance.logits_batch.transcript import Recorder
 GENERATION = "logits/batch"
 
 
-def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
+def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401 - JSON values
     """Return the counterexample of a failure, with calls that show it wherever there are some."""
     bench = trial.bench
     logits = {

@@ -95,7 +95,7 @@ def _instance_names(part: Sequence[Call]) -> dict[str, str]:
     return names
 
 
-def _with_names(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON values
+def _with_names(value: object, names: Mapping[str, str]) -> object:
     if isinstance(value, dict):
         return {key: _with_names(item, names) for key, item in value.items()}
     if isinstance(value, list):

@@ -100,7 +100,7 @@ class Tape:
     names: dict[str, str] = attrs.field(factory=dict)  #: the engine's request ids -> ours
     runner: Any = None
 
-    def write(self, event: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
+    def write(self, event: str, **fields: object) -> None:
         """Append a record."""
         self.records.append({"event": event, **fields})
 
@@ -294,7 +294,7 @@ def _run(tape: Tape, model: str, device: str, seed: int) -> None:
     tape.records.insert(0, host)
     update_states = runner._update_states  # noqa: SLF001 - the one place orders arrive at
 
-    def watched(order: Any) -> Any:  # noqa: ANN401 - SchedulerOutput
+    def watched(order: object) -> Any:  # noqa: ANN401 - SchedulerOutput
         tape.order(order)
         return update_states(order)
 

@@ -17,7 +17,7 @@ from conformance.loading import Maker
 from conformance.logits import devices as on_device
 from conformance.logits import errands, execution
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.configuration import vllm_config
+from conformance.logits.configuration import forget, vllm_config
 from conformance.logits.fuzzing.exploration import Explored, explore
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
@@ -55,11 +55,6 @@ def maker(model: str, _: Mapping[str, Any]) -> Maker:
     """Return what gets ready to make instances as the engine does."""
     config = vllm_config(model)
     return lambda: lambda cls: cls(config, torch.device("cpu"), False)  # noqa: FBT003 - as vLLM does
-
-
-def _forget() -> None:
-    """Have the configuration made anew: vLLM's code must stand what a plugin replaced."""
-    vllm_config.cache_clear()
 
 
 def _open(opening: Opening) -> Trial:
@@ -101,7 +96,7 @@ def explored(cls: type, errand: errands.Explore) -> Explored:
     bench = Bench(
         cls, errand.model, errand.parameters.choices(), errand.seed, errand.parameters.waits
     )
-    return explore(strata.STRATA, play, bench, errand.parameters, Budget.QUICK)
+    return explore(strata.STRATA, play, bench, errand.parameters, Budget.QUICK).result()
 
 
 def _replay(cls: type[LogitsProcessor], counterexample: Mapping[str, Any], model: str) -> Replayed:
@@ -133,5 +128,5 @@ SUITE = Suite(
     runner="v1",
     imports_in_server=True,
     maker=maker,
-    forget=_forget,
+    forget=forget,
 )

@@ -96,7 +96,7 @@ class Recorder:
             entry["result"] = result if isinstance(result, bool) else repr(result)
         return result
 
-    def _described(self, function: Any, arguments: tuple[Any, ...]) -> Call | None:  # noqa: ANN401
+    def _described(self, function: object, arguments: tuple[Any, ...]) -> Call | None:
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
         if owner is self.bench or function is self.bench.plugin:

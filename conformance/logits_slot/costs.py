@@ -89,8 +89,9 @@ def _serve(
     # One token again and again, for readers of repetitions, and what others wait for.
     same = [0] * max(REPEATED, bench.words.longest)
     phrase = bench.words.phrase(0)
+    choices = bench.choices
     longest = 1 + len(same)
-    fewest = longest - bench.lasting(longest, *bench.choices) + 1
+    fewest = longest - bench.lasting(longest, *choices) + 1
     said = torch.tensor([same, [*same, *phrase][-len(same) :]])
     rounds = count // states.max_num_reqs + 1
     with torch.inference_mode():
@@ -105,7 +106,7 @@ def _serve(
             states.prompt_len.copy_to_uva()
             for slot in range(states.max_num_reqs):
                 number = len(given)
-                choice = bench.choices[number % len(bench.choices)]
+                choice = choices[number % len(choices)]
                 params = bench.params(choice)
                 if bench.most(choice) is None and params.max_tokens is not None:
                     params.max_tokens += number

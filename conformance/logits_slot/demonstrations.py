@@ -68,7 +68,7 @@ class Record:
     what: str = "journal"
 
 
-def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401
+def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401 - JSON values
     """Return the counterexample of a failure, with a program wherever one shows it."""
     bench = trial.bench
     hangs = case is not None and case["trouble"]["kind"] == Kind.HUNG

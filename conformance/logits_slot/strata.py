@@ -100,6 +100,10 @@ BUILT_ON = {
 #: Rows of prompts that are computed in part are advice, and no rule that must hold waits for it.
 WITHOUT = {SORTED: (RULE_OF_SHAPE[CHUNK], SORTED_WHOLE)}
 
+#: More examples where slots are used again, which few finished requests lead to.  Fewer where the
+#: first few show each fault that the gallery has, whatever the seed.
+TIMES = {RECYCLED: 2, RESUME: 0.5, PARTS: 0.5, SKIPPED: 0.5}
+
 #: Rules about single calls, in whatever stratum they go wrong.
 RULE_OF_KIND = {
     Kind.SHAPE: "LS-20",
@@ -236,7 +240,7 @@ STRATA = Strata(
     rule_of=RULE_OF_SHAPE,
     rule_of_kind=RULE_OF_KIND,
     built_on=BUILT_ON,
-    times={RECYCLED: 2, DRAFTS: 2},
+    times=TIMES,
     plain=PLAIN,
     opt_out="LS-04",
     everything=EVERYTHING,

@@ -13,7 +13,7 @@ import attrs
 
 from conformance.counterexample.source import decoded
 from conformance.logits import errands
-from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.configuration import forget, vllm_config
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
 from conformance.logits.requests import Stock
@@ -51,8 +51,7 @@ def _meant(cls: type) -> bool:
 
 def maker(model: str, _: Mapping[str, Any]) -> Maker:
     """Return what gets ready to make instances as the engine does."""
-    # With the arguments that instances get: it is kept by them.
-    vllm_config(model, MAX_REQUESTS, None)
+    vllm_config(model)  # once, and not in each process
 
     def ready() -> Callable[[type], object]:
         from conformance.logits_slot.bench import Bench
@@ -71,11 +70,6 @@ def _prepare() -> None:
     """Import what simulates Model Runner V2, in a process that is to run no engine."""
     for module in ("bench", "parameters", "simulator"):
         importlib.import_module(f"conformance.logits_slot.{module}")
-
-
-def _forget() -> None:
-    """Have the configuration made anew: vLLM's code must stand what a plugin replaced."""
-    vllm_config.cache_clear()
 
 
 def _open(opening: Opening) -> Trial:
@@ -149,7 +143,7 @@ def explored(cls: type, errand: errands.Explore) -> Explored:
     bench = Bench(
         cls, errand.model, errand.parameters.choices(), errand.seed, errand.parameters.waits
     )
-    return explore(STRATA, play, bench, errand.parameters, Budget.QUICK)
+    return explore(STRATA, play, bench, errand.parameters, Budget.QUICK).result()
 
 
 def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> Replayed:
@@ -200,5 +194,5 @@ SUITE = Suite(
     imports_in_server=True,
     prepare=_prepare,
     maker=maker,
-    forget=_forget,
+    forget=forget,
 )

@@ -15,7 +15,7 @@ from conformance.matrix.session import Outcome, folder_name
 from conformance.reporting import badge
 from conformance.reporting.certificate import FILE_NAME, write_whole
 from conformance.rules import Level
-from conformance.runner import folder_name as plugin_folder
+from conformance.settings import folder_name as plugin_folder
 from conformance.verdict import Conclusion, Verdict
 
 JSON_NAME, MARKDOWN_NAME = "matrix.json", "matrix.md"

@@ -296,7 +296,7 @@ class Bench:
         what: str,
         answer: Answer,
         cuts: Sequence[int] = (),
-        **more: Any,  # noqa: ANN401 - JSON values
+        **more: object,
     ) -> dict[str, Any]:
         """Return what a program plays: a function of :mod:`player`, and what it is given."""
         tools = [dict(tool) for tool in self.tools if tool["function"]["name"] in answer.text]

@@ -4,7 +4,6 @@
 import json
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import attrs
 from vllm.exceptions import VLLMClientError
@@ -179,7 +178,7 @@ def _misread(bench: Bench, asks: Asked) -> str | None:
     return None
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a field of a request
+def _plain(value: object) -> object:
     """Return a value as JSON has it, which shares nothing with the request."""
     from pydantic_core import to_jsonable_python
 

@@ -39,7 +39,7 @@ def lines_of(function: Callable[[], object]) -> int:
     """Return how many lines of Python a call executes, those of what it calls among them."""
     count = 0
 
-    def trace(_frame: Any, event: str, _argument: Any) -> Any:  # noqa: ANN401 - of sys.settrace
+    def trace(_frame: object, event: str, _argument: object) -> Any:  # noqa: ANN401 - of sys.settrace
         nonlocal count
         count += event == "line"
         return trace
@@ -134,7 +134,7 @@ def _survives(bench: Bench, text: Callable[[int], str]) -> None:
         pass
 
 
-def _brief(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
+def _brief(what: str, function: Callable[[], Any]) -> object:
     """Call something that must not take long, whatever else this machine does."""
     began = time.thread_time()
     found = function()

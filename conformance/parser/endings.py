@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from vllm.reasoning import ReasoningParser
 
@@ -134,7 +133,7 @@ def counted(trial: Trial) -> Finding:
     return trial.search(judge)
 
 
-def _place(token: Any) -> str:  # noqa: ANN401 - a number, or None
+def _place(token: object) -> str:
     return "never" if token is None else f"at token {token}"
 
 
@@ -157,7 +156,7 @@ def _told(bench: Bench, answer: Answer, step: int) -> int | str | None:
 
 
 def _first(
-    parser: Any,  # noqa: ANN401 - a plugin
+    parser: object,
     what: str,
     asked: Iterable[tuple[int, tuple[list[int], ...]]],
 ) -> int | str | None:

@@ -113,7 +113,7 @@ class Format:
             for key, value in arguments.items()
         )
 
-    def _value(self, value: Any) -> str:  # noqa: ANN401 - a JSON value
+    def _value(self, value: object) -> str:
         if isinstance(value, str):
             return f"{self.quote}{value}{self.quote}"
         if self.nested and isinstance(value, dict):

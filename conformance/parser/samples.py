@@ -17,7 +17,7 @@ from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
 
-def _tool(name: str, /, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON schemas
+def _tool(name: str, /, **properties: object) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties}
     return {"type": "function", "function": {"name": name, "parameters": schema}}
 
@@ -60,7 +60,7 @@ def read(section: Mapping[str, Any], origin: str | None) -> tuple[Sample, ...]:
     return tuple(_sample(each, origin) for each in section.get("samples", ()))
 
 
-def _sample(table: Any, origin: str | None) -> Sample:  # noqa: ANN401 - whatever TOML has
+def _sample(table: object, origin: str | None) -> Sample:
     where = f"profile {origin}: [parser] samples"
     if isinstance(table, str):
         return Sample(table)
@@ -80,7 +80,7 @@ def _sample(table: Any, origin: str | None) -> Sample:  # noqa: ANN401 - whateve
     return Sample(table["text"], says, table.get("prompt"))
 
 
-def _call(table: Any, where: str) -> Call:  # noqa: ANN401 - whatever TOML has
+def _call(table: object, where: str) -> Call:
     if not isinstance(table, dict) or not isinstance(table.get("name"), str):
         raise UsageError(f"{where}: the call {table!r} has no name: {{ name, arguments }}.")
     return Call(table["name"], json.dumps(table.get("arguments", {})))

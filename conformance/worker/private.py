@@ -238,7 +238,7 @@ _GONE = object()
 _CACHED = type(functools.lru_cache(lambda: None))
 
 
-def _file(value: Any) -> str:  # noqa: ANN401 - whatever stands there
+def _file(value: object) -> str:
     """Return the file of a function or class, or an empty string."""
     value = getattr(value, "__func__", value)
     code = getattr(value, "__code__", None)

@@ -66,13 +66,13 @@ class Family:
 
 
 def text(
-    tokens: tuple[str, ...], architecture: str = "Llama", kind: str = "llama", **more: Any
+    tokens: tuple[str, ...], architecture: str = "Llama", kind: str = "llama", **more: object
 ) -> dict[str, Any]:
     """Return the configuration of the tiny Llama, as a model of another kind."""
     return {**text_config(f"{architecture}ForCausalLM", kind, tokens), **more}
 
 
-def tower(kind: str = "clip_vision_model", **more: Any) -> dict[str, Any]:
+def tower(kind: str = "clip_vision_model", **more: object) -> dict[str, Any]:
     """Return the configuration of a small vision tower."""
     return {
         "model_type": kind,
@@ -86,22 +86,22 @@ def tower(kind: str = "clip_vision_model", **more: Any) -> dict[str, Any]:
     }
 
 
-def siglip(**more: Any) -> dict[str, Any]:
+def siglip(**more: object) -> dict[str, Any]:
     """Return the configuration of a small SigLIP without its head."""
     return tower("siglip_vision_model", vision_use_head=False, **more)
 
 
-def images(kind: str, **more: Any) -> dict[str, Any]:
+def images(kind: str, **more: object) -> dict[str, Any]:
     """Return the configuration of an image processor."""
     return {**PIXELS, "image_processor_type": kind, **more}
 
 
-def videos(kind: str, **more: Any) -> dict[str, Any]:
+def videos(kind: str, **more: object) -> dict[str, Any]:
     """Return the configuration of a video processor, which keeps all frames."""
     return {**PIXELS, "video_processor_type": kind, "do_sample_frames": False, **more}
 
 
-def processing(processor: str, **parts: Any) -> dict[str, Any]:
+def processing(processor: str, **parts: object) -> dict[str, Any]:
     """Return the files of a processor and of its parts, as releases old and new read them."""
     files: dict[str, Any] = {"processor_config.json": {"processor_class": processor, **parts}}
     pixels = parts.get("image_processor", parts.get("feature_extractor"))

@@ -320,7 +320,9 @@ def _qwen_ids() -> dict[str, int]:
     }
 
 
-def _turned(tokens: tuple[str, ...], architecture: str, kind: str, **rope: Any) -> dict[str, Any]:
+def _turned(
+    tokens: tuple[str, ...], architecture: str, kind: str, **rope: object
+) -> dict[str, Any]:
     """Return a text model whose positions have three dimensions."""
     found = text(tokens, architecture, kind)
     found["rope_parameters"] = {
@@ -333,7 +335,7 @@ def _turned(tokens: tuple[str, ...], architecture: str, kind: str, **rope: Any) 
     return found
 
 
-def _merging(kind: str, patch: int, **more: Any) -> dict[str, Any]:
+def _merging(kind: str, patch: int, **more: object) -> dict[str, Any]:
     """Return a tower that makes one embedding of two by two patches."""
     return {
         "model_type": kind,

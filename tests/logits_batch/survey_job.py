@@ -16,7 +16,7 @@ from conformance.expectation import located
 from conformance.loading import Observer
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
-from conformance.logits.trial import Trial, stocked
+from conformance.logits.trial import Trial, found, stocked
 from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
@@ -53,9 +53,8 @@ def survey(
     untouched = Untouched.fork(cls)
     # After the fork: what drives slot plugins replaces parts of torch.
     contract: Contract = importlib.import_module(f"{generation}.simulator").CONTRACT
-    found = importlib.import_module(f"{generation}.parameters")
     section = located(profile, Path.cwd(), "the gallery's profile")
-    parameters = found.find(cls, section, origin=None, model=model, seed=0)
+    parameters = found(contract, cls, section, origin=None, model=model, seed=0)
     name = f"{target.module}:{target.qualname}"
     observer.found(loading.LOADING_LIMIT)  # once, for all seeds
     with suppress(EOFError):

@@ -13,8 +13,8 @@ from user import certificates
 from conformance.cli import main
 from conformance.generations import all_generations
 from conformance.rules import Evidence
-from conformance.runner import Certification, folder_name
-from conformance.settings import Settings
+from conformance.runner import Certification
+from conformance.settings import Settings, folder_name
 from conformance.verdict import ExitStatus, Verdict
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ import torchvision_site
 from families import FAMILIES
 from support import ROOT, Specimen, certify
 
-from conformance.runner import Certification, start_zygote
+from conformance.runner import Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
+from conformance.zygotes import start_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from specimens import processor_references
 from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery
 
 from conformance.engine.multimodal_models import MODELS
-from conformance.runner import start_zygote
 from conformance.verdict import Verdict
+from conformance.zygotes import start_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -68,7 +68,7 @@ def _others(value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - JSON val
         yield "a list of true", [True for _ in value]
 
 
-def _whole(value: Any) -> bool:  # noqa: ANN401 - JSON values
+def _whole(value: object) -> bool:
     # Larger ones are no floats.
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 

@@ -136,6 +136,41 @@ class Explored:
             ledger.beside[roles.client_error] = "it refuses no request"
 
 
+@attrs.define
+class Exploring:
+    """A forked process that explores what clients may send, while its owner does other things."""
+
+    _pid: int = 0
+    _receiver: Connection | None = None
+    _at_work: mmap.mmap | None = None
+    found: Explored | None = None  #: once it is known
+
+    def result(self) -> Explored:
+        """Wait for what the process finds."""
+        if self.found is None:
+            assert self._receiver is not None
+            assert self._at_work is not None
+            try:
+                self.found = _await(self._receiver, self._at_work, self._pid)
+            finally:
+                self.close()
+        return self.found
+
+    def close(self) -> None:
+        """End the process."""
+        if self._receiver is None or self._at_work is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have no group of its own yet
+            os.kill(self._pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+        self._receiver.close()
+        self._at_work.close()
+        self._receiver = self._at_work = None
+
+
 def explore(
     strata: Strata,
     play: Play,
@@ -144,8 +179,8 @@ def explore(
     budget: Budget,
     *,
     shrink: bool = True,
-) -> Explored:
-    """Explore what clients may send, in a forked process.
+) -> Exploring:
+    """Begin to explore what clients may send, in a forked process.
 
     Args:
         strata: those of the generation; two of their shapes say how its host plays.
@@ -157,7 +192,7 @@ def explore(
 
     """
     if not parameters.keys and not any(map(positions, _bases(parameters))):
-        return Explored()  # there is nothing that a client chooses
+        return Exploring(found=Explored())  # there is nothing that a client chooses
     serving = Serving(bench, vllm_config(bench.model), strata, play, bench.path)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     at_work = mmap.mmap(-1, _ROOM)
@@ -181,14 +216,7 @@ def explore(
         finally:
             os._exit(status)
     sender.close()
-    try:
-        return _await(receiver, at_work, pid)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-        at_work.close()
+    return Exploring(pid, receiver, at_work)
 
 
 def _await(receiver: Connection, at_work: mmap.mmap, pid: int) -> Explored:

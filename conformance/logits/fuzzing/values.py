@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"[0-9]+")
 READABLE = 240
 
 
-def nested(levels: int) -> Any:  # noqa: ANN401 - a list of a list, and so on
+def nested(levels: int) -> object:
     """Return a list in a list, so many levels deep."""
     value: Any = 0
     for _ in range(levels):
@@ -137,7 +137,7 @@ def replaced(value: Any, path: Position, new: object) -> Any:  # noqa: ANN401 - 
     return items
 
 
-def removed(value: Any, path: Position) -> Any:  # noqa: ANN401 - as above
+def removed(value: object, path: Position) -> Any:  # noqa: ANN401 - as above
     """Return a value without the part at a path."""
     *outer, last = path
     inner = at(value, tuple(outer))

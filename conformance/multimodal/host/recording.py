@@ -160,19 +160,19 @@ class _Served:
         runner = engine.runner
         obey = runner._update_states  # noqa: SLF001 - no public method is told the same
 
-        def update_states(order: Any) -> Any:  # noqa: ANN401 - a SchedulerOutput
+        def update_states(order: object) -> Any:  # noqa: ANN401 - a SchedulerOutput
             ledger.note(order)
             return obey(order)
 
         runner._update_states = update_states  # noqa: SLF001
         return cls(engine, ledger, manager, modality, text)
 
-    def asked(self, *items: Any) -> Request:  # noqa: ANN401 - data of any modality
+    def asked(self, *items: object) -> Request:
         """Return a request with items between words."""
         text = " and then ".join(self.text for _ in items)
         return Request(f"take {text} what is it", {self.modality: list(items)})
 
-    def full(self, item: Any) -> Request:  # noqa: ANN401 - as above
+    def full(self, item: object) -> Request:
         """Return a request with an item and as much text as half of the blocks have room for."""
         request = self.asked(item)
         tokenizer = self.engine.llm.get_tokenizer()

@@ -144,19 +144,19 @@ class Bench:
             self._configs[model.name] = self.deployed(model)
         return self._configs[model.name]
 
-    def deployed(self, model: Model, **options: Any) -> Any:  # noqa: ANN401 - a ModelConfig
+    def deployed(self, model: Model, **options: object) -> Any:  # noqa: ANN401 - a ModelConfig
         """Return the configuration of a model as somebody deploys it."""
         registry = self.registry(self.make(), model)
         return registry.get_model_config(model.name, max_model_len=LENGTH, **options)
 
-    def registry(self, plugin: Any, model: Model) -> Any:  # noqa: ANN401 - a MultiModalRegistry
+    def registry(self, plugin: object, model: Model) -> Any:  # noqa: ANN401 - a MultiModalRegistry
         """Return a registry with a plugin and a model."""
         registry = runtime("registry").MultiModalRegistry()
         registry.register_plugin(plugin)
         registry.register_model(model.name, model)
         return registry
 
-    def serve(self, plugin: Any, sample: Sample, model: Model | None = None) -> Served:  # noqa: ANN401
+    def serve(self, plugin: object, sample: Sample, model: Model | None = None) -> Served:
         """Take one item the whole way."""
         config = self.config(model or self.models[0])
         found = parsed(plugin, sample.data(self.form))
@@ -296,7 +296,7 @@ class Bench:
         base = runtime("interface").ModelConfig
 
         class Probe(base):  # type: ignore[misc, valid-type] # known when it runs
-            def get_recipe(self, modality: str, kind: type[Any]) -> Any:  # noqa: ANN401, ARG002
+            def get_recipe(self, modality: str, kind: type[Any]) -> object:  # noqa: ARG002
                 kinds.append(kind)
                 return kind()
 
@@ -339,7 +339,7 @@ class _Recorded(dict[str, Any]):
         self.read.append(modality)
         return super().__getitem__(modality)
 
-    def get(self, modality: str, default: Any = None) -> Any:  # noqa: ANN401 - a recipe
+    def get(self, modality: str, default: object = None) -> Any:  # noqa: ANN401 - a recipe
         self.read.append(modality)
         return super().get(modality, default)
 

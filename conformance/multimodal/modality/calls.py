@@ -29,7 +29,7 @@ class Answer:
         return self.error is None
 
 
-def ask(what: str, function: Callable[..., Any], *arguments: Any) -> Answer:  # noqa: ANN401
+def ask(what: str, function: Callable[..., Any], *arguments: object) -> Answer:
     """Call on the main thread, for a limited time.
 
     Raises:
@@ -41,7 +41,7 @@ def ask(what: str, function: Callable[..., Any], *arguments: Any) -> Answer:  # 
         return answered(what, function, *arguments)
 
 
-def answered(what: str, function: Callable[..., Any], *arguments: Any) -> Answer:  # noqa: ANN401
+def answered(what: str, function: Callable[..., Any], *arguments: object) -> Answer:
     """Call on whatever thread, with no limit.
 
     Raises:

@@ -154,7 +154,7 @@ class Deployment:
             found.append(Prompt((*samples[:limit], 2)))
         return found
 
-    def sendable(self, sample: Sample) -> Any:  # noqa: ANN401 - what JSON can hold
+    def sendable(self, sample: Sample) -> object:
         """Return an item as a part of a chat can hold it, or None: JSON knows no bytes."""
         wanted = self.bench.alone(sample)
         for value in written(sample):
@@ -194,7 +194,7 @@ def _model(bench: Bench, model: Model, largest: Sample | None) -> type[Any]:
             )
 
         @classmethod
-        def get_dummy_item(cls, modality: str) -> Any:  # noqa: ANN401, ARG003 - what a client sends
+        def get_dummy_item(cls, modality: str) -> object:  # noqa: ARG003 - what a client sends
             assert largest is not None
             return largest.data(bench.form)
 

@@ -67,7 +67,7 @@ def nonsense(modality: str) -> tuple[Sample, ...]:
     )
 
 
-def _copy(value: Any) -> Any:  # noqa: ANN401 - JSON values and bytes
+def _copy(value: object) -> object:
     return type(value)(value) if isinstance(value, dict | list) else value
 
 

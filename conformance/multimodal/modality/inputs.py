@@ -267,7 +267,7 @@ def own_copy(trial: Trial) -> Finding:
     return passed(count, count)
 
 
-def _writeable(value: Any) -> bool:  # noqa: ANN401 - what clients send
+def _writeable(value: object) -> bool:
     return hasattr(value, "flags") and bool(value.flags.writeable)
 
 

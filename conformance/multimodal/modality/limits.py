@@ -42,7 +42,7 @@ def _model(bench: Bench, most: int) -> models.Model:
     return models.Model(f"of-{most}", models.declaring(bench.modality, recipe, most=most), None)
 
 
-def _counted(bench: Bench, plugin: Any) -> Iterator[tuple[str, int, Any]]:  # noqa: ANN401
+def _counted(bench: Bench, plugin: Any) -> Iterator[tuple[str, int, Any]]:  # noqa: ANN401 - a plugin, and items of its own
     """Yield each configuration in words, how many items it allows, and what the plugin says."""
     for most, allowed in DECLARED:
         options = {} if allowed is None else {"limit_mm_per_prompt": {bench.modality: allowed}}
@@ -167,7 +167,7 @@ def every_item(trial: Trial) -> Finding:
     return passed(count, count)
 
 
-def _dividing(plugin: Any, items: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401
+def _dividing(plugin: Any, items: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401 - a plugin, and items of its own
     """Yield limits with an item that keeps them and one that does not, one for each number."""
     for name, value in _numbers(plugin.limits):
         for halving in range(1, HALVINGS):
@@ -211,18 +211,18 @@ def changes_nothing(trial: Trial) -> Finding:
     return passed(len(bench.good), len(bench.good))
 
 
-def _item(bench: Bench, plugin: Any, sample: Sample) -> Any:  # noqa: ANN401 - what it parses
+def _item(bench: Bench, plugin: object, sample: Sample) -> Any:  # noqa: ANN401 - what it parses
     return parsed(plugin, sample.data(bench.form)).item
 
 
-def _tightened(limits: Any) -> Any:  # noqa: ANN401 - limits of any kind
+def _tightened(limits: object) -> Any:  # noqa: ANN401 - limits of any kind
     """Return limits that hardly anything keeps, or None where nobody can tell how."""
     # One instead of none: some take 0 for no limit at all.
     small = {name: 1 if isinstance(value, int) else 1e-9 for name, value in _numbers(limits)}
     return _replaced(limits, small) if small else None
 
 
-def _numbers(limits: Any) -> list[tuple[str, int | float]]:  # noqa: ANN401 - limits of any kind
+def _numbers(limits: object) -> list[tuple[str, int | float]]:
     """Return the numbers that bound something from above, by their names."""
     return [
         (name, value)
@@ -251,7 +251,7 @@ def _fields(limits: Any) -> dict[str, Any]:  # noqa: ANN401 - limits of any kind
     return dict(getattr(limits, "__dict__", {}))
 
 
-def _replaced(limits: Any, numbers: Mapping[str, Any]) -> Any:  # noqa: ANN401 - limits of any kind
+def _replaced(limits: Any, numbers: Mapping[str, Any]) -> object:  # noqa: ANN401 - limits of any kind
     if isinstance(limits, Mapping):
         return (
             type(limits)({**limits, **numbers})
@@ -302,7 +302,7 @@ def bombs(trial: Trial) -> Finding:
     return passed(len(samples), len(samples))
 
 
-def _takes(plugin: Any, data: Any, config: Any) -> str | None:  # noqa: ANN401 - see served.finished
+def _takes(plugin: object, data: object, config: object) -> str | None:
     """Say what an item takes that is too much, or return None."""
     with measured() as cost:
         try:
@@ -319,7 +319,7 @@ def _takes(plugin: Any, data: Any, config: Any) -> str | None:  # noqa: ANN401 -
     return None
 
 
-def _bytes(data: Any) -> int:  # noqa: ANN401 - what clients send
+def _bytes(data: object) -> int:
     return len(data) if isinstance(data, bytes | str) else 0
 
 

@@ -42,7 +42,7 @@ class Model:
 
 def declaring(
     modality: str,
-    recipe: Any,  # noqa: ANN401 - of any kind
+    recipe: object,
     *,
     most: int = MOST,
 ) -> Callable[[], Any]:
@@ -64,7 +64,7 @@ def usual(modality: str) -> tuple[Model, ...]:
     )
 
 
-def of_recipe(modality: str, recipe: Any) -> Model:  # noqa: ANN401 - a recipe of any kind
+def of_recipe(modality: str, recipe: object) -> Model:
     """Return a model with a recipe that nobody knows, and therefore without an encoder."""
     return Model(type(recipe).__name__, declaring(modality, recipe), None)
 

@@ -77,7 +77,7 @@ def forms(
     return named
 
 
-def _sample(value: Any, place: str, folders: Sequence[Path], origin: str | None) -> Sample:  # noqa: ANN401
+def _sample(value: object, place: str, folders: Sequence[Path], origin: str | None) -> Sample:
     promise = place.startswith("valid")
     if isinstance(value, Mapping) and set(value) == {"file"}:
         path = _found(str(value["file"]), folders, origin)
@@ -90,14 +90,14 @@ def _sample(value: Any, place: str, folders: Sequence[Path], origin: str | None)
     return Sample(f"{place}, {shortened(value, 40)}", partial(_copied, value), promised=promise)
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a profile holds
+def _copied(value: object) -> object:
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - objects need not be copied: then all calls share them
         return value
 
 
-def named(spec: str, folders: Sequence[Path], origin: str | None) -> Any:  # noqa: ANN401
+def named(spec: str, folders: Sequence[Path], origin: str | None) -> Any:  # noqa: ANN401 - what a profile names
     """Return what ``package.module:name`` or ``file.py:name`` names.
 
     Raises:
@@ -123,7 +123,7 @@ def named(spec: str, folders: Sequence[Path], origin: str | None) -> Any:  # noq
         ) from None
 
 
-def _loaded(path: Path) -> Any:  # noqa: ANN401 - a module
+def _loaded(path: Path) -> object:
     """Return the module of a file; the plugin's own is there already, and has its classes."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

@@ -42,7 +42,7 @@ def made(trial: Trial) -> Finding:
     return passed(2, 2)
 
 
-def _incomplete(plugin: Any) -> str | None:  # noqa: ANN401 - a plugin
+def _incomplete(plugin: object) -> str | None:
     for name in METHODS:
         method = getattr(plugin, name, None)
         if not callable(method):
@@ -81,7 +81,7 @@ def names(bench: Bench) -> str | None:
     return _names(bench.make())
 
 
-def _names(plugin: Any) -> str | None:  # noqa: ANN401 - a plugin
+def _names(plugin: object) -> str | None:
     modality, part_types = _read(plugin)
     if not isinstance(modality, str) or not re.fullmatch(r"\w+", modality):
         return (
@@ -105,5 +105,5 @@ def _read(plugin: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a plugin
     return plugin.modality, part_types if isinstance(part_types, str) else _listed(part_types)
 
 
-def _listed(value: Any) -> Any:  # noqa: ANN401 - whatever part_types is
+def _listed(value: object) -> object:
     return tuple(value) if isinstance(value, list | tuple | set | frozenset) else value

@@ -104,7 +104,7 @@ def _told(sizes: list[int], spent: Spent) -> bool:
     return spent.beyond(LONGEST, LONGEST) or len(sizes) <= 1 or growing(sizes, MEASURED) is None
 
 
-def _small(bench: Bench, plugin: Any, config: Any) -> Callable[[int], Sample] | None:  # noqa: ANN401
+def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Sample] | None:
     """Return a function that makes small items, no two alike, of a kind that the plugin takes."""
 
     def png(number: int) -> bytes:

@@ -50,7 +50,7 @@ class Served:
         return f"{self.step} raised {said(self.error)}"
 
 
-def parsed(plugin: Any, data: Any, asking: Callable[..., Answer] = ask) -> Served:  # noqa: ANN401
+def parsed(plugin: Any, data: Any, asking: Callable[..., Answer] = ask) -> Served:  # noqa: ANN401 - a plugin, and what clients send
     """Parse one item."""
     found = asking("parse_input", plugin.parse_input, data)
     return Served("" if found.good else "parse_input", found.error, item=found.value)
@@ -93,9 +93,9 @@ def finished(
 
 
 def run_through(
-    plugin: Any,  # noqa: ANN401 - a plugin
-    data: Any,  # noqa: ANN401 - what a client sends
-    config: Any,  # noqa: ANN401 - a model's configuration
+    plugin: object,
+    data: object,
+    config: object,
 ) -> Served:
     """Take one item the whole way on another thread, where no signal limits the time."""
     found = parsed(plugin, data, answered)

@@ -15,7 +15,7 @@ from conformance.multimodal.modality.served import Served
 NUMBERS = "biufc"
 
 
-def trouble(features: Any) -> str | None:  # noqa: ANN401 - what preprocess returned
+def trouble(features: object) -> str | None:
     """Say why something is no mapping of arrays, or return None."""
     if not isinstance(features, Mapping):
         return f"preprocess returned {_kind(features)}, where a mapping of arrays must be"
@@ -78,5 +78,5 @@ def copied(features: Any) -> Any:  # noqa: ANN401 - what preprocess returned
     return {name: np.array(value) for name, value in features.items()}
 
 
-def _kind(value: Any) -> str:  # noqa: ANN401 - anything
+def _kind(value: object) -> str:
     return f"of type {type(value).__name__}" if value is not None else "None"

@@ -73,7 +73,7 @@ def _file(
     return Sample(name, content, encoding, media.MIME[modality], plain=plain)
 
 
-def given(name: str, value: Any, same_as: str = "", form: str = ARRAY) -> Sample:  # noqa: ANN401 - arrays and others
+def given(name: str, value: object, same_as: str = "", form: str = ARRAY) -> Sample:
     """Return a sample that is handed over as it is, a copy each time."""
     return Sample(name, partial(copy.deepcopy, value), same_as=same_as, form=form)
 
@@ -244,7 +244,7 @@ def _cloud(count: int, text: bool, seed: int) -> Sample:  # noqa: FBT001 - drawn
     )
 
 
-def changed(array: Any, *place: int) -> Any:  # noqa: ANN401 - arrays
+def changed(array: object, *place: int) -> Any:  # noqa: ANN401 - arrays
     """Return a copy of an array with one value changed."""
     copied = np.array(array)
     copied[place] = 255 - copied[place] if copied.dtype == np.uint8 else copied[place] / 2 + 0.1
@@ -303,5 +303,5 @@ def kin(modality: str) -> tuple[Sample, ...]:
     return ()
 
 
-def _png(values: Any) -> bytes:  # noqa: ANN401 - pixels
+def _png(values: object) -> bytes:
     return media.encoded(Image.fromarray(values), "PNG")

@@ -134,7 +134,7 @@ def exact(trial: Trial) -> Finding:
     return passed(fixed, fixed)
 
 
-def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # noqa: ANN401
+def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # noqa: ANN401 - vLLM's, and a plugin
     """Return the pipeline with a plugin and a model, and how many items a prompt may have."""
     registry = bench.registry(plugin, model)
     config = registry.get_model_config(model.name, max_model_len=10**6)
@@ -142,7 +142,7 @@ def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # n
     return processor, min(ITEMS, plugin.get_max_per_prompt(config))
 
 
-def _request(bench: Bench, model: Model, samples: tuple[Sample, ...]) -> Any:  # noqa: ANN401
+def _request(bench: Bench, model: Model, samples: tuple[Sample, ...]) -> Any:  # noqa: ANN401 - vLLM's, and a plugin
     """Return a request with text around each of some items."""
     processing = runtime("processor")
     placeholders = bench.config(model).multimodal.placeholder_tokens
@@ -323,7 +323,7 @@ class _Watched:
         self._plugin = plugin
         self.parsed = 0
 
-    def parse_input(self, data: object) -> Any:  # noqa: ANN401 - an item
+    def parse_input(self, data: object) -> object:
         self.parsed += 1
         return self._plugin.parse_input(data)
 

@@ -128,7 +128,7 @@ def _outcome(bench: Bench, sample: Sample, model: Model) -> str:
     return f"{served.count} tokens" if served.good else "refused"
 
 
-def _searched(trial: Trial, judge: Any, told: Any, *, mistakes: bool) -> Finding:  # noqa: ANN401
+def _searched(trial: Trial, judge: Any, told: Any, *, mistakes: bool) -> Finding:  # noqa: ANN401 - as the trial's checks are
     def look(history: History) -> tuple[History, int, str] | None:
         found = judge(history)
         return (history, *found) if found else None
@@ -239,12 +239,12 @@ def _giving_way(cls: type[Any]) -> Any:  # noqa: ANN401 - a trace function
         with suppress(TypeError, OSError):  # built-in classes have no file
             own.add(inspect.getfile(each))
 
-    def line(_: FrameType, event: str, __: object) -> Any:  # noqa: ANN401
+    def line(_: FrameType, event: str, __: object) -> object:
         if event == "line":
             time.sleep(0)
         return line
 
-    def called(frame: FrameType, *_: object) -> Any:  # noqa: ANN401
+    def called(frame: FrameType, *_: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
         return line if frame.f_code.co_filename in own else None
 
     return called

@@ -50,11 +50,11 @@ class Trial(Simulation):
         """Return the samples that the plugin takes, none where nobody knows any."""
         return self.bench.good if self.bench.sorted_out() else ()
 
-    def finish(self, plugin: Any, found: Served, config: Any) -> Served:  # noqa: ANN401
+    def finish(self, plugin: object, found: Served, config: object) -> Served:
         """Take an item that was parsed, or not, through the other methods."""
         return finished(plugin, found.item, config) if found.good else found
 
-    def finish_item(self, plugin: Any, item: Any, config: Any) -> Served:  # noqa: ANN401
+    def finish_item(self, plugin: object, item: object, config: object) -> Served:
         """Take an item through the other methods."""
         return finished(plugin, item, config)
 

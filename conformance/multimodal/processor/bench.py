@@ -243,7 +243,7 @@ class Bench:
             raise CannotBuild(f"making the processor {made.describe()}") from made.error
         return made.value
 
-    def worn(self, *, anew: bool = False) -> Any:  # noqa: ANN401 - the plugin's processor
+    def worn(self, *, anew: bool = False) -> object:
         """Return a processor that has processed items of all kinds, with all options."""
         if self._worn is None or anew:
             self._worn = self.processor()
@@ -371,8 +371,8 @@ class Bench:
     def process(
         self,
         prompt: Prompt,
-        processor: Any = None,  # noqa: ANN401 - the plugin's processor
-        cache: Any = None,  # noqa: ANN401 - one of vLLM's
+        processor: object = None,
+        cache: object = None,
     ) -> Answer:
         """Process a prompt, with a new processor if none is given."""
         processor = self.processor() if processor is None else processor
@@ -437,7 +437,7 @@ class Bench:
             chosen = dict(self.stock.options[options])
             said: list[Any] = []
 
-            def read(value: Any) -> Any:  # noqa: ANN401 - whatever it returns
+            def read(value: object) -> Any:  # noqa: ANN401 - whatever it returns
                 said.append(value if isinstance(value, Mapping) else {COUNT: plain(value)})
                 return {name: outline(each) for name, each in said[-1].items()}
 
@@ -467,7 +467,7 @@ class Bench:
         }
 
 
-def outline(value: Any) -> Any:  # noqa: ANN401 - a number of placeholders, or data
+def outline(value: object) -> Any:  # noqa: ANN401 - a number of placeholders, or data
     """Return what tells data from others: all of their numbers take too long to compare."""
     if not isinstance(value, torch.Tensor):
         return plain(value)
@@ -484,7 +484,7 @@ def same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch.allclose(one, other, rtol=0.0, atol=RELATIVE * scale, equal_nan=True))
 
 
-def same_data(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever processors return
+def same_data(one: object, other: object) -> bool:
     """Tell whether what a processor made of an item is the same as another time."""
     if one is other:
         return True
@@ -523,18 +523,18 @@ def told_apart(one: Any, other: Any) -> tuple[str, str]:  # noqa: ANN401 - whate
     return shortened(one), shortened(other)
 
 
-def _type(value: Any) -> str:  # noqa: ANN401 - as above
+def _type(value: object) -> str:
     dtype = getattr(value, "dtype", None)
     return f"of type {type(value).__name__ if dtype is None else dtype}"
 
 
-def _shape(value: Any) -> str:  # noqa: ANN401 - as above
+def _shape(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"of length {len(value)}"
     return f"of shape {tuple(getattr(value, 'shape', ()))}"
 
 
-def _device(value: Any) -> str:  # noqa: ANN401 - as above
+def _device(value: object) -> str:
     return f"on {getattr(value, 'device', None)}"
 
 

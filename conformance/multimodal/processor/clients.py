@@ -73,7 +73,7 @@ class Client:
         }
 
 
-def part(modality: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - data of any modality
+def part(modality: str, value: object) -> dict[str, Any]:
     """Return the part of a message that carries an item.
 
     Raises:
@@ -151,7 +151,7 @@ def _png(image: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-def _jpeg(frame: Any) -> bytes:  # noqa: ANN401 - an array of height, width, colours
+def _jpeg(frame: object) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(frame).save(stream, "JPEG")
     return stream.getvalue()

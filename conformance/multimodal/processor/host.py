@@ -224,7 +224,7 @@ class Host:
             items = processor.info.parse_mm_data(data)
             return read(processor(prompt, items, hf_processor_mm_kwargs=options))
 
-    def dummy(self, processor: Any, counts: Mapping[str, int]) -> Processed:  # noqa: ANN401
+    def dummy(self, processor: Any, counts: Mapping[str, int]) -> Processed:  # noqa: ANN401 - the model's processor
         """Return what vLLM profiles a model with.
 
         Raises:
@@ -402,7 +402,7 @@ def _range(one: Any) -> Range:  # noqa: ANN401 - vLLM's `PlaceholderRange`
     return Range(one.offset, one.length, mask, one.get_num_embeds())
 
 
-def size_of(item: Any) -> int:  # noqa: ANN401 - `MultiModalKwargsItem`
+def size_of(item: object) -> int:
     """Return how much of a cache an item takes, in bytes."""
     return int(MultiModalCache.get_item_size(item))
 

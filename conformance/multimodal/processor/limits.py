@@ -191,7 +191,7 @@ class _Watched:
     method: Any
     called: list[str]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it is
+    def __call__(self, *args: object, **kwargs: object) -> object:
         self.called.append(self.name)
         return self.method(*args, **kwargs)
 

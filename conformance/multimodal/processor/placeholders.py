@@ -164,7 +164,7 @@ def _added_up(value: Any) -> str:  # noqa: ANN401 - data of an item, or their ou
     return f"of shape {shape} with the sum {total:.6g}" if shape else "not there"
 
 
-def _as_said(made: Any, said: Any) -> bool:  # noqa: ANN401 - data of an item
+def _as_said(made: object, said: object) -> bool:
     """Tell whether data are what an author says; a case file has no more than their outline."""
     if isinstance(said, torch.Tensor):
         return same_data(made, said)

@@ -55,7 +55,7 @@ def in_a_row(bench: Bench, prompt: Prompt) -> Trouble | None:
     return _after_others(bench, prompt, bench.worn(anew=True))
 
 
-def _after_others(bench: Bench, prompt: Prompt, processor: Any) -> Trouble | None:  # noqa: ANN401
+def _after_others(bench: Bench, prompt: Prompt, processor: object) -> Trouble | None:
     """Say in what a prompt is another one to a processor that has processed others."""
     for item in bench.unusual:
         if not bench.alone(item).good:  # what was begun for it may be left there
@@ -96,7 +96,7 @@ def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) ->
     return None
 
 
-def _other_value(index: int, key: str, mine: Any, first: Any, when: str) -> Trouble:  # noqa: ANN401 - the data of an item
+def _other_value(index: int, key: str, mine: object, first: object, when: str) -> Trouble:
     """Say what an item has under a key, and what it had at first."""
     is_now, was = told_apart(of_item(mine).get(key), of_item(first).get(key))
     what = f"{when} {key} of item {named(index)} is {is_now} instead of {was}"
@@ -119,7 +119,7 @@ def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Tro
     return None
 
 
-def _differing_key(one: Any, other: Any) -> str | None:  # noqa: ANN401 - `MultiModalKwargsItem`
+def _differing_key(one: object, other: object) -> str | None:
     """Return a field in which two items differ."""
     left, right = of_item(one), of_item(other)
     return next(
@@ -169,7 +169,7 @@ def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
     return None
 
 
-def _same_thing(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever vLLM takes
+def _same_thing(one: object, other: object) -> bool:
     """Tell whether two data of items are the same."""
     if isinstance(one, Image.Image) and isinstance(other, Image.Image):
         return (one.mode, one.size, one.tobytes()) == (other.mode, other.size, other.tobytes())
@@ -248,7 +248,7 @@ def _capacity(bench: Bench, prompt: Prompt) -> int:
 def _sent(
     bench: Bench,
     prompt: Prompt,
-    processor: Any,  # noqa: ANN401 - the plugin's processor
+    processor: object,
     caches: tuple[Any, Any],
     times: int = TIMES,
 ) -> Answer:
@@ -266,7 +266,7 @@ def _sent(
     return got
 
 
-def _received(prompt: Prompt, sent: Processed, receiver: Any) -> Processed:  # noqa: ANN401
+def _received(prompt: Prompt, sent: Processed, receiver: Any) -> Processed:  # noqa: ANN401 - a receiver of vLLM's
     """Return what the engine has once its cache has filled in what was sent before."""
     features = [
         MultiModalFeatureSpec(

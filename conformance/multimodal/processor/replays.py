@@ -137,7 +137,7 @@ def _judged(bench: Bench, saved: Saved) -> Replayed:
     return (["error"], why) if why else ([], "")
 
 
-def _in_the_way(bench: Bench, prompt: Prompt, judge: Any) -> str | None:  # noqa: ANN401
+def _in_the_way(bench: Bench, prompt: Prompt, judge: object) -> str | None:
     """Say what keeps a prompt from being judged: then nothing was shown to be mended."""
     for one in prompt.items:
         found = bench.alone(one, prompt.options)

@@ -69,7 +69,7 @@ class Item:
         return Item(self.modality, f"{self.text[:end]}@{FRAMES}{self.text[end:]}")
 
 
-def item(modality: str, value: Any, origin: str | None, number: int = 0) -> Item:  # noqa: ANN401
+def item(modality: str, value: object, origin: str | None, number: int = 0) -> Item:
     """Return an item that a profile or a case file describes.
 
     Raises:
