@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 import sampling
+import torchvision_site
 from user import CACHE
 from xdist.scheduler import LoadScopeScheduling
 
@@ -40,6 +41,21 @@ def zygote() -> Iterator[Zygote]:
     with start_zygote() as process:
         process.wait_ready()
         yield process
+
+
+@pytest.fixture(scope="session")
+def seeing() -> Iterator[Zygote]:
+    """A process that has imported vLLM beside torchvision, without which some models are none."""
+    try:
+        path = torchvision_site.python_path()
+    except torchvision_site.NoTorchvision as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        inherited = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
+        patch.setenv("PYTHONPATH", os.pathsep.join([*path, *inherited]))
+        with start_zygote() as process:
+            process.wait_ready()
+            yield process
 
 
 @pytest.fixture
