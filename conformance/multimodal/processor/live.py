@@ -90,6 +90,10 @@ class ProcessorTrial(LiveTrial):
 
         Where config.json does not say for how many the model has room, vLLM is to find out.
         """
+        flag = "--max-model-len="
+        for each in self.opening.settings.server_arguments:  # that of a configuration counts
+            if each.startswith(flag):
+                return int(each.removeprefix(flag))
         text = self._config.get("text_config") or self._config
         room = text.get("max_position_embeddings")
         return min(int(room), MOST_TOKENS) if room else -1
