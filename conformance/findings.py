@@ -33,6 +33,8 @@ class Finding:
     waits_for: tuple[str, ...] = ()
     #: Whether examples were tried in which the plugin might have done something.
     tried: bool = False
+    #: Whether a process bears it for so short a time that other rules fail by it.
+    exhausts: bool = False
 
     def scant(self, least: int) -> bool:
         """Tell whether it rests on too few examples in which the plugin did something.

@@ -78,7 +78,16 @@ def kept(given: list[Given], names: tuple[str, ...], most: int) -> str | None:
 
 def open_files() -> int:
     """Return how many files, sockets and pipes the process has; a server may have few thousands."""
-    folder = Path("/proc/self/fd")
+    return _entries("/proc/self/fd")
+
+
+def threads() -> int:
+    """Return how many threads the process has, with those of libraries."""
+    return _entries("/proc/self/task")
+
+
+def _entries(name: str) -> int:
+    folder = Path(name)
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 

@@ -25,6 +25,9 @@ _HOST = "vllm"
 #: A name as environment variables have them.
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b|\b[A-Z][A-Z0-9]{3,}\b")
 
+#: What is asked for a variable: ``os.environ``, one of its methods, or ``os.getenv``.
+_ENVIRONMENT = re.compile(r"\b(environ(\.\w+)?|getenv)$")
+
 #: What the loader of the system says of a library; it has no type of its own.
 _LIBRARY = re.compile(r"^(?P<name>\S+): cannot open shared object file")
 
@@ -91,6 +94,28 @@ def _variable(error: BaseException, _: str, source: str | None) -> str | None:
         if word not in os.environ and word in _read(source, error):
             return f"set the environment variable {word}"
     return None
+
+
+def unset(plugin: type) -> list[str]:
+    """Return the variables that are not set, and that the module of a plugin asks for by name."""
+    try:
+        tree = ast.parse(Path(inspect.getsourcefile(plugin) or "").read_text(encoding="utf-8"))
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return []
+    asked: list[tuple[ast.expr, ast.expr]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            asked.append((node.func, node.args[0]))
+        elif isinstance(node, ast.Subscript):
+            asked.append((node.value, node.slice))
+    names = [
+        key.value
+        for asks, key in asked
+        if isinstance(key, ast.Constant)
+        and isinstance(key.value, str)
+        and _ENVIRONMENT.search(ast.unparse(asks))
+    ]
+    return [name for name in dict.fromkeys(names) if name not in os.environ]
 
 
 def _raised_by_environment(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,12 @@ Carried = Mapping[int, tuple[Ask, Mapping[str, Any]]]
 #: Tokens after which an impatient client disconnects.
 LEAVES_AFTER = 3
 
+#: Seconds for which an engine is held while many clients begin, at most.
+HELD = 30.0
+
+#: Seconds in which the last request goes from the front end to the engine.
+HANDED_OVER = 0.5
+
 
 def serve(
     connection: Connection,
@@ -72,7 +78,10 @@ def serve(
     arguments = [*configuration.served(folder)]
     if configuration.clients:  # in one batch
         arguments.append(f"--max-num-seqs={configuration.clients}")
-    with start(plugin, settings, model, log=log, arguments=arguments, loaded=loaded) as server:
+    held = bool(configuration.clients)
+    with start(
+        plugin, settings, model, log=log, arguments=arguments, loaded=loaded, held=held
+    ) as server:
         answers = _answers(server, configuration, carried)
     connection.send(attrs.evolve(answers, seconds=time.monotonic() - started))
 
@@ -94,8 +103,12 @@ def start(
     log: Path,
     arguments: Sequence[str],
     loaded: str,
+    held: bool = False,
 ) -> Server:
-    """Start a server with what ``loaded`` names; returns at once."""
+    """Start a server with what ``loaded`` names; returns at once.
+
+    ``held`` says that its engine can be paused.
+    """
     return Server.start(
         deployed(plugin, settings) or model,
         log=log,
@@ -105,6 +118,7 @@ def start(
         arguments=[f"--max-model-len={MAX_MODEL_LEN}", *arguments],
         imported=True,
         runner=suite_of(generation_named(plugin.generation)).runner or "v1",
+        environment={"VLLM_SERVER_DEV_MODE": "1"} if held else None,
     )
 
 
@@ -139,14 +153,16 @@ async def _passes(
     copies = max(1, math.ceil(configuration.clients / len(numbers)))
     for times in range(1, MOST_PASSES + 1):
         # Whoever is one of many waits for its turn.
+        begun = asyncio.Semaphore(0)
+        running = []
         async with access.sdk(server.url, LIMIT * copies) as sdk:
-            running = []
-            for number in numbers * copies:
-                put = asked(sdk, server.model_name, *carried[number])
-                running.append(asyncio.create_task(put))
-                await asyncio.sleep(0.0 if copies > 1 else APART[number % len(APART)])
-                if len(front_ends.seen) < configuration.front_ends:
-                    front_ends.look()
+            async with _held(server, begun, len(numbers) * copies if copies > 1 else 0):
+                for number in numbers * copies:
+                    put = asked(sdk, server.model_name, *carried[number], begun)
+                    running.append(asyncio.create_task(put))
+                    await asyncio.sleep(0.0 if copies > 1 else APART[number % len(APART)])
+                    if len(front_ends.seen) < configuration.front_ends:
+                        front_ends.look()
             answers = await asyncio.gather(*running)
         for copy in range(copies):
             told = zip(numbers, answers[copy * len(numbers) :], strict=False)
@@ -156,10 +172,36 @@ async def _passes(
     return tuple(passes), len(front_ends.seen)
 
 
+@contextlib.asynccontextmanager
+async def _held(server: Server, begun: asyncio.Semaphore, count: int) -> AsyncIterator[None]:
+    """Hold the engine until so many requests have begun: answered at once, few would meet.
+
+    Does nothing for a ``count`` of 0, or where the release cannot hold its engine.
+    """
+    async with access.coroutines(server.url, HELD) as rest:
+        if count:
+            await rest.post(f"{server.url}/pause", params={"mode": "keep"})
+        yield
+        if count:
+            with contextlib.suppress(TimeoutError):  # where some are refused
+                async with asyncio.timeout(HELD):
+                    for _ in range(count):
+                        await begun.acquire()
+            await asyncio.sleep(HANDED_OVER)
+            await rest.post(f"{server.url}/resume")
+
+
 async def asked(
-    sdk: openai.AsyncOpenAI, model: str, ask: Ask, body: Mapping[str, Any]
+    sdk: openai.AsyncOpenAI,
+    model: str,
+    ask: Ask,
+    body: Mapping[str, Any],
+    begun: asyncio.Semaphore | None = None,
 ) -> tuple[int, ...]:
-    """Put one request, on a connection of its own, and return its tokens."""
+    """Put one request, on a connection of its own, and return its tokens.
+
+    ``begun`` is released when the server has taken it.
+    """
     stream = await sdk.completions.create(
         model=model,
         prompt=list(ask.prompt),
@@ -167,6 +209,8 @@ async def asked(
         extra_body=body,
         extra_headers={"Connection": "close"},  # so that several front ends have their share
     )
+    if begun is not None:
+        begun.release()
     tokens: list[int] = []
     async with contextlib.aclosing(stream):
         async for chunk in stream:

@@ -98,6 +98,7 @@ def program(case: Mapping[str, Any]) -> str:
         uses.append("request")
     rule, expect = case["rule"], shown["expect"]
     name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED.get(rule, "leaves")
+    name = "past" if "past" in expect else name
     given = [Named(f"{key}=", node) for key, node in _arguments(rule, name, shown).items()]
     arguments: list[Node] = [call(host, *made), *given]
     source = _player(slots=slots)
@@ -139,6 +140,8 @@ def _requests(
 ) -> dict[str, Node]:
     """Return the requests that a failure is played with."""
     on, off = ([v for choice, v in values.items() if choice[0] == kind] for kind in ("on", "off"))
+    if past := expect.get("past"):
+        return {"requests": literal([decoded(keywords) for keywords in past])}
     if rule in _OF_ONE:
         return {"request": literal(values[tuple(expect["choice"])])}
     if rule in _OF_NONE:

@@ -173,21 +173,39 @@ def check_ranks(host: Host, requests: list[Any]) -> str | None:
     return different(second, first, "the second of two ranks")
 
 
+def check_past(host: Host, requests: list[Any]) -> str | None:
+    """A request gets the rows that it gets where nothing was served before it."""
+    *earlier, last = requests
+    path = Path(tempfile.mkdtemp(), "rows.pt")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.save(host.served([last], 8), path)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    host.served(earlier, 8)
+    got = host.served([last], 8)
+    return different(got, torch.load(path), f"a process that has served {earlier}")
+
+
 def check_growth(host: Host, requests: list[Any]) -> str | None:
-    """No more memory is held, and no file, when requests have come and gone."""
+    """No more memory is held, and no file or thread, when requests have come and gone."""
+    opened = {"files are open": Path("/proc/self/fd"), "threads run": Path("/proc/self/task")}
     tracemalloc.start()
     # Where every request is greedy, an engine does not call apply of some plugins.
     for applies in (True, False):
         go_through, numbers, held = host.rounds(requests), itertools.count(), list[int]()
-        files = len(list(Path("/proc/self/fd").iterdir()))
+        before = {of: len(list(folder.iterdir())) for of, folder in opened.items()}
         with torch.inference_mode():
             for _ in range(5):
                 go_through(numbers, applies=applies)
                 gc.collect()
                 held.append(tracemalloc.get_traced_memory()[0])
-                if (left := len(list(Path("/proc/self/fd").iterdir())) - files) >= ROUND:
-                    what = f"{left} more files are open after {ROUND} requests"
-                    return f"{what}\nexpected: as many as before, once the requests have finished"
+                for of, folder in opened.items():
+                    if (left := len(list(folder.iterdir())) - before[of]) >= ROUND // 8:
+                        what = f"{left} more {of} after {ROUND} requests"
+                        return f"{what}\nexpected: as before, once the requests have finished"
         growth = [after - before for before, after in itertools.pairwise(held)]
         if min(growth[-3:]) > 0 and sum(growth[-3:]) > 4 * ROUND:
             what = f"more memory is held after each {ROUND} requests, in bytes: {held}"

@@ -52,7 +52,7 @@ def program(case: Mapping[str, Any]) -> str:
     if "events" in shown:
         return _assembled(case, runner_program.body(shown))
     if shown["expect"]["is"] == "script":
-        if shown["rule"] in logits_checks.PLAYED or "served" in shown["expect"]:
+        if shown["rule"] in logits_checks.PLAYED or {"served", "past"} & shown["expect"].keys():
             return logits_checks.program(case)
         return _assembled(case, loading_scripts.script(case), loads=True)
     writer = _Writer(shown["calls"], bare=shown["bare"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited
-from conformance.leaks import LAST, Given, growing, kept, open_files, size_of
+from conformance.leaks import LAST, Given, growing, kept, open_files, size_of, threads
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.trial import Trial
 from conformance.settings import Budget
@@ -20,6 +22,9 @@ REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 
 #: One part in so many of the requests in each round without ``apply``.
 IDLE = 10
+
+#: The first requests, after which libraries have started what they start, and then as many more.
+FIRST = 200
 
 #: How often the plugin is measured, with no request in it.
 MEASUREMENTS = 5
@@ -43,6 +48,12 @@ def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -
     sizes: list[int] = []
     acted, files = 0, open_files()
     with limited(LIMIT):
+        serve(FIRST, given, True)  # noqa: FBT003 - with apply
+        before = threads()
+        serve(FIRST, given, True)  # noqa: FBT003 - with apply
+        if (left := threads() - before) > KEPT:
+            said = f"{left} threads that {FIRST} finished requests started still run"
+            return attrs.evolve(failed(said, FIRST), exhausts=True)
         for _ in range(MEASUREMENTS):
             acted += serve(count // MEASUREMENTS, given, True)  # noqa: FBT003 - with apply
             sizes.append(size_of(plugin))

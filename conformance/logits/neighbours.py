@@ -30,7 +30,7 @@ def neighbours(on: Sequence[Keywords], acts: Callable[[Keywords], bool]) -> tupl
     """
     found: list[Keywords] = []
     for base, path in _agreed(on):
-        for keywords in _near(base, path):
+        for keywords in near(base, path):
             with suppress(PluginRaised, PluginHung, PluginMisshapen, UsageError):
                 if keywords not in found and acts(keywords):
                     found.append(keywords)
@@ -53,8 +53,8 @@ def _agreed(on: Sequence[Keywords]) -> Iterator[tuple[Keywords, Position]]:
             yield first[path], path
 
 
-def _near(base: Keywords, path: Position) -> Iterator[Keywords]:
-    """Yield parameter sets with another number, or a shorter or longer list, at a position."""
+def near(base: Keywords, path: Position) -> Iterator[Keywords]:
+    """Yield parameter sets with another number, list or text at a position, much like the first."""
     value = at(base, path)
     others: list[Any] = []
     if isinstance(value, int) and not isinstance(value, bool):
@@ -63,6 +63,8 @@ def _near(base: Keywords, path: Position) -> Iterator[Keywords]:
         others = [value / 2, 2 * value, value + 1.0]
     elif isinstance(value, list) and value:
         others = [value[:-1]] * (len(value) > 1) + [[*value, value[0]]]
+    elif isinstance(value, str) and value:
+        others = [value.swapcase(), value + value[-1]]
     for other in others:
         if other != value:
             yield replaced(base, path, other)

@@ -138,6 +138,7 @@ class Tried:
     rows_alone: RowsAlone
     #: Serves a request with a parameter set alone, whose prompt and outputs hold what was found.
     observe: Callable[[Any, Choice], Observed]
+    rows_beside: tuple[RowsAlone, ...] = ()  #: those of a request that is not alone
     waits: Found = NOTHING
 
     def watch(self, arguments: Keywords) -> Read:
@@ -273,7 +274,7 @@ class Tried:
             return Reaction.RAISES
 
     def changes(self, keywords: Keywords) -> bool:
-        """Tell whether a request with these parameters is admitted and gets a changed row, alone.
+        """Tell whether a request with these parameters is admitted and gets a changed row.
 
         Raises:
             PluginRaised: the plugin refuses it, or raises.
@@ -290,10 +291,9 @@ class Tried:
             call("validate_params", self.plugin.validate_params, bench.params(choice))
             return any(
                 not torch.equal(before, after)
+                for rows in (self.rows_alone, *self.rows_beside)
                 for prompt in prompts
-                for before, after in self.rows_alone(
-                    bench, choice, len(script) + 1, script, prompt=prompt
-                )
+                for before, after in rows(bench, choice, len(script) + 1, script, prompt=prompt)
             )
 
 

@@ -161,11 +161,11 @@ def needs_no_instance(trial: Trial) -> Finding:
             "validate_params is an ordinary method: vLLM calls it on the class, with the "
             "parameters as its only argument"
         )
-    errand = _errand(trial, "admit")
+    errand = asking(trial, "admit")
     try:
         admitted: Admitted = trial.untouched.run(errand)
-        unasked: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "unasked"))
-        asked: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "asked"))
+        unasked: dict[Choice, Rows] = trial.untouched.run(asking(trial, "unasked"))
+        asked: dict[Choice, Rows] = trial.untouched.run(asking(trial, "asked"))
     except EOFError:
         return _ended()
     if admitted.changed:
@@ -181,14 +181,14 @@ def needs_no_instance(trial: Trial) -> Finding:
                 f"afterwards it is {_answer(after)}"
             )
     for choice, rows in asked.items():
-        if not (apart := _apart(unasked[choice], rows)):
+        if not (what := apart(unasked[choice], rows)):
             continue
         # Two processes that were asked alike may disagree as well: that is another rule's.
-        again: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "unasked"))
-        if not _apart(unasked[choice], again[choice]):
+        again: dict[Choice, Rows] = trial.untouched.run(asking(trial, "unasked"))
+        if not apart(unasked[choice], again[choice]):
             return failed(
                 f"{choice[0]}[{choice[1]}]: where validate_params was not called, as in the "
-                f"engine's own process, {apart}"
+                f"engine's own process, {what}"
             )
     return Finding(Verdict.PASS, len(admitted.answers), len(admitted.answers))
 
@@ -203,33 +203,39 @@ def at_random(trial: Trial) -> bool:
     rows_alone = trial.contract.rows_alone
     before = generators()
     mine, again = (rows_of(trial.bench, rows_alone) for _ in range(2))
-    if not any(_apart(again[choice], rows) for choice, rows in mine.items()):
+    if not any(apart(again[choice], rows) for choice, rows in mine.items()):
         return False
     if generators() != before:
         return True
     try:
-        first, second = (trial.untouched.run(_errand(trial, "unasked")) for _ in range(2))
+        first, second = (trial.untouched.run(asking(trial, "unasked")) for _ in range(2))
     except EOFError:
         return False
-    return any(_apart(second[choice], rows) for choice, rows in first.items())
+    return any(apart(second[choice], rows) for choice, rows in first.items())
 
 
 def same_on_every_rank(trial: Trial) -> Finding:
     """Another process, with other seeds and another rank, computes the same rows."""
     mine, again = (rows_of(trial.bench, trial.contract.rows_alone) for _ in range(2))
-    if any(_apart(again[choice], rows) for choice, rows in mine.items()):
+    if any(apart(again[choice], rows) for choice, rows in mine.items()):
         return unjudged(must_wait([trial.contract.steady]))
     try:
-        theirs: dict[Choice, Rows] = trial.untouched.run(_errand(trial, "rank"))
+        theirs: dict[Choice, Rows] = trial.untouched.run(asking(trial, "rank"))
     except EOFError:
         return _ended()
     acted = 0
+    strata = trial.contract.strata
+    alone = strata.rule_of[strata.plain]
     for examples, (choice, rows) in enumerate(mine.items(), 1):
-        if apart := _apart(theirs[choice], rows):
-            return failed(
-                f"{choice[0]}[{choice[1]}]: in another process, such as a second rank's, {apart}",
-                examples,
-            )
+        if what := apart(theirs[choice], rows):
+            where = "in another process, such as a second rank's"
+            with suppress(EOFError):
+                fresh: dict[Choice, Rows] = trial.untouched.run(asking(trial, "unasked"))
+                if apart(fresh[choice], rows):
+                    if trial.once(trial.contract.checks[alone]).verdict is Verdict.FAIL:
+                        return unjudged(must_wait([alone]), examples)
+                    where = "what requests before it left behind changes its row: without them"
+            return failed(f"{choice[0]}[{choice[1]}]: {where}, {what}", examples)
         acted += not isinstance(rows, str) and any(
             not np.array_equal(row, plain.numpy())
             for row, plain in zip(rows, trial.bench.table, strict=False)
@@ -275,7 +281,8 @@ def serving(trial: Trial) -> Finding | None:
     return None
 
 
-def _errand(trial: Trial, what: str) -> Errand:
+def asking(trial: Trial, what: str) -> Errand:
+    """Return the errand of a name, with what the bench of a trial is made of."""
     bench = trial.bench
     invalid = tuple(trial.parameters.invalid)
     contract = trial.contract
@@ -302,7 +309,7 @@ def _answer(answer: str | None) -> str:
     return "accepted" if answer is None else f"refused ({answer})"
 
 
-def _apart(got: Rows, expected: Rows) -> str | None:
+def apart(got: Rows, expected: Rows) -> str | None:
     """Say in what two runs of a request differ, if they do."""
     if isinstance(got, str) or isinstance(expected, str):
         says = got if isinstance(got, str) else "nothing is raised"

@@ -12,7 +12,7 @@ from typing import Any, Self
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance import history
+from conformance import history, missing
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
 from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simulated, unjudged
@@ -55,6 +55,7 @@ class Contract:
     steady: str  #: the rule that a random plugin breaks
     apart: str  #: the rule that one breaks whose instances share state
     leaves: str  #: the rule about what all requests share
+    forgets: str  #: the rule about what finished requests leave behind
     means: str  #: the rule about what the author says of rows
     #: The rules about calls that a check may fail to get over.
     rule_of_call: Mapping[str, str]
@@ -74,6 +75,8 @@ class Contract:
     inapplicable: Callable[[Trial, str], str | None] = lambda *_: None
     bench: Callable[..., Stock]
     rows_alone: RowsAlone
+    #: Other ways to see that a request switches a plugin on, where it does nothing alone.
+    rows_beside: tuple[RowsAlone, ...] = ()
     begin: Callable[[Any, SamplingParams], object]  #: gives a request to an instance
     observe: Callable[[Any, Choice], Observed]  #: serves a request whose tokens note what is read
     #: Looks for leaks; in a process of its own, while the strata are played.
@@ -127,6 +130,7 @@ def found(
         bench=lambda sets, waits: contract.bench(plugin, model, sets, seed, waits),
         begin=contract.begin,
         rows_alone=contract.rows_alone,
+        rows_beside=contract.rows_beside,
         observe=contract.observe,
     )
     return find(section, origin=origin, seed=seed, tried=tried)
@@ -271,13 +275,15 @@ class Trial(Asked):
         check = self.contract.checks.get(rule)
         if check is None:
             return self.contract.judge(self, rule)
-        if rule in self.contract.both:
-            judged = self.contract.judge(self, rule)
-            if judged[0].verdict is not Verdict.PASS:
-                return judged
+        judged = self.contract.judge(self, rule) if rule in self.contract.both else None
+        if judged is not None and judged[0].verdict is not Verdict.PASS:
+            return judged
         found = self._steady(rule, check(self))
         # Some checks play histories of their own.
         played = found.case if found.case and "stratum" in found.case else None
+        if judged is not None and found.verdict is Verdict.PASS:
+            examples, acted = found.examples + judged[0].examples, found.acted + judged[0].acted
+            return passed(examples, acted), None
         return found, played
 
     def sharing(self) -> Finding:
@@ -308,6 +314,8 @@ class Trial(Asked):
     def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         assert self._obstacle is not None
         owner, message = self._obstacle
+        if rule == owner == self.contract.forgets and self.leaks is not None:
+            return self.leaks, None
         return obstructed(rule, owner, message), self._hanging if rule == owner else None
 
     def close(self) -> None:
@@ -404,6 +412,13 @@ class Trial(Asked):
     def unknown_switch(self) -> str:
         """Say that nobody knows how to switch the plugin on, and what to write."""
         keys = ", ".join(self.parameters.keys)
+        if not keys and (names := missing.unset(self.plugin)):
+            variables = "\n".join(f'{name} = "..."' for name in names)
+            return (
+                f"nothing switched the plugin on; it asks for {', '.join(names)}, which the "
+                "environment has not: set it in a profile, such as\n[logits-processor]\non = [{}]\n"
+                f"off = []\n[logits-processor.environment]\n{variables}"
+            )
         saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
         tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
         return (
@@ -427,6 +442,8 @@ class Trial(Asked):
                 self.budget,
                 self._look,
             )
+            if self.leaks is not None and self.leaks.exhausts:
+                self._obstacle = (self.contract.forgets, str(self.leaks.message))
         if not self._looked:
             self._looked = not self.survey
             for example in itertools.chain.from_iterable(self._played.values()):

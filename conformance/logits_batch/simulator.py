@@ -9,7 +9,7 @@ from functools import partial
 from vllm.v1.sample.logits_processor import LogitsProcessor, _load_logitsprocs_by_fqcns
 
 from conformance.findings import Finding
-from conformance.logits import combinations, judgement, processes
+from conformance.logits import combinations, judgement, past, processes
 from conformance.logits import costs as work
 from conformance.logits import effects as common
 from conformance.logits.fuzzing import requests
@@ -35,6 +35,7 @@ from conformance.untouched import ERRANDS
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-01": partial(common.loads, loader=_load_logitsprocs_by_fqcns),
     "LB-02": checks.constructs,
+    "LB-03": past.independent,
     "LB-05": common.acts,
     "LB-10": effects.live_list,
     "LB-12": checks.claim_is_true,
@@ -83,13 +84,17 @@ CONTRACT = Contract(
     steady="LB-23",
     apart="LB-02",
     leaves="LB-40",
+    forgets="LB-27",
     means="LB-46",
     rule_of_call={
         Call.CONSTRUCTOR: "LB-02",
         Call.CLAIM: "LB-13",
         Call.NO_UPDATE: "LB-09",
     },
-    comparing=frozenset(("LB-02", "LB-10", "LB-25", "LB-29", "LB-30", "LB-31", "LB-33", "LB-39")),
+    comparing=frozenset(
+        ("LB-02", "LB-03", "LB-10", "LB-25", "LB-29", "LB-30", "LB-31", "LB-33", "LB-39")
+    ),
+    both=frozenset(("LB-03",)),
     leading=frozenset(("LB-04", "LB-09", "LB-14", "LB-16")),
     anywhere=frozenset(("LB-06", "LB-09")),
     follows_from=_follows_from,

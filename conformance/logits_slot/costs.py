@@ -62,6 +62,9 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
 #: Equal tokens of a request.
 REPEATED = 8
 
+#: Tokens of a request that has only begun.
+BEGUN = 2
+
 #: What a request hands over.
 NAMES = ("SamplingParams",)
 
@@ -86,17 +89,19 @@ def _serve(
     # One token again and again, for readers of repetitions, and what others wait for.
     same = [0] * max(REPEATED, bench.words.longest)
     phrase = bench.words.phrase(0)
-    length = 1 + len(same)
-    fewest = length - bench.lasting(length, *bench.choices) + 1
+    longest = 1 + len(same)
+    fewest = longest - bench.lasting(longest, *bench.choices) + 1
     said = torch.tensor([same, [*same, *phrase][-len(same) :]])
-    states.prefill_len.np[:] = length
-    states.total_len.gpu.fill_(length)
     rounds = count // states.max_num_reqs + 1
     with torch.inference_mode():
         for step in range(rounds):
-            states.all_token_ids.gpu[:, 1:length] = said[step % 2]
+            # Some plugins act on the first tokens only.
+            length = longest if step % 5 else BEGUN
+            states.prefill_len.np[:] = length
+            states.total_len.gpu.fill_(length)
+            states.all_token_ids.gpu[:, 1:length] = said[step % 2][: length - 1]
             # Now and then as many as can be are outputs, as of requests that are resumed.
-            states.prompt_len.np[:] = length if step % 4 < 2 else fewest  # noqa: PLR2004 - half of them
+            states.prompt_len.np[:] = length if step % 4 < 2 else min(length, fewest)  # noqa: PLR2004 - half of them
             states.prompt_len.copy_to_uva()
             for slot in range(states.max_num_reqs):
                 number = len(given)

@@ -11,9 +11,10 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.waiting import Observed
 from conformance.logits.watching import attributes
-from conformance.logits_slot.bench import Alone, Bench, Watched
+from conformance.logits_slot.bench import Alone, Bench, Watched, together
 
 #: What holds tokens of requests.
 _TOKENS = {"all_token_ids", "input_ids", "last_sampled_tokens", "draft_tokens", "prompt_token_ids"}
@@ -65,6 +66,33 @@ def rows_alone(
             before = before.masked_fill(masked, -torch.inf)
         yield before, alone.row(before[0]).unsqueeze(0)
         alone.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
+    bench.retire(instance)
+
+
+def rows_in_all_slots(
+    bench: Bench,
+    choice: Choice,
+    steps: int,
+    tokens: Sequence[int] = (),
+    *,
+    prompt: Sequence[int] = (),
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Run the same request in every slot, and yield the rows of each step before and after.
+
+    A plugin that takes rows for slots may do nothing for a request alone, which has the last slot
+    and the first row.
+    """
+    instance = bench.new()
+    params, prompt = bench.params(choice), prompt or bench.prompt
+    names = map(str, range(MAX_REQUESTS))
+    requests = [Alone(instance, params, prompt, name=name) for name in names]
+    for request in requests:
+        request.begin()
+    for step in range(bench.lasting(steps, choice)):
+        before = bench.table[step].expand(len(requests), -1)
+        yield before, together(requests, before)
+        for request in requests:
+            request.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
     bench.retire(instance)
 
 

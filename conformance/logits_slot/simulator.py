@@ -9,7 +9,7 @@ from functools import partial
 from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
 
 from conformance.findings import Finding
-from conformance.logits import combinations, judgement, processes
+from conformance.logits import combinations, judgement, past, processes
 from conformance.logits import costs as work
 from conformance.logits import effects as common
 from conformance.logits.fuzzing import requests
@@ -30,6 +30,7 @@ from conformance.logits_slot.play import play
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-01": partial(common.loads, loader=_load_v2_logitsprocs_by_fqcns),
     "LS-02": checks.constructs,
+    "LS-03": past.independent,
     "LS-05": common.acts,
     "LS-13": checks.warms_up,
     "LS-15": common.deterministic,
@@ -81,17 +82,21 @@ CONTRACT = Contract(
     steady="LS-15",
     apart="LS-02",
     leaves="LS-37",
+    forgets="LS-26",
     means="LS-43",
     rule_of_call={"__init__": "LS-02"},
     rule_of_error={PluginAnswered: "LS-14", PluginWrote: "LS-16"},
-    comparing=frozenset(("LS-02", "LS-13", "LS-25", "LS-27", "LS-31", "LS-34", "LS-36", "LS-41")),
+    comparing=frozenset(
+        ("LS-02", "LS-03", "LS-13", "LS-25", "LS-27", "LS-31", "LS-34", "LS-36", "LS-41")
+    ),
     leading=frozenset(("LS-04", "LS-14", "LS-17", "LS-18", "LS-20", "LS-22")),
-    both=frozenset(("LS-21",)),
+    both=frozenset(("LS-03", "LS-21")),
     anywhere=strata.ANYWHERE,
     follows_from=_follows_from,
     inapplicable=_inapplicable,
     bench=Bench,
     rows_alone=parameters.rows_alone,
+    rows_beside=(parameters.rows_in_all_slots,),
     begin=parameters.begin,
     observe=parameters.observe,
     look=costs.look,

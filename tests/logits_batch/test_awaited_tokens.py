@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -167,6 +168,44 @@ def test_a_profile_names_the_tokenizer_of_a_real_model(zygote: Zygote, tmp_path:
     assert not _broken(simulated)
     # What the tiny model says is not what the plugin waits for.
     assert Verdict.FAIL not in {result.verdict for result in offline.values()}
+
+
+#: Does nothing before the operator sets a variable.
+BIASED = """
+import os
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+
+class Biased(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        pass
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        pass
+
+    def apply(self, logits):
+        logits[:, 7] += float(os.environ.get("BIAS_OF_A_TEST", "0"))
+        return logits
+"""
+
+
+def test_a_variable_that_is_not_set_is_named(zygote: Zygote, tmp_path: Path) -> None:
+    """The advice of a plugin that never acted is a profile that sets what it asks for."""
+    (tmp_path / "biased.py").write_text(BIASED, encoding="utf-8")
+    specimen = Specimen(f"{tmp_path / 'biased.py'}:Biased", None, {})
+    acts = certify(zygote, specimen, tmp_path, rules={"LB-05"})["LB-05"]
+
+    assert acts.verdict is Verdict.NOT_VERIFIED
+    assert acts.message
+    _, _, profile = acts.message.partition("such as\n")
+    assert tomllib.loads(profile)["logits-processor"] == {
+        "on": [{}],
+        "off": [],
+        "environment": {"BIAS_OF_A_TEST": "..."},
+    }
 
 
 @pytest.mark.engine

@@ -91,6 +91,7 @@ def edges(vocabulary: int, like: str = "int") -> tuple[Any, ...]:
         {"x": 1},
         {str(vocabulary): 1},
         {"": None},
+        {"²": 1},
         {str(number): 0 for number in range(1_000)},
     ]
     kinds: dict[str, list[Any]] = {"int": integers, "bool": [True, False], "float": floats}
@@ -218,15 +219,20 @@ def _paired(
             yield replaced(base, wrong, value), wrong
 
 
+#: Keys of tables: digits that ``int`` does not take, other ways to write a number, and none.
+_KEYS = ("²", "-1", "1.5", "9" * 5_000, " 5", "")
+
+
 def _beyond(value: object, vocabulary: int) -> Iterator[object]:
-    """Yield a text or a table in which a token id is the first one beyond the vocabulary."""
+    """Yield a text or a table with the first token id beyond the vocabulary, and odd keys."""
     if isinstance(value, str) and (found := _NUMBER.search(value)):
         yield f"{value[: found.start()]}{vocabulary}{value[found.end() :]}"
     elif isinstance(value, dict):
-        for key in value:
-            if isinstance(key, str) and _NUMBER.fullmatch(key):
-                yield {str(vocabulary) if one == key else one: it for one, it in value.items()}
-                break
+        keys = [key for key in value if isinstance(key, str)]
+        numbers = [key for key in keys if _NUMBER.fullmatch(key)]
+        for key in numbers[:1] or keys[:1]:
+            for odd in [str(vocabulary)] * bool(numbers) + [*_KEYS]:
+                yield {odd if one == key else one: it for one, it in value.items()}
 
 
 def _fewer(base: Keywords) -> Iterator[tuple[Keywords, Position]]:

@@ -211,8 +211,8 @@ RULES = section(
         title="Finished requests leave nothing behind",
         statement=(
             "After ten thousand requests a plugin holds no more than after a few: no parameters, "
-            "prompts, outputs or logits of finished requests, and no growing state of its own, "
-            "also where update_state is called and apply is not."
+            "prompts, outputs or logits of finished requests, no file or thread, and no growing "
+            "state of its own, also where update_state is called and apply is not."
         ),
         sources=(
             sentence(
@@ -222,7 +222,7 @@ RULES = section(
             ),
         ),
         hint="Look for dictionaries keyed by something other than the row, for caches without a "
-        "limit, and for lists that are only appended to.",
+        "limit, for lists that are only appended to, and for what only close or join ends.",
     ),
     Rule(
         id="LB-33",

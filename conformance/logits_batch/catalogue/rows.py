@@ -13,7 +13,8 @@ RULES = section(
         title="A request gets the same row in a batch as alone",
         statement=(
             "The row of a request depends on its own parameters, prompt, outputs and logits only: "
-            "not on its neighbours, its row index, or how many requests there are."
+            "not on its neighbours, its row index, how many requests there are, or which ones the "
+            "process has served."
         ),
         sources=(
             sentence(
@@ -23,8 +24,9 @@ RULES = section(
                 )
             ),
         ),
-        hint="Look for one value kept for all requests, for arithmetic over the batch dimension, "
-        "and for scratch tensors whose rows are not batch rows.",
+        hint="Look for one value kept for all requests, for caches whose key leaves out what their "
+        "values depend on, for arithmetic over the batch dimension, and for scratch tensors whose "
+        "rows are not batch rows.",
         evidence=ALL,
         resembles=("vllm-project/vllm#5329", "RBLN-SW/vllm-rbln#1033"),
     ),

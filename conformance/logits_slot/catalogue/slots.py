@@ -14,14 +14,17 @@ RULES = section(
         title="A request gets the same rows among others as alone",
         statement=(
             "The rows of a request depend on its own parameters, tokens and logits only: not on "
-            "its neighbours, its slot, its rows, or how many requests there are."
+            "its neighbours, its slot, its rows, how many requests there are, or which ones the "
+            "process has served."
         ),
         sources=(
             sentence(
                 interface("LogitsProcessor", "Per-request state is keyed by the request slot index")
             ),
         ),
-        hint="Look for one value kept for all requests, and for arithmetic over all rows.",
+        hint="Look for rows that are taken for slots (ctx.expanded_idx_mapping has that of each "
+        "row), for one value kept for all requests, for caches whose key leaves out what their "
+        "values depend on, and for arithmetic over all rows.",
         evidence=ALL,
     ),
     Rule(
@@ -161,7 +164,8 @@ RULES = section(
     Rule(
         id="LS-26",
         title="Memory is bounded by the number of slots",
-        statement="Ten thousand requests leave no more behind than the slots can hold.",
+        statement="Ten thousand requests leave no more behind than the slots can hold: no state, "
+        "no file and no thread.",
         sources=(
             interface("LogitsProcessor", "Per-request state is keyed by the request slot index"),
             GROWS,
