@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 import sampling
-import torchvision_site
+from sight import seeing_zygote
 from user import CACHE
 from xdist.scheduler import LoadScopeScheduling
 
@@ -44,18 +44,10 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture(scope="session")
-def seeing() -> Iterator[Zygote]:
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A process that has imported vLLM beside torchvision, without which some models are none."""
-    try:
-        path = torchvision_site.python_path()
-    except torchvision_site.NoTorchvision as error:
-        pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch:
-        inherited = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
-        patch.setenv("PYTHONPATH", os.pathsep.join([*path, *inherited]))
-        with start_zygote() as process:
-            process.wait_ready()
-            yield process
+    with seeing_zygote(tmp_path_factory.mktemp("zygote")) as process:
+        yield process
 
 
 @pytest.fixture

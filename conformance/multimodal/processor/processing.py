@@ -96,10 +96,10 @@ def unlike_the_first(bench: Bench, untouched: Untouched) -> str | None:
 
     What all processors of a process share is as it is from the first item on: only there it shows.
     """
-    options = range(len(bench.stock.options))
-    for item, number in itertools.product(bench.stock.everything, options):
+    options = reversed(range(len(bench.stock.options)))  # none at last: what is given must not stay
+    for number, item in itertools.product(options, bench.stock.everything):
         prompt = alone(item, number)
-        found = bench.processed(prompt)
+        found = bench.process(prompt)
         if item.value is not None or not found.good:
             continue
         errand = First(tuple(bench.tokens(prompt)), item, bench.stock.chosen(number))
