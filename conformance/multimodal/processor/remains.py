@@ -51,7 +51,9 @@ def forgotten(trial: Trial) -> Finding:
 
 def _small(bench: Bench, modality: str) -> str | None:
     """Return how the smallest item of a modality is described, without its number."""
-    drawn = [item.text.partition("#")[0] for item in bench.stock.items[modality] if not item.value]
+    drawn = [
+        item.text.partition("#")[0] for item in bench.stock.items[modality] if item.value is None
+    ]
     return min(drawn, key=len, default=None)
 
 
