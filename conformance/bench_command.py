@@ -116,7 +116,7 @@ def _measure(
     eager: bool,
 ) -> list[dict[str, Any]]:
     from conformance.reporting import folder, performance
-    from conformance.runner import HarnessError, start_zygote, validate
+    from conformance.runner import start_zygote, validate
     from conformance.session import report_folder
     from conformance.worker import JobDied, JobHung
 
@@ -157,8 +157,6 @@ def _measure(
                 folder.draw_again(place)
                 documents.append(document)
                 _show(console, document)
-    except HarnessError as error:
-        raise click.ClickException(str(error)) from None
     finally:
         zygote.close()
     return documents

@@ -11,7 +11,7 @@ from samples import COUNTEREXAMPLE, GENERATION, sample
 
 from conformance.reporting import summary
 from conformance.reporting.failure import render
-from conformance.rules import Evidence, Reason, Rule, Source, ends
+from conformance.rules import Evidence, Reason, Rule, Source, changes, ends
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -162,6 +162,19 @@ def test_a_failure_says_who_comes_to_harm() -> None:
 
     assert f"Harm      {Reason.ENDS}. {place.where}: {place.says}" in text.splitlines()
     assert "Source" not in text
+
+
+def test_of_two_harms_the_one_that_was_seen_is_told() -> None:
+    """A row that is not the one of its request ends no engine: it changes an answer."""
+    sources = (ends(Source("core.py:step", "raises")), changes(Source("sampler.py:apply", "rows")))
+    rule = attrs.evolve(RULE, sources=sources)
+    changed = render(rule, message=None, evidence=[], counterexample=COUNTEREXAMPLE, width=200)
+    raised = {**COUNTEREXAMPLE, "trouble": {**COUNTEREXAMPLE["trouble"], "kind": "raised"}}
+    ended = render(rule, message=None, evidence=[], counterexample=raised, width=200)
+
+    assert COUNTEREXAMPLE["trouble"]["kind"] == "opt-out"
+    assert "Harm      another request's answer changes. sampler.py:apply: rows" in changed
+    assert "Harm      the engine or the server ends or hangs. core.py:step: raises" in ended
 
 
 def test_a_failure_of_requests_at_the_same_time(snapshot: SnapshotAssertion) -> None:

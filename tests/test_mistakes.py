@@ -18,13 +18,13 @@ from click.testing import CliRunner
 from support import FIXTURES, ROOT
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
-from conformance import likeness, runner
+from conformance import bench_command, likeness, runner
 from conformance.cli import main
 from conformance.engine.entry_points import write_distribution
 from conformance.guarded import Guarded
 from conformance.reporting import folder as reports
 from conformance.rules import Evidence
-from conformance.runner import Certification, Check
+from conformance.runner import Certification, Check, HarnessError
 from conformance.settings import Settings
 from conformance.target import Plugin, Target
 from conformance.verdict import RuleResult, Verdict
@@ -848,6 +848,23 @@ def test_what_goes_wrong_with_the_harness_is_no_verdict(
     assert sentence in " ".join(said.split())
     assert "Traceback" not in said
     assert "INTERNALERROR" not in said
+
+
+def test_what_cannot_be_measured_for_want_of_a_host_is_no_mistake_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``bench`` ends with the status that ``certify`` has where vLLM cannot be imported."""
+
+    def fails(*_: object) -> None:
+        raise HarnessError("vLLM cannot be imported")
+
+    zygote = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(runner, "start_zygote", lambda *_: zygote)
+    monkeypatch.setattr(bench_command, "_load", fails)
+    done = CliRunner().invoke(main, ["bench", str(FIXTURES / "mended_example.py")])
+
+    assert done.exit_code == 3, done.output
+    assert done.output.splitlines()[-1] == "vllm-conformance: vLLM cannot be imported"
 
 
 def test_a_killed_run_leaves_no_process(folder: Path) -> None:

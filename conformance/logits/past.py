@@ -29,10 +29,10 @@ from conformance.untouched import ERRANDS
 from conformance.verdict import Verdict
 
 #: Requests that are served in one order and in the other, at most.
-MOST = 16
+MOST = 12
 
 #: Steps of each.
-STEPS = 6
+STEPS = 4
 
 
 @attrs.frozen

@@ -90,7 +90,10 @@ WORDS = ("the", "weather", "in Paris", "x < 3", "is fine", "él", "漢字", "�
 HARD = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "```", "</", "<", "null", "1")
 
 #: What authors repair in JSON that models write wrong, and must leave alone in strings.
-REPAIRED = ("True", "None", "&lt;", ",}", "\\u0022", '"name": "f"')
+REPAIRED = ("True", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "f"')
+
+#: Calls of an answer with many.
+MANY = 5
 
 #: Strings that a parser may take for something else.
 ALIKE = ("42", "-7", "3.5", "1e3", "007", "true", "False", "None", "{}", "[1]", '{"a": 1}')
@@ -188,6 +191,11 @@ class Drawing:
             messages = [Message(calls=(call,)), Message("", lead, (call,))]
             if self.format.several:
                 messages.append(Message("", lead, (call, formats.SECOND)))
+                many = ((call, formats.SECOND) * MANY)[:MANY]
+                messages.append(Message(calls=many))
+            if self.format.marked and not self.format.letters:
+                texts = json.dumps({"city": " ".join(REPAIRED)})
+                messages.append(Message(calls=(attrs.evolve(call, arguments=texts),)))
             names = {tool["function"]["name"] for tool in self.tools}
             if not {"get_weather", "get_time"} <= names:
                 return []

@@ -22,9 +22,12 @@ from conformance.rules import Reason
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from conformance.rules import Rule
+    from conformance.rules import Rule, Source
 
 WIDTH = 100
+
+#: The kinds of trouble that another request notices: its row is not the one that it gets alone.
+_ROWS = ("row", "opt-out")
 
 
 def render(
@@ -61,7 +64,7 @@ def render(
     if request and request["curl"]:
         lines += ["", *_paragraph("Send", request["curl"], None)]
     lines += ["", *(_paragraph("Check", rule.hint, width) if loaded else ())]
-    for source in (rule.reasons or rule.sources)[:1]:
+    if source := _reason(rule, counterexample):
         harm = source.reason not in (None, Reason.SENTENCE)
         why = f"{source.reason}. " if harm else ""
         lines += _paragraph(
@@ -75,6 +78,14 @@ def render(
         path = shlex.quote(case.removesuffix(".json") + ".py")
         lines += _paragraph("Program", f"python {path}", None)
     return "\n".join(lines)
+
+
+def _reason(rule: Rule, counterexample: Mapping[str, Any] | None) -> Source | None:
+    """Return the source that says why the rule is kept: of its harms the one that was seen."""
+    sources = list(rule.reasons or rule.sources)
+    if (counterexample or {}).get("trouble", {}).get("kind") in _ROWS:
+        sources.sort(key=lambda source: source.reason is not Reason.ANSWERS)
+    return next(iter(sources), None)
 
 
 def _steps(table: steps.Steps, width: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance.logits import rules
 from conformance.logits_batch.catalogue.sources import SINCE, vllm
-from conformance.rules import ends, section
+from conformance.rules import changes, ends, section
 
 RULES = section(
     "Whatever a client may send",
@@ -16,6 +16,12 @@ RULES = section(
                 "v1/worker/gpu_model_runner.py:GPUModelRunner.execute_model",
                 "update_state and apply run in the engine's step: what they raise ends the "
                 "engine, and every request in it",
+            )
+        ),
+        changes(
+            vllm(
+                "v1/sample/sampler.py:Sampler.apply_logits_processors",
+                "apply changes one tensor, in which every request of the step has its row",
             )
         ),
         vllm(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance.logits import rules
 from conformance.logits_slot.catalogue.sources import SINCE, vllm
-from conformance.rules import ends, section
+from conformance.rules import changes, ends, section
 
 RULES = section(
     "Whatever a client may send",
@@ -16,6 +16,12 @@ RULES = section(
                 "v1/worker/gpu/sample/sampler.py:Sampler.apply_sampling_params",
                 "add_request, apply_staged_writes and apply run in the engine's step: what "
                 "they raise ends the engine, and every request in it",
+            )
+        ),
+        changes(
+            vllm(
+                "v1/worker/gpu/sample/sampler.py:Sampler.apply_sampling_params",
+                "apply changes one tensor, in which every request of the step has its rows",
             )
         ),
         vllm(
