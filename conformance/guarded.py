@@ -48,6 +48,8 @@ class Guarded:
     _others: Mapping[str, Callable[[], RuleResult]] = attrs.field(factory=dict)
     #: The variables of the environment that the profile has set.
     _variables: Mapping[str, str] = attrs.field(factory=dict)
+    #: Whether the trial judges those rules as well, by what serving does.
+    _serves: bool = False
     opened: Trial = attrs.field(init=False)
     _asked: set[str] = attrs.field(factory=set)
     #: What no instance can be made without on this machine, and the way out.
@@ -165,6 +167,10 @@ class Guarded:
     def _check(self, rule: str) -> RuleResult:
         other = self._others.get(rule)
         result = self.opened.check(rule) if other is None else other()
+        if other is not None and self._serves and result.verdict is Verdict.PASS:
+            served = self.opened.check(rule)
+            # Where nothing can be served, other rules say so.
+            result = served if served.verdict is Verdict.FAIL else result
         if not isinstance(result, RuleResult):
             message = f"the check gave {result!r}"
             return RuleResult(rule, Verdict.ERROR, self.evidence, message=message)

@@ -119,7 +119,9 @@ def trial(
     )
     surroundings = private.Surroundings.take()
     shared = _shared(suite, generation, observer)
-    guarded = Guarded(plugin, evidence, opening, surroundings, *asked, shared, changed)
+    guarded = Guarded(
+        plugin, evidence, opening, surroundings, *asked, shared, changed, suite.serves
+    )
     try:
         try:
             guarded.open()
@@ -289,7 +291,8 @@ def replay(
 
 def _replayed(plugin: Plugin, case: dict[str, Any], model: str, settings: Settings) -> Replayed:
     suite = installed.suite_of(named(plugin.generation))
-    if suite.shares is not None and case["rule"] == suite.shares[0]:
+    of_loading = "effect" in case["counterexample"]
+    if suite.shares is not None and case["rule"] == suite.shares[0] and of_loading:
         return _loaded_again(suite, plugin, settings, model)
     return suite.replay(class_of(plugin), case["counterexample"], model)
 

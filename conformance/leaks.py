@@ -111,31 +111,38 @@ _CONTROL: tuple[list[int]] = ([],)
 
 
 def size_of(plugin: object) -> int:
-    """Return how many bytes can be reached from a plugin.
+    """Return how many bytes can be reached from a plugin; see :func:`reached`."""
+    return sum(
+        value.untyped_storage().nbytes()
+        if isinstance(value, torch.Tensor)
+        else sys.getsizeof(value)
+        for value in reached(plugin)
+    )
+
+
+def reached(plugin: object) -> Iterator[Any]:
+    """Yield everything that can be reached from a plugin.
 
     Its attributes, its classes and the globals of the modules that define them are followed, and
     the other classes of these; other modules, the engine configuration and other people's classes
     and functions are not.
     """
     seen: set[int] = set()
-    total = 0
     stack: list[Any] = list(_roots(plugin))
     while stack and len(seen) < MOST_OBJECTS:
         value = stack.pop()
         if id(value) in seen or isinstance(value, ModuleType | type):
             continue
         seen.add(id(value))
+        yield value
         if isinstance(value, torch.Tensor):
-            total += value.untyped_storage().nbytes()
             continue
-        total += sys.getsizeof(value)
         if isinstance(value, FunctionType):
             stack += [value.__closure__, value.__defaults__, value.__kwdefaults__]
         elif isinstance(value, MethodType | partial) or not _foreign(value):
             stack += gc.get_referents(value)
             if isinstance(value, dict):
                 stack += value  # keys that are strings are no referents to the collector
-    return total
 
 
 def _roots(plugin: object) -> Iterator[object]:

@@ -13,7 +13,6 @@ import ctypes
 import gc
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import threading
@@ -26,9 +25,7 @@ from types import FrameType
 from typing import Any
 
 import attrs
-import numpy as np
 import psutil
-import torch
 
 from conformance import process_effects, replaced
 from conformance.findings import Finding, failed, simulated, unjudged, waiting
@@ -335,9 +332,7 @@ def _alive(process: psutil.Process) -> bool:
 
 def _load(target: Target, maker: Maker | None, mend: Mend | None, seed: int) -> Seen:
     """Import a plugin and make instances here; return what is other than before."""
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - the generator that plugins may draw from
-    torch.default_generator.manual_seed(seed)
+    process_effects.seed(seed)
     for name in ENDED_BY:
         signal.signal(getattr(signal, name), _handed_on)
     if target.root and target.root not in sys.path:

@@ -20,6 +20,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,16 @@ def facts_changed(before: Snapshot) -> tuple[Effect, ...]:
     return tuple(_facts_changed(before.facts))
 
 
+@contextmanager
+def noted(effects: list[Effect]) -> Iterator[None]:
+    """Add to a list what is other after a block than before, but for attributes of modules."""
+    before = dict(_facts())
+    try:
+        yield
+    finally:
+        effects.extend(_facts_changed(before))
+
+
 def sentence(effect: Effect) -> str:
     """Say what was changed, and by whom."""
     name, adds = effect.name, effect.after is not None
@@ -122,6 +133,13 @@ def _facts_changed(before: Mapping[tuple[Kind, str], Any]) -> Iterator[Effect]:
             if kind in (Kind.ENVIRONMENT, Kind.GENERATOR):
                 was, is_ = was and "set", is_ and "set"
             yield Effect(kind, name, _text(was), _text(is_), who)
+
+
+def seed(number: int) -> None:
+    """Seed the generators that everything in a process draws from."""
+    random.seed(number)
+    np.random.seed(number % 2**32)  # noqa: NPY002 - plugins may draw from it
+    torch.manual_seed(number)
 
 
 def generators() -> dict[str, bytes]:
@@ -210,6 +228,19 @@ def _hooks() -> dict[str, Any]:
         "numpy.geterr()": str(np.geterr()),
         "socket.getdefaulttimeout()": socket.getdefaulttimeout(),
         "the event loop policy": type(asyncio.events._event_loop_policy),  # type: ignore[attr-defined]  # noqa: SLF001 - asking for it would make it
+        **_of_loop(),
+    }
+
+
+def _of_loop() -> dict[str, Any]:
+    """Return the settings of the event loop that is running, if there is one."""
+    loop: Any = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
+    if loop is None:
+        return {}
+    return {
+        "the debug mode of the event loop": loop.get_debug(),
+        "the exception handler of the event loop": loop.get_exception_handler(),
+        "the task factory of the event loop": loop.get_task_factory(),
     }
 
 

@@ -79,8 +79,9 @@ REQUESTS = Effort((30, 80, 1000))
 #: Histories of requests for IO processors, and data of hostile clients.
 IO_HISTORIES = Effort((8, 20, 100), shrinking=(60, 150, 600))
 IO_BODIES = Effort((40, 100, 600))
-#: Histories of calls of a hook, and texts: some hooks take long.
+#: Histories of calls of a hook, calls beside those, and texts: some hooks take long.
 CALLS = Effort((10, 30, 150), (0.0, 3.0, 60.0), hurried=True)
+NEIGHBOURS = Effort((0, 0, 0), (1.0, 3.0, 30.0), worked=True)
 TEXTS = Effort((20, 60, 300), (0.0, 2.0, 60.0), hurried=True)
 #: Items of one modality; prompts of a model, which has a shrinker of its own.
 ITEMS = Effort((10, 40, 300), (0.0, 3.0, 60.0), worked=True)

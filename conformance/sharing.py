@@ -39,6 +39,11 @@ FRONT_END = (
 )
 
 
+#: What is added where requests are served as well, and the title of the rule then.
+SERVING = " Nor does serving a request change any of that."
+BOTH = "Loading and serving leave to others what all requests share"
+
+
 def leaves_others_alone(
     rule_id: str,
     *sources: Source,
@@ -71,6 +76,35 @@ def leaves_others_alone(
         hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
         "pass dtype and device to what makes tensors; make threads daemons, and end children in "
         "atexit; hand signals on to the handler that was there.",
+    )
+
+
+def leaves_the_process(rule_id: str, *, heading: str = "") -> Rule:
+    """Return the rule about what serving changes for others that changes no answer.
+
+    Args:
+        rule_id: its number in the family.
+        heading: what reports put the rule under, where no section does.
+
+    """
+    return Rule(
+        id=rule_id,
+        title="Serving leaves the process as it is",
+        statement=(
+            "After a request the numbers of threads and the other settings of torch, warning "
+            "filters, logging, signal handlers, hooks and limits of Python, the working folder and "
+            "the event loop's own settings are what they were before it." + IN_FRONT_END
+        ),
+        section=heading,
+        sources=(
+            Source(
+                "vllm/entrypoints/launchers/api_server/entry.py:run_server",
+                "one process, with one event loop, serves all clients, and its log is the "
+                "operator's",
+            ),
+        ),
+        hint="Do it when an instance is made, and say so; or put it back before anything is "
+        "awaited, as contextlib's managers do.",
     )
 
 

@@ -153,9 +153,11 @@ class Suite:
     #: Returns what makes instances as the host does, for a folder of a model and the section of
     #: the profile; None where the plugin is imported, and that is all.
     maker: Callable[[str, Mapping[str, Any]], Maker] | None = None
-    #: The rule about what loading leaves to others, where the trial itself has no check of it, and
+    #: The rule about what loading leaves to others, where the trial itself does not judge that, and
     #: the rule that a plugin breaks of which no instance can be made.
     shares: tuple[str, str] | None = None
+    #: Whether the trial has a check of that rule for what serving does.
+    serves: bool = False
     #: Returns the host without the plugin that a section of a profile calls for, if not the usual.
     own_host: Callable[[Mapping[str, Any]], OwnHost | None] = _no_own_host
     #: Has what was kept of vLLM made anew: a plugin has replaced parts of it.

@@ -45,6 +45,23 @@ class Plugin(LogitsProcessor):
 """
 
 
+WANTS_A_NUMBER = """
+from pydantic import BaseModel, Field
+from vllm.plugins.io_processors.interface import IOProcessor
+
+class Request(BaseModel):
+    passport: str = Field(pattern=r"^[A-Z]{2}\\d{6}$")
+
+class Plugin(IOProcessor):
+    def parse_data(self, data):
+        return Request.model_validate(data)
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        return prompt.passport
+    def post_process(self, model_output, request_id=None, **kwargs):
+        return {"vector": model_output[0].outputs.data.tolist()}
+"""
+
+
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     """A folder with plugins of two interfaces."""
@@ -133,6 +150,30 @@ def test_a_profile_is_found_out(here: Path) -> None:
     assert f"run: {' '.join(command)} --evidence all" in (
         here / ".github" / "workflows" / "conformance.yml"
     ).read_text().replace("\n", " ")
+
+
+def test_what_a_model_of_requests_asks_for_is_found_out(tmp_path: Path) -> None:
+    """A pydantic model names what is missing, and the profile has what it takes and refuses."""
+    shutil.copy(FIXTURES / "unusual" / "io_data" / "describes_its_requests.py", tmp_path)
+    name = "describes_its_requests"
+    status, said = run(*CLI, "init", f"{name}.py", folder=tmp_path)
+    written = tomllib.loads((tmp_path / f"{name}.conformance.toml").read_text())["io-processor"]
+
+    assert status == 0, said
+    assert {"query", "documents", "options", "kind"} == set(written["valid"][0])
+    assert written["valid"][0]["options"] == {"mode": "dot", "top": 4}
+    assert {} in written["invalid"]
+    assert run(*CLI, "certify", f"{name}.py", "--budget", "quick", folder=tmp_path)[0] == 0
+
+
+def test_a_key_whose_value_is_not_found_is_named(tmp_path: Path) -> None:
+    """Where no value is taken, the profile to complete names the field that is missing."""
+    (tmp_path / "own.py").write_text(WANTS_A_NUMBER)
+    status, said = run(*CLI, "init", "own.py", folder=tmp_path)
+
+    assert status == 0, said
+    written = (tmp_path / "own.conformance.toml").read_text()
+    assert '# valid = [{ passport = "..." }]' in written
 
 
 def test_the_format_of_a_parser_is_found_out(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import attrs
 
 from conformance.classifier_hook.calls import Call, one, row, run
 from conformance.classifier_hook.runtime import runtime
-from conformance.comparison import Place, shortened, unsteady
+from conformance.comparison import Place, difference, shortened, unsteady
 from conformance.expectation import Expected
 from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.raised import said
@@ -70,7 +70,7 @@ class Bench:
     seed: int
     said: tuple[Said, ...] = ()  #: scores that texts must get
     expected: Expected | None = None  #: the author's function, which says so of any text
-    _alone: dict[tuple[int, str], Call] = attrs.field(factory=dict)
+    _alone: dict[tuple[str, str, str], Call] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
     _patience: float | None = None
 
@@ -190,10 +190,23 @@ class Bench:
 
     def alone(self, index: int, request_id: str = "id-0") -> Call:
         """Return what a fresh instance says of one of the texts when it scores nothing else."""
-        key = (index, request_id)
+        return self.alone_with(self.texts[index], request_id)
+
+    def alone_with(self, text: str, request_id: str, **changes: Any) -> Call:  # noqa: ANN401 - any field of a context
+        """Return what a fresh instance says of any completion when it scores nothing else."""
+        key = (text, request_id, repr(changes))
         if key not in self._alone:
-            self._alone[key] = self.call(self.texts[index], request_id=request_id)
+            self._alone[key] = self.call(text, request_id=request_id, **changes)
         return self._alone[key]
+
+    def apart(self, call: Call, wanted: Call) -> str | None:
+        """Say in what a call is other than one of the same completion alone, or return None."""
+        if not wanted.good:
+            return None
+        if not call.good:
+            return call.trouble()
+        what = difference(plain(call.value), plain(wanted.value), self.unsteady())
+        return what and f"got {what}"
 
     def unsteady(self) -> frozenset[Place]:
         """Return the places of scores that differ from one time to the next.

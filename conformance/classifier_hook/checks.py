@@ -11,6 +11,8 @@ from conformance.classifier_hook import (
     demonstrations,
     isolation,
     meaning,
+    memory,
+    process,
     scoring,
     texts,
     timing,
@@ -20,7 +22,7 @@ from conformance.classifier_hook.trial import Trial
 from conformance.settings import Budget
 from conformance.untouched import Untouched
 
-CHECKS = collected(attributes, isolation, meaning, scoring, texts, timing)
+CHECKS = collected(attributes, isolation, meaning, memory, process, scoring, texts, timing)
 
 #: Must hold before anything can be scored, nearest to the cause first.
 BASIC: tuple[tuple[str, Callable[[Bench], object]], ...] = (
@@ -30,6 +32,7 @@ BASIC: tuple[tuple[str, Callable[[Bench], object]], ...] = (
     ("CH-15", scoring.raises),
     ("CH-10", scoring.no_dict),
     ("CH-38", scoring.invalid),
+    ("CH-35", memory.starts_threads),
 )
 
 

@@ -4,9 +4,9 @@
 The failure of a check becomes the check, made small.  Several programs may show it (with one text
 or another): the first that fails where nothing has been done with the hook is kept.
 
-There is none of CH-29 and CH-37, where the program would hang or end with the hook, of CH-40, which
-is about loading, and of a fault that a process shows by chance.  Such a case is gone through again
-by ``vllm-conformance replay``.
+There is none of CH-29 and CH-37, where the program would hang or end with the hook, of CH-40 and
+CH-42, which are about the process, and of a fault that a process shows by chance. Such a case is
+gone through again by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
@@ -164,18 +164,21 @@ def _left(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 
 def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """CH-30 to CH-33: the smallest history that shows it, or a crowd that leaves."""
+    """CH-30 to CH-33: the smallest history that shows it, a crowd, or a hook that is old."""
     case = finding.case or {}
     texts = trial.bench.texts
     if "crowd" in case:
         yield {"is": "crowd", "text": encoded(texts[0]), "wait": case["crowd"]}
         return
-    history = case["history"]
+    if "aged" in case:
+        yield {"is": "aged", "text": encoded(case["text"]), "seconds": case["aged"]}
+        return
     name = "at-once" if case["overlapping"] else "sequence"
-    calls = [
-        [encoded(texts[each.text]), request_id, each.turns, each.leaves]
-        for each, request_id in zip(history.arrivals, history.ids(), strict=True)
+    told = case.get("calls") or [
+        (texts[each.text], request_id, each.turns, each.leaves, {})
+        for each, request_id in zip(case["history"].arrivals, case["history"].ids(), strict=True)
     ]
+    calls = [[encoded(text), *more, encoded(changes)] for text, *more, changes in told]
     yield {"is": name, "calls": calls}
 
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 from conformance.checking import checks
-from conformance.classifier_hook import traffic
+from conformance.classifier_hook import neighbours, traffic
 from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.calls import TURNS, Call, asked, begun, many, one, run, turns
+from conformance.classifier_hook.calls import (
+    Call,
+    begun,
+    many,
+    one,
+)
 from conformance.classifier_hook.traffic import History, Shape
 from conformance.classifier_hook.trial import Trial
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import progressed
-from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of
 from conformance.search import CALLS as HISTORIES
-from conformance.search import smallest
+from conformance.search import NEIGHBOURS, smallest
 from conformance.verdict import Verdict
-
-#: With any budget: a cache that has an end must have come to it.
-CALLS = 10_000
 
 SEQUENCE = traffic.Shape("sequence", "CH-30", overlapping=False)
 TOGETHER = traffic.Shape("together", "CH-31")
@@ -38,21 +38,6 @@ CROWD_LEAVES = (1, 2)
 
 #: Seconds for them to go.
 GONE = 2.0
-
-#: After how many calls the hook is measured again, of how many measurements the growth is told,
-#: and of how many calls it may still hold something.
-MEASURED = 200
-MEASUREMENTS = 5
-KEPT = 16
-
-#: Calls at a time; seconds of work for all, and seconds in which nothing but the hook waits: both
-#: are as many on a busy machine.
-AT_ONCE = 100
-LIMIT = 20.0
-WAITING = 5.0
-
-#: Calls without which nothing can be said.
-FEWEST = 1_000
 
 
 @attrs.frozen
@@ -76,11 +61,20 @@ leaving = checks("CH-33", after=("CH-30", "CH-31"))(_shape(LEAVING))
 
 
 def _judge(trial: Trial, wanted: Shape) -> Finding:
+    # The smallest history of a few ordinary texts says most.
+    found = _drawn(trial, wanted)
+    if found.verdict is not Verdict.FAIL and (seen := _neighbours(trial, wanted)):
+        return failed(seen.message, found.examples + 1, case=seen.case)
+    return found
+
+
+def _drawn(trial: Trial, wanted: Shape) -> Finding:
+    """Judge the rule that a shape is about by histories of the bench's texts."""
     bench = trial.bench
     if not tells_apart(bench):
         why = "every text gets the same scores: give some in [classifier-hook] that do not"
         return Finding(Verdict.NOT_VERIFIED, message=why)
-    if wanted.leaving and (crowd := crowded(bench)):
+    if wanted.overlapping and (crowd := crowded(bench, CROWD_LEAVES if wanted.leaving else (0,))):
         leaves, what = crowd
         return failed(what, case={"crowd": leaves})
     endless = False
@@ -130,7 +124,7 @@ def _judge_history(bench: Bench, history: History, *, overlapping: bool) -> _See
     for index, (arrival, call) in enumerate(zip(history.arrivals, calls, strict=True)):
         if arrival.leaves:
             continue
-        if what := _different(call, bench.alone(arrival.text, ids[index]), bench):
+        if what := bench.apart(call, bench.alone(arrival.text, ids[index])):
             others = ", ".join(
                 shortened(texts[place]) + (" (cancelled)" if other.leaves else "")
                 for place, other in enumerate(history.arrivals)
@@ -142,45 +136,59 @@ def _judge_history(bench: Bench, history: History, *, overlapping: bool) -> _See
     return None
 
 
-def crowded(bench: Bench) -> tuple[int, str] | None:
-    """Say what a call gets after many that were cancelled, if that is not what it gets alone.
+def _neighbours(trial: Trial, wanted: Shape) -> neighbours.Seen | None:
+    """Return what the calls show that no drawn history has."""
+    bench, late = trial.bench, NEIGHBOURS.clock(trial.budget)
+    if wanted is LEAVING:
+        return None
+    together = (False, True) if wanted.same_ids else (wanted.overlapping,)
+    for at_once in together:
+        found = neighbours.looks_at_little(bench, late, at_once=at_once, same_id=wanted.same_ids)
+        if found is not None:
+            return found
+    if wanted is not SEQUENCE:
+        return None
+    return neighbours.wears_out(bench, late) or neighbours.grows_old(bench)
+
+
+def crowded(bench: Bench, leaving: Sequence[int]) -> tuple[int, str] | None:
+    """Say what a call gets after many at once, if that is not what it gets alone.
+
+    Args:
+        bench: the hook.
+        leaving: at which of their waits they are cancelled, 0 for at none; one after the other.
 
     Returns:
         At which of their waits they were cancelled, and the sentence.
 
     """
-    for leaves in CROWD_LEAVES:
+    for leaves in leaving:
         hook = bench.make()
+        # Each has an id of its own, and so has the one after them.
         crowd = [
             bench.context(bench.texts[number % len(bench.texts)], request_id=f"id-{number}")
-            for number in range(CROWD)
+            for number in range(1, CROWD + 1)
         ]
         call = bench.run(_after(hook, crowd, leaves, bench))
-        if what := _different(call, bench.alone(0), bench):
-            return leaves, (
-                f"{shortened(bench.texts[0])}, scored after {CROWD} calls that were cancelled at "
-                f"their wait number {leaves}, {what}"
-            )
+        if call is not None and (what := bench.apart(call, bench.alone(0))):
+            how = f"that were cancelled at their wait number {leaves}" if leaves else "at once"
+            said = f"{shortened(bench.texts[0])}, scored after {CROWD} calls {how}"
+            return leaves, f"{said}, {what}"
     return None
 
 
-async def _after(hook: Any, crowd: list[Any], leaves: int, bench: Bench) -> Call:  # noqa: ANN401 - a hook and contexts
+async def _after(hook: Any, crowd: list[Any], leaves: int, bench: Bench) -> Call | None:  # noqa: ANN401 - a hook and contexts
+    """Return a call after those of the crowd; None if these take too long by themselves."""
     tasks = [begun(hook, context, leaves) for context in crowd]
     # Those that wait for others do not come to a later wait soon; all are to be gone.
-    await asyncio.wait(tasks, timeout=GONE)
-    for task in tasks:
+    _, pending = await asyncio.wait(tasks, timeout=GONE if leaves else bench.patience)
+    for task in pending:
         task.cancel()
-    await asyncio.wait(tasks, timeout=GONE)
-    return await one(hook, bench.context(bench.texts[0]), bench.patience)
-
-
-def _different(call: Call, wanted: Call, bench: Bench) -> str | None:
-    if not wanted.good:
+    if pending:
+        await asyncio.wait(tasks, timeout=GONE)
+    if pending and not leaves:
         return None
-    if not call.good:
-        return call.trouble()
-    what = difference(plain(call.value), plain(wanted.value), bench.unsteady())
-    return what and f"got {what}"
+    return await one(hook, bench.context(bench.texts[0]), bench.patience)
 
 
 @checks("CH-34")
@@ -202,71 +210,6 @@ def own_scores(trial: Trial) -> Finding:
     return passed(len(returned), len(returned))
 
 
-@checks("CH-35")
-def forgets(trial: Trial) -> Finding:
-    """After ten thousand calls nothing is held of the first half of them, nor ever more."""
-    bench = trial.bench
-    hook = bench.make()
-    given: list[Given] = []
-    sizes: list[tuple[int, int]] = []
-    run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
-    count = len(given)
-    if count < FEWEST:
-        why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
-        return Finding(Verdict.NOT_VERIFIED, count, message=why)
-    # A few that the hook keeps on purpose may be there, but no old ones.
-    if what := kept(given[: count // 2], ("context",), KEPT):
-        return failed(f"after {count} calls {what}", count)
-    if what := growing(*_evenly(sizes)):
-        if count < STRAIGHT:
-            why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
-            return Finding(Verdict.NOT_VERIFIED, count, message=why)
-        return failed(f"after {count} calls {what}", count)
-    return passed(count, count)
-
-
-async def _scored(
-    bench: Bench,
-    hook: Any,  # noqa: ANN401 - a hook
-    given: list[Given],
-    sizes: list[tuple[int, int]],
-) -> None:
-    """Make calls; note what each was given, and how large the hook is after how many."""
-    spent = Spent()
-    while len(given) < CALLS and not (
-        spent.beyond(LIMIT, WAITING) and _told(sizes, len(given), spent)
-    ):
-        progressed()  # however busy the machine is
-        contexts = [
-            bench.context(f"{bench.texts[n % len(bench.texts)]} {n}", request_id=f"id-{n}")
-            for n in range(len(given), len(given) + AT_ONCE)
-        ]
-        given.extend((context,) for context in contexts)
-        calls = [asyncio.create_task(asked(hook, context)) for context in contexts]
-        await asyncio.wait(calls, timeout=bench.patience)
-        for call in calls:
-            if not call.cancel() and not call.cancelled():
-                call.exception()  # asked for, or asyncio complains that nobody did
-        del contexts, calls, call
-        await turns(TURNS)
-        if not len(given) % MEASURED:
-            sizes.append((len(given), size_of(hook)))
-
-
-def _told(sizes: list[tuple[int, int]], count: int, spent: Spent) -> bool:
-    """Tell whether no more calls are needed of a hook that has taken its time."""
-    if count >= STRAIGHT or spent.beyond(LONGEST, LONGEST):
-        return True
-    return len(sizes) <= MEASUREMENTS or growing(*_evenly(sizes)) is None
-
-
-def _evenly(sizes: list[tuple[int, int]]) -> tuple[list[int], int]:
-    """Return sizes at even distances, and how many calls are between two."""
-    step = len(sizes) // MEASUREMENTS
-    chosen = sizes[step - 1 :: step]
-    return [size for _, size in chosen], chosen[1][0] - chosen[0][0]
-
-
 @checks("CH-36", after=("CH-30", "CH-31"))
 def other_loop(trial: Trial) -> Finding:
     """The hook scores on the next event loop as on the first, several texts at once."""
@@ -274,12 +217,13 @@ def other_loop(trial: Trial) -> Finding:
     hook = bench.make()
     arrivals = [traffic.Arrival(index) for index in range(len(bench.texts))]
     calls: list[Call] = []
-    for _ in range(2):
+    for turn in ("first", "id"):  # each call has an id of its own
         contexts = [
-            bench.context(text, request_id=f"id-{index}") for index, text in enumerate(bench.texts)
+            bench.context(text, request_id=f"{turn}-{index}")
+            for index, text in enumerate(bench.texts)
         ]
         calls = bench.run(many(hook, contexts, arrivals, bench.patience))
     for index, call in enumerate(calls):
-        if what := _different(call, bench.alone(index, f"id-{index}"), bench):
+        if what := bench.apart(call, bench.alone(index, f"id-{index}")):
             return failed(f"on another event loop {shortened(bench.texts[index])} {what}")
     return passed(len(calls), len(calls))

@@ -31,12 +31,15 @@ SILENT = "the profile has neither `scores` nor `expected`"
 _MISSING = object()
 
 
-@checks("CH-39", after=("CH-18",))
+def nothing_said(trial: Trial) -> Finding | None:
+    """Return that the rule does not apply where the author says nothing of scores."""
+    return Finding(Verdict.NOT_APPLICABLE, message=SILENT) if silent(trial.bench) else None
+
+
+@checks("CH-39", after=("CH-18",), beside=nothing_said)
 def means(trial: Trial) -> Finding:
     """Each completion gets the scores that the author says it must get."""
     bench = trial.bench
-    if silent(bench):
-        return Finding(Verdict.NOT_APPLICABLE, message=SILENT)
     count = 0
     try:
         for text, what, changes in _completions(bench):

@@ -35,6 +35,7 @@ ODD = (
     "\u202eright to left\u202c",
     "e\u0301" * 50,
     '{"json": [1, 2, {}]}',
+    "[" * 2_000,
     "<|im_start|>assistant",
 )
 

@@ -187,4 +187,5 @@ SUITE = Suite(
     replay=_replay,
     maker=_maker,
     shares=("CH-40", "CH-01"),
+    serves=True,
 )

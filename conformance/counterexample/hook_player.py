@@ -151,23 +151,24 @@ async def cut(make: Any, text: str, wait: int, turns: int) -> tuple[Any, str, in
     return (times[1] - times[0] if len(times) > 1 else None), what, left
 
 
-async def together(hook: Any, calls: list[tuple[str, str, int, int]]) -> list[Any]:
-    """Make calls at the same time.
+#: A text, a request id, turns of the event loop until the next call begins, the wait at which it is
+#: cancelled, or 0, and what else its context says.
+Made = tuple[str, str, int, int, dict[str, Any]]
 
-    Each is a text, a request id, turns of the event loop until the next call begins, and the wait
-    at which it is cancelled, or 0.
-    """
 
-    def begin(text: str, name: str, leaves: int) -> asyncio.Task[Any]:
-        steps = Steps(hook.score(context(text, name)))
+async def together(hook: Any, calls: list[Made]) -> list[Any]:
+    """Make calls at the same time."""
+
+    def begin(text: str, name: str, leaves: int, more: dict[str, Any]) -> asyncio.Task[Any]:
+        steps = Steps(hook.score(context(text, name, **more)))
         task = asyncio.ensure_future(steps)
         loop = asyncio.get_running_loop()
         steps.waiting = lambda n: loop.call_soon(task.cancel) if n == leaves else None
         return task
 
     tasks = []
-    for text, name, turns, leaves in calls:
-        tasks.append(begin(text, name, leaves))
+    for text, name, turns, leaves, more in calls:
+        tasks.append(begin(text, name, leaves, more))
         for _ in range(turns):
             await asyncio.sleep(0)
     await asyncio.wait(tasks, timeout=30)
@@ -417,50 +418,66 @@ def check_left_cut(make: Any, text: str, wait: int, turns: int) -> str | None:
     return f"{what}\nexpected: none" if tasks else None
 
 
-def compared(
-    make: Any, calls: list[tuple[str, str, int, int]], got: list[Any], hidden: Sequence[str]
-) -> str | None:
+def compared(make: Any, calls: list[Made], got: list[Any], hidden: Sequence[str]) -> str | None:
     """Say which call did not get what it gets alone, or return None."""
-    for (text, name, _, leaves), mine in zip(calls, got, strict=True):
-        (alone,) = scored(make(), context(text, name))
+    for (text, name, _, leaves, more), mine in zip(calls, got, strict=True):
+        (alone,) = scored(make(), context(text, name, **more))
         if not leaves and (what := apart(mine, alone, hidden)):
             return f"{text!r:.80} did not get what it gets alone\n  {what}"
     return None
 
 
-def check_sequence(
-    make: Any, calls: list[tuple[str, str, int, int]], hidden: Sequence[str] = ()
-) -> str | None:
+def check_sequence(make: Any, calls: list[Made], hidden: Sequence[str] = ()) -> str | None:
     """A text that is scored after others gets what it gets alone."""
-    contexts = [context(text, name) for text, name, *_ in calls]
+    contexts = [context(text, name, **more) for text, name, _, _, more in calls]
     return compared(make, calls, scored(make(), *contexts), hidden)
 
 
-def check_at_once(
-    make: Any, calls: list[tuple[str, str, int, int]], hidden: Sequence[str] = ()
-) -> str | None:
+def check_at_once(make: Any, calls: list[Made], hidden: Sequence[str] = ()) -> str | None:
     """A text that is scored beside others gets what it gets alone."""
     return compared(make, calls, asyncio.run(together(make(), calls)), hidden)
 
 
 def check_other_loop(make: Any, texts: list[str], hidden: Sequence[str] = ()) -> str | None:
     """On another event loop every text gets what it gets alone."""
-    hook, calls = make(), [(text, f"id-{number}", 0, 0) for number, text in enumerate(texts)]
-    asyncio.run(together(hook, calls))
+    hook = make()
+    first: list[Made] = [(text, f"first-{at}", 0, 0, {}) for at, text in enumerate(texts)]
+    calls: list[Made] = [(text, f"id-{at}", 0, 0, {}) for at, text in enumerate(texts)]
+    asyncio.run(together(hook, first))
     return compared(make, calls, asyncio.run(together(hook, calls)), hidden)
 
 
+def check_aged(make: Any, text: str, seconds: float, hidden: Sequence[str] = ()) -> str | None:
+    """Scored again some time later a text gets what it gets alone."""
+
+    async def main() -> list[Any]:
+        hook, found = make(), []
+        for wait in (0.0, seconds):
+            await asyncio.sleep(wait)
+            try:
+                found.append(copy.deepcopy(await hook.score(context(text))))
+            except Exception as error:
+                found.append(error)
+        return found
+
+    first, again = asyncio.run(main())
+    what = apart(again, first, hidden)
+    return (
+        f"scored again {seconds} s later the text gets something else\n  {what}" if what else None
+    )
+
+
 def check_crowd(make: Any, text: str, wait: int, hidden: Sequence[str] = ()) -> str | None:
-    """After calls that were cancelled a text gets what it gets alone."""
+    """After many calls at once a text gets what it gets alone, also if they were cancelled."""
 
     async def main() -> Any:
         hook = make()
-        calls = [(text, f"id-{number}", 0, wait) for number in range(64)]
+        calls: list[Made] = [(text, f"id-{number}", 0, wait, {}) for number in range(1, 65)]
         crowd = asyncio.create_task(together(hook, calls))
         await asyncio.wait([crowd], timeout=2)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5 if wait else 0)
         try:
             return await asyncio.wait_for(hook.score(context(text)), 10)
         except Exception as error:
@@ -469,7 +486,8 @@ def check_crowd(make: Any, text: str, wait: int, hidden: Sequence[str] = ()) -> 
     got = asyncio.run(main())
     (alone,) = scored(make(), context(text))
     if what := apart(got, alone, hidden):
-        return f"after calls that were cancelled the text did not get what it gets alone\n  {what}"
+        how = f"were cancelled at their wait number {wait}" if wait else "were made at once"
+        return f"after 64 calls that {how} the text did not get what it gets alone\n  {what}"
     return None
 
 

@@ -280,18 +280,18 @@ class Server:
         self.tasks: dict[str, asyncio.Task[Any]] = {}
         self.ready: dict[str, asyncio.Queue[int | None]] = {}
 
-    async def arrive(self, name: str) -> None:
-        """Begin with a request, up to where it waits for its outputs."""
+    async def arrive(self, name: str, pause: float = PAUSE) -> None:
+        """Begin with a request, up to where it waits for its outputs if there is a pause."""
         self.ready[name] = asyncio.Queue()
         data, request_id = self.requests[name]
         work = awaited(self.host, self.plugin, self.copied(data), request_id, self.ready[name])
         self.tasks[name] = asyncio.create_task(work)
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(pause)
 
-    async def deliver(self, name: str, number: int | None) -> None:
+    async def deliver(self, name: str, number: int | None, pause: float = PAUSE) -> None:
         """Give a request the output of one of its prompts."""
         self.ready[name].put_nowait(number)
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(pause)
 
     async def fail(self, name: str) -> None:
         """Have the engine fail one of the prompts of a request."""

@@ -11,6 +11,7 @@ import attrs
 
 from conformance.comparison import shortened
 from conformance.interruption import OutOfTime
+from conformance.io_processor.complaints import Complaint, complaints
 from conformance.raised import said
 
 
@@ -38,6 +39,8 @@ class Answer:
     guessed: bool = False
     #: Whether nothing of the plugin was running when its time was over.
     slow: bool = False
+    #: What a model of the plugin says of the data.
+    complaints: tuple[Complaint, ...] = ()
 
     def describe(self) -> str:
         """Say how the request ended, for a message."""
@@ -73,5 +76,13 @@ def of_error(
     refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
     kind = Kind.REFUSED if refused else Kind.FAILED
     slow = isinstance(error, OutOfTime)
-    what = said(error, path)
-    return Answer(kind, None, status, error=what, call=call, guessed=guessed, slow=slow)
+    return Answer(
+        kind,
+        None,
+        status,
+        error=said(error, path),
+        call=call,
+        guessed=guessed,
+        slow=slow,
+        complaints=complaints(error),
+    )

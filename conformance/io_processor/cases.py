@@ -40,10 +40,17 @@ def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:
             for index, asked in enumerate(broken.history.asked)
         ],
         # Moves that did not apply say nothing; and those that nobody had to say are said.
-        "moves": [[m.do.value, m.request, m.pick] for m in _applied(broken)],
+        "moves": [
+            [m.do.value, m.request, m.pick, *([True] if m.hurried else [])]
+            for m in _applied(broken)
+        ],
         "lines": [attrs.asdict(step) for step in broken.played.steps],
         "hidden": sorted(list(place) for place in bench.hidden),
     }
+
+
+def _move(move: Move) -> list[Any]:
+    return [move.do.value, move.request, move.pick, *([True] if move.hurried else [])]
 
 
 def carried(stock: Stock, asked: Asked) -> Any:  # noqa: ANN401 - JSON values
@@ -56,6 +63,8 @@ def _applied(broken: Broken) -> tuple[Move, ...]:
     names = [traffic._name(index) for index in range(len(broken.history.asked))]  # noqa: SLF001
     waiting: dict[int, list[int]] = {}
     found: list[Move] = []
+    if broken.history.hurried:
+        return broken.history.moves
     for step in broken.played.steps:
         request = names.index(step.request)
         pick = 0
@@ -95,10 +104,10 @@ def read(counterexample: Mapping[str, Any]) -> Saved:
         asked.append(Asked(len(mine), str(request["id"]), request["valid"]))
         mine.append(decoded(request["data"]))
     moves = []
-    for do, index, pick in counterexample["moves"]:
+    for do, index, pick, *hurried in counterexample["moves"]:
         if not (type(index) is type(pick) is int and 0 <= index < len(asked) and pick >= 0):
             raise ValueError(f"a move of request {index!r} among {len(asked)}")
-        moves.append(Move(Do(do), index, pick))
+        moves.append(Move(Do(do), index, pick, bool(hurried)))
     if not any(move.do is Do.ARRIVE for move in moves):
         raise ValueError("no request arrives")
     return Saved(

@@ -18,6 +18,7 @@ from conformance.io_processor import (
     memory,
     outcomes,
     parameters,
+    process,
     prompts,
     threads,
 )
@@ -36,6 +37,7 @@ CHECKS = collected(
     memory,
     outcomes,
     parameters,
+    process,
     prompts,
     threads,
 )

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, permutations
 
+import attrs
+
 from conformance.io_processor.traffic import ALL, Asked, Do, History, Move, Shape
 
 #: Data of which every two meet, and data that are refused.
@@ -37,7 +39,7 @@ def classics(
         shape: what they are about.
         valid: the data that requests carry, by their place in the stock.
         invalid: how many data there are that are refused.
-        twins: pairs of the data that differ in little, for one request after the other.
+        twins: pairs of the data that differ in little.
 
     """
     if shape.single:
@@ -47,9 +49,11 @@ def classics(
             yield History(alone, (_A, *(Move(Do.DELIVER, 0, -1),) * ALL))
         return
     ids = ("same", "same") if shape.same_ids else ("id-0", "id-1")
-    few = combinations(valid[:MOST_VALID], 2)
-    meeting = [*few] if shape.overlapping else [*few, *twins]
-    for moves in _moves(shape):
+    few = list(combinations(valid[:MOST_VALID], 2))
+    near = [] if shape.trouble else list(twins)
+    for number, moves in enumerate(_moves(shape)):
+        # What data show that differ in little, they show in any order of events.
+        meeting = few if number else [*few, *near]
         for pair in chain.from_iterable(permutations(each) for each in meeting):
             asked = tuple(Asked(data, name) for data, name in zip(pair, ids, strict=True))
             yield History(asked, moves)
@@ -75,6 +79,11 @@ def _moves(shape: Shape) -> Iterator[tuple[Move, ...]]:
             yield (_A, _B, deliver[0], trouble)
     elif shape.overlapping:
         yield (_A, _B)
+        yield (attrs.evolve(_A, hurried=True), _B)
+        hurried = attrs.evolve(deliver[0], hurried=True)
+        yield (_A, _B, *(hurried,) * ALL, *(deliver[1],) * ALL)
+        if shape.same_ids:
+            yield (_A, *(deliver[0],) * ALL, _B)
         yield (_A, _B, *(deliver[1],) * ALL)
         yield (_A, _B, *deliver)
     else:

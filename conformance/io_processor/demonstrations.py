@@ -5,11 +5,11 @@ A history becomes the program's own; the failure of a check becomes the check, m
 programs may show it (with one request's data or another's, online or offline): the first that
 fails where nothing has been done with the plugin is kept.
 
-There is none of IO-01 and IO-39, which are about loading and no call; of IO-04, which needs
-engines; of IO-37 and IO-38, where the program would hang or end with the plugin; of outputs that
-are left open (IO-20, IO-34), which only the host notices; of requests that hold Python objects, or
-lists so deep that Python does not copy them; and of a fault that a process shows late, or by
-chance. Such a case is gone through again by ``vllm-conformance replay``.
+There is none of IO-01, which is about loading and no call; of IO-39 and IO-42, which are about the
+process; of IO-04, which needs engines; of IO-37 and IO-38, where the program would hang or end with
+the plugin; of outputs that are left open (IO-20, IO-34), which only the host notices; of requests
+that hold Python objects, or lists so deep that Python does not copy them; and of a fault that a
+process shows late, or by chance. Such a case is gone through again by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
@@ -168,10 +168,11 @@ def _events(lines: Sequence[Mapping[str, Any]], *, awaited: bool) -> Iterator[li
     """
     for line in lines:
         event, name = _EVENTS[line["do"]], line["request"]
+        at_once = [0.0] if line["hurried"] else []
         if event != "deliver":
-            yield [event, name]
+            yield [event, name, *at_once]
         elif awaited:
-            yield [event, name, line["output"]]
+            yield [event, name, line["output"], *at_once]
         if line["over"] and not awaited and event in ("arrive", "deliver"):
             yield ["complete", name]
 

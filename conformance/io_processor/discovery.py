@@ -12,10 +12,13 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
+from conformance import lookalikes
+from conformance.comparison import difference
 from conformance.interface import placeholders
-from conformance.io_processor.answers import Kind
+from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.stock import Stock, changed, other_case, other_end, places, varied
+from conformance.io_processor.complaints import QUOTED, TEXT, mended, missing
+from conformance.io_processor.stock import Stock, changed, near, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
@@ -24,6 +27,12 @@ from conformance.settings import UsageError
 DRAWN = 8
 
 KEPT = 8
+
+#: Pairs of data that differ in little, each in another way.
+MOST_TWINS = 16
+
+#: Words of a refusal that are tried as values.
+NAMED = 4
 
 #: How often something is repeated to make many prompts, and how many are many: their numbers have
 #: two digits.
@@ -34,7 +43,8 @@ ATTEMPTS = 60
 
 MOST_KEYS = 3
 
-TEXT = "the quick brown fox jumps over the lazy dog and runs away from the hounds"
+#: Data that were refused that a profile is told of.
+REFUSED = 4
 
 _KEY = re.compile(r"['\"\[(<` ]([A-Za-z_]\w*)['\"\])>`, ]")
 
@@ -51,14 +61,15 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
             f"profile {origin}: [io-processor] valid must hold at least one request's data."
         )
     keys: tuple[str, ...] = ()
+    refused: list[Any] = []
     if section:
         given = _distinct(_drawn(section["valid"], bench.seed))
         keys = read_of(bench, given)
     else:
-        given, keys = discover(bench)
+        given, keys, refused = discover(bench)
     invalid = _distinct(_drawn(section.get("invalid", []), bench.seed))
     valid, counts = _with_variations(bench, given)
-    twins = tuple(_twins(bench, given, valid, counts))
+    pairs = tuple(_twins(bench, given, valid, counts, keys))
     return Stock(
         tuple(valid),
         tuple(invalid),
@@ -66,7 +77,8 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         len(given),
         keys=keys,
         prompts=tuple(counts),
-        twins=twins,
+        twins=pairs,
+        refused=tuple(refused),
     )
 
 
@@ -75,7 +87,7 @@ def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
     keys: list[str] = []
     for data in given:
         if type(data) is dict:
-            bench.try_online(_Watching(data, keys))
+            bench.try_online(lookalikes.Watching(data, keys))
     return tuple(keys)
 
 
@@ -130,22 +142,44 @@ def _with_variations(bench: Bench, given: list[Any]) -> tuple[list[Any], list[in
 
 
 def _twins(
-    bench: Bench, given: list[Any], valid: list[Any], counts: list[int]
+    bench: Bench, given: list[Any], valid: list[Any], counts: list[int], keys: Iterable[str]
 ) -> Iterator[tuple[int, int]]:
     """Yield the places of two valid data that differ in little; add those that are not there."""
-    for kind in (other_case, other_end):
-        for pair in chain.from_iterable(map(kind, given)):
-            made = [_prompts(bench, data) for data in pair]
-            if all(answered for _, answered in made):
-                places = []
-                for data, (count, _) in zip(pair, made, strict=True):
-                    known = [n for n, other in enumerate(valid) if _same(data, other)]
-                    if not known:
-                        valid.append(data)
-                        counts.append(count)
-                    places.append(known[0] if known else len(valid) - 1)
-                yield places[0], places[1]
-                break
+    seen: set[object] = set()
+    ways = ((near(data, keys), _named(bench, data, keys)) for data in given)
+    for kind, pair in chain.from_iterable(chain.from_iterable(ways)):
+        if kind in seen or len(seen) >= MOST_TWINS:
+            continue
+        made = [_prompts(bench, data) for data in pair]
+        # Who answers both alike may take one for the other.
+        answers = [answer.data for _, answer in made if answer]
+        if len(answers) == len(pair) and difference(*answers):
+            seen.add(kind)
+            places = []
+            for data, (count, _) in zip(pair, made, strict=True):
+                known = [n for n, other in enumerate(valid) if _same(data, other)]
+                if not known:
+                    valid.append(data)
+                    counts.append(count)
+                places.append(known[0] if known else len(valid) - 1)
+            yield places[0], places[1]
+
+
+def _named(
+    bench: Bench,
+    data: Any,  # noqa: ANN401 - JSON values
+    keys: Iterable[str],
+) -> Iterator[tuple[object, tuple[Any, Any]]]:
+    """Yield data with another key, and a value that the plugin names when it refuses one."""
+    for key in keys if isinstance(data, dict) else ():
+        if key in data:
+            continue
+        wrong = {**data, key: "a"}
+        answer = bench.try_online(wrong).answers[0]
+        if answer.complaints:
+            yield key, (data, mended(wrong, answer.complaints))
+        for word in QUOTED.findall(answer.error)[:NAMED]:
+            yield key, (data, {**data, key: word})
 
 
 def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
@@ -157,24 +191,26 @@ def _repeated(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
             yield changed(data, place, copy.deepcopy(value * REPEATED)[:REPEATED])
 
 
-def _prompts(bench: Bench, data: Any) -> tuple[int, bool]:  # noqa: ANN401 - JSON values
-    """Return how many prompts data become, and whether they are answered."""
+def _prompts(bench: Bench, data: Any) -> tuple[int, Answer | None]:  # noqa: ANN401 - JSON values
+    """Return how many prompts data become, and what is answered, if anything is."""
     played = bench.try_online(data)
     waits = [step.waits for step in played.steps if step.do is Do.ARRIVE]
-    return waits[0] if waits else 0, played.answers[0].kind is Kind.ANSWERED
+    answer = played.answers[0]
+    return waits[0] if waits else 0, answer if answer.kind is Kind.ANSWERED else None
 
 
-def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...]]:
+def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
     """Look for data that the plugin answers, by what it reads and what it complains about.
 
     Returns:
-        Two data that it answers, or none; and the keys that it read.
+        Two data that it answers, or none; the keys that it read; a few data that it refused.
 
     """
     keys: list[str] = []
     # Nothing tells as much as what is looked for in an empty object.
     candidates: deque[Any] = deque([{}, TEXT, [TEXT], [1, 2, 3]])
     seen: list[Any] = []
+    refused: list[Any] = []
     for _ in range(ATTEMPTS):
         if not candidates:
             break
@@ -182,17 +218,23 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...]]:
         if any(_same(data, other) for other in seen):
             continue
         seen.append(data)
-        watching = _Watching(data, keys) if isinstance(data, dict) else data
+        watching = lookalikes.Watching(data, keys) if isinstance(data, dict) else data
         answer = bench.try_online(watching).answers[0]
         if answer.kind is Kind.ANSWERED and data != {}:
-            return [data, *_another(bench, data)], tuple(keys)
+            return [data, *_another(bench, data)], tuple(keys), refused
+        if answer.kind is Kind.REFUSED and len(refused) < REFUSED:
+            refused.append(data)
         known = data if isinstance(data, dict) else {}
+        keys.extend(key for key in missing(answer.complaints) if key not in keys)
         # What was looked for comes before what the message may only mention.
         candidates.extendleft(reversed(_filled(known, keys)))
         candidates.extend(_filled(known, _KEY.findall(f"{answer.error} ")))
+        if isinstance(data, dict) and answer.complaints:
+            candidates.appendleft(mended(data, answer.complaints))
     if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
-        return [{}], tuple(keys)
-    return [], tuple(keys)
+        return [{}], tuple(keys), []
+    # Without one that is answered nobody knows whether that was why.
+    return [], tuple(keys), []
 
 
 def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:
@@ -211,30 +253,3 @@ def _another(bench: Bench, data: Any) -> list[Any]:  # noqa: ANN401 - JSON value
         if bench.try_online(other).answers[0].kind is Kind.ANSWERED:
             return [other]
     return []
-
-
-class _Watching(dict[str, Any]):
-    """A dictionary that notes which keys are asked for."""
-
-    def __init__(self, data: Mapping[str, Any], keys: list[str]) -> None:
-        super().__init__(data)
-        self._keys = keys
-
-    def _note(self, key: object) -> None:
-        if isinstance(key, str) and key not in self._keys:
-            self._keys.append(key)
-
-    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - JSON values
-        self._note(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - JSON values
-        self._note(key)
-        return super().get(key, default)
-
-    def __contains__(self, key: object) -> bool:
-        self._note(key)
-        return super().__contains__(key)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Watching:
-        return _Watching(copy.deepcopy(dict(self), memo), self._keys)

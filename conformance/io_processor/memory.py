@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from conformance.checking import checks
+from conformance.endless import endless
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import limited, progressed
 from conformance.io_processor.bench import Bench
@@ -42,6 +43,9 @@ MEASUREMENTS = 5
 
 #: How often as many requests follow where the plugin grew: a cache may not be full yet.
 ROUNDS = 3
+
+#: Requests in which a container is seen to grow.
+SOME = 6
 
 #: Of how many objects for each request a plugin is then said to keep growing.
 BLOCKS_PER_REQUEST = 0.5
@@ -84,14 +88,31 @@ def _judged(load: _Load, which: str, *, most: int) -> Finding:
     found = f"{load.left_open} more files are open" if load.left_open > KEPT else None
     if found is None and which == "answered":
         found = kept(load.given, NAMES, KEPT)
-    if found is None and (grew := growing(sizes, each)) and _keeps_growing(load, most):
+    if found is None and (grew := growing(sizes, each)):
+        enough = min(most, STRAIGHT)
+        if each < enough // MEASUREMENTS and (what := _endless(load)):
+            return failed(f"after {load.served} {which} requests {grew}: {what}", load.served)
+        if not _keeps_growing(load, most):
+            return passed(load.served, load.served)
         found = grew
-        if load.served < (enough := min(most, STRAIGHT)):
+        if load.served < enough:
             why = f"after {load.served} requests {found}; there was no time for {enough}"
             return Finding(Verdict.NOT_VERIFIED, load.served, load.served, why)
     if found:
         return failed(f"after {load.served} {which} requests {found}", load.served)
     return passed(load.served, load.served)
+
+
+def _endless(load: _Load) -> str | None:
+    """Say what of a plugin that takes its time has no end, as far as a few requests tell."""
+
+    def serve() -> int:
+        return load.serve(SOME, LONGEST)
+
+    try:
+        return endless(load.plugin.plugin, serve)
+    except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
+        return None
 
 
 def _keeps_growing(load: _Load, most: int) -> bool:

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance import oddities
-
-#: Characters that texts begin with alike: keys are cut at 64, 100, 128 or 256.
-LONG = 260
+from conformance import lookalikes, oddities
 
 
 @attrs.frozen
@@ -31,13 +28,19 @@ class Stock:
     #: Valid ones, by place, that differ where a plugin that remembers by too little does not look.
     twins: tuple[tuple[int, int], ...] = ()
 
+    #: Some that were refused while valid ones were looked for.
+    refused: tuple[Any, ...] = ()
+
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
-        return {
+        found = {
             "origin": self.origin or "found by the harness",
             "valid": list(self.valid[: self.given]),
             "invalid": list(self.invalid),
         }
+        if self.origin is None:
+            found |= {"refused": list(self.refused), "keys": list(self.keys)}
+        return found
 
     def several(self) -> list[int]:
         """Return the valid data that become more than one prompt, fewest prompts first."""
@@ -59,20 +62,28 @@ def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
                 yield changed(data, place, copy.deepcopy(items))
 
 
-def other_case(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON values
-    """Yield data twice, with one text in its own case and in the other."""
-    for place, value in places(data):
-        if isinstance(value, str) and value.swapcase() != value:
-            yield data, changed(data, place, value.swapcase())
+#: What may be looked for beside what is there, of likely types.
+_ABSENT: tuple[Any, ...] = ("a", 2, True, 0.5, ["a"])
 
 
-def other_end(data: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON values
-    """Yield data twice, with one long text that begins the same and has another end."""
+def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values
+    """Yield pairs of data that differ in little: in one text, one number, or one key of those.
+
+    Each comes with what is other in it; pairs of which that is the same tell the same.
+    """
     for place, value in places(data):
-        if isinstance(value, str) and " " in value:
-            begins = " ".join([value] * (1 + LONG // len(value)))
-            one, other = (f"{begins} {end}" for end in (value, value[::-1]))
-            yield changed(data, place, one), changed(data, place, other)
+        if isinstance(value, str):
+            for way, pair in enumerate(lookalikes.of_text(value)):
+                yield way, (changed(data, place, pair[0]), changed(data, place, pair[1]))
+        elif isinstance(value, int | float):
+            for _, other in lookalikes.of_number(value):
+                yield place, (data, changed(data, place, other))
+    if isinstance(data, dict):
+        for key in data:
+            yield key, (data, without(data, (key,)))
+        for key in keys:
+            for value in _ABSENT if key not in data else ():
+                yield key, (data, {**data, key: value})
 
 
 Path = tuple[str | int, ...]

@@ -64,6 +64,8 @@ class Move:
     do: Do
     request: int
     pick: int = 0  #: which of the prompts that wait, counted around
+    #: Whether the next thing happens at once, before the hooks that are awaited have ended.
+    hurried: bool = False
 
 
 @attrs.frozen
@@ -86,6 +88,11 @@ class History:
     def size(self) -> int:
         """How much there is to read."""
         return 4 * len(self.asked) + len(self.moves) + sum(asked.data for asked in self.asked)
+
+    @property
+    def hurried(self) -> bool:
+        """Whether something happens while a hook is awaited, which one that is not never is."""
+        return any(move.hurried for move in self.moves)
 
 
 @attrs.frozen
@@ -113,6 +120,7 @@ class Step:
     over: bool  #: whether its request is over then
     what: str  #: what happened, in words
     then: str  #: what the host did with it, in words
+    hurried: bool = False  #: whether the next one happened at once
 
 
 @attrs.frozen
@@ -203,6 +211,7 @@ class _Play:
     async def run(self) -> None:
         for move in self.history.moves:
             await self._make(move)
+        await self._settle()
         for request in list(self.tasks):
             while waiting := self.engine.waiting(request):
                 await self._deliver(request, waiting[0].index)
@@ -220,8 +229,8 @@ class _Play:
                 data = self._given(request)
                 work = self.online.serve(self.plugin, self.engine, data, asked.id)
                 self.tasks[request] = asyncio.create_task(work)
-                await self._settle()
-                self._note(Do.ARRIVE, request)
+                await self._settle(hurried=move.hurried)
+                self._note(Do.ARRIVE, request, hurried=move.hurried)
             return
         if request not in self.tasks or self.tasks[request].done():
             return
@@ -242,7 +251,7 @@ class _Play:
                 await self._settle()
                 self._note(Do.FAIL, request, entry.index)
             else:
-                await self._deliver(request, entry.index)
+                await self._deliver(request, entry.index, hurried=move.hurried)
 
     def _given(self, request: int) -> Any:  # noqa: ANN401 - JSON values
         """Return the data of a request, at the address of data that are gone, if there are some.
@@ -263,14 +272,17 @@ class _Play:
             self.given[request] = fresh
         return fresh
 
-    async def _deliver(self, request: int, index: int) -> None:
+    async def _deliver(self, request: int, index: int, *, hurried: bool = False) -> None:
         entry = next(e for e in self.engine.waiting(request) if e.index == index)
         self.engine.deliver(entry)
-        await self._settle()
-        self._note(Do.DELIVER, request, index)
+        await self._settle(hurried=hurried)
+        self._note(Do.DELIVER, request, index, hurried=hurried)
 
-    async def _settle(self, leaving: int | None = None) -> None:
-        """Wait until every request is over or waits for the engine."""
+    async def _settle(self, leaving: int | None = None, *, hurried: bool = False) -> None:
+        """Wait until every request is over or waits for the engine; not if there is a hurry."""
+        if hurried:
+            await asyncio.sleep(0)
+            return
         for _ in range(TURNS):
             await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
@@ -285,7 +297,9 @@ class _Play:
                 return
             await asyncio.wait(busy, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
 
-    def _note(self, do: Do, request: int, output: int | None = None) -> None:
+    def _note(
+        self, do: Do, request: int, output: int | None = None, *, hurried: bool = False
+    ) -> None:
         over = self.tasks[request].done()
         waits = 0 if over else len(self.engine.waiting(request))
         then = ""
@@ -294,7 +308,7 @@ class _Play:
         elif waits:
             then = f"waits for {waits} output{'s' if waits > 1 else ''}"
         what = _IN_WORDS.get(do, do.value).format(output)
-        self.steps.append(Step(do, _name(request), output, waits, over, what, then))
+        self.steps.append(Step(do, _name(request), output, waits, over, what, then, hurried))
 
     def answer(self, request: int) -> Answer:
         task = self.tasks[request]

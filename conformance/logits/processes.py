@@ -12,7 +12,6 @@ import copy
 import importlib
 import inspect
 import os
-import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -33,7 +32,7 @@ from conformance.logits.requests import Stock, admissible, sampling_params
 from conformance.logits.rows import RowsAlone, differing, same
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import Found
-from conformance.process_effects import generators
+from conformance.process_effects import generators, seed
 from conformance.untouched import ERRANDS
 from conformance.verdict import Verdict, must_wait
 
@@ -97,15 +96,8 @@ def _named(errand: Errand) -> Iterator[tuple[str, SamplingParams]]:
 def _rank(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows that another rank computes: what differs from rank to rank, differs."""
     os.environ |= {"RANK": "1", "LOCAL_RANK": "1"}
-    _seed(errand.seed + 1)
+    seed(errand.seed + 1)
     return _unasked(_imported_again(plugin), errand)
-
-
-def _seed(seed: int) -> None:
-    """Seed the generators that all code of a process shares."""
-    random.seed(seed)
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - the generator that plugins may draw from
 
 
 def _imported_again(plugin: type[Any]) -> type[Any]:
@@ -258,8 +250,8 @@ def serving(trial: Trial) -> Finding | None:
         for choice in switched_on(trial.bench):
             left = []
             with suppress(PluginRaised, PluginMisshapen):  # other rules say so
-                for seed in (11, 12):
-                    _seed(seed)
+                for number in (11, 12):
+                    seed(number)
                     with limited():
                         list(trial.contract.rows_alone(trial.bench, choice, STEPS))
                     left.append(generators())
@@ -277,7 +269,7 @@ def serving(trial: Trial) -> Finding | None:
                 )
     finally:
         torch.set_default_dtype(torch.float32)
-        _seed(trial.bench.seed)
+        seed(trial.bench.seed)
     return None
 
 

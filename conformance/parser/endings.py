@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from vllm.reasoning import ReasoningParser
+
 from conformance.checking import checks
 from conformance.findings import Finding
 from conformance.parser.bench import Bench, guarded
@@ -16,9 +18,13 @@ from conformance.parser.search import Judged
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Trial
 from conformance.raised import said
+from conformance.verdict import Verdict
 
 #: Tokens that a step of speculative decoding may bring at once.
 STEP = 4
+
+#: Tokens by which a text may have fewer within an answer than alone: those at its ends are joined.
+JOINED = 2
 
 
 @checks("RP-06", after=("RP-09",))
@@ -94,6 +100,36 @@ def content_ids(trial: Trial) -> Finding:
         if wrong:
             return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
         return Judged(bool(expected.content))
+
+    return trial.search(judge)
+
+
+@checks("RP-15", after=("RP-06", "RP-03"))
+def counted(trial: Trial) -> Finding:
+    """Compare the number of reasoning tokens with how many there are, markers or not."""
+    if trial.cls.count_reasoning_tokens is ReasoningParser.count_reasoning_tokens:
+        return Finding(Verdict.NOT_APPLICABLE, message="the parser counts no reasoning tokens")
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        end = _end(bench, answer)
+        most = end if isinstance(end, int) else len(answer)
+        least = len(bench.answer(bench.whole(answer).reasoning)) - JOINED
+        found = guarded(
+            "count_reasoning_tokens",
+            partial(bench.engine().count_reasoning_tokens, list(answer.ids)),
+        )
+        wrong = None
+        if isinstance(found, Exception):
+            wrong = f"count_reasoning_tokens raised {said(found)}"
+        elif not isinstance(found, int) or not least <= found <= most:
+            wrong = (
+                f"count_reasoning_tokens returned {found!r}; of {len(answer)} tokens reasoning "
+                f"has {max(0, least)} to {most}"
+            )
+        if wrong:
+            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
+        return Judged(most > least > 0)
 
     return trial.search(judge)
 

@@ -65,6 +65,11 @@ class ThinkingParser(ReasoningParser):
             return []
         return input_ids[input_ids.index(self._end) + 1 :]
 
+    def count_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
+        """Return how many tokens stand in front of the end; the start is none of them."""
+        ends = token_ids.index(self._end) if self._end in token_ids else len(token_ids)
+        return sum(each != self._start for each in token_ids[:ends])
+
     def extract_reasoning(
         self, model_output: str, request: ChatCompletionRequest
     ) -> tuple[str | None, str | None]:

@@ -58,6 +58,17 @@ ALONE = (
     "returns_one_dict",
     "caches_every_text",
     "limits_calls_of_one_loop",
+    "remembers_by_lower_case",
+    "remembers_by_beginning",
+    "keeps_words_of_a_tenant",
+    "opens_its_circuit",
+    "has_one_deadline",
+    "asks_once_for_each_text",
+    "serves_so_many_a_second",
+    "leaves_numbers_out_of_batches",
+    "waits_for_the_rest",
+    "beats_for_each_call",
+    "takes_its_threshold_from_anybody",
 )
 
 

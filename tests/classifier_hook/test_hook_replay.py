@@ -28,6 +28,13 @@ MENDED = {
     "exits_on_empty_text": ('sys.exit("nothing to score")', "return {}"),
     "fills_one_list": ("self.found", "found"),
     "counts_calls_in_progress": ("self.calls >= 50", "False"),
+    "seeds_in_every_call": ("random.seed(42)", "pass"),
+    "handles_errors_of_the_loop": (
+        "asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)",
+        "pass",
+    ),
+    "has_one_deadline": ("self.deadline - time.monotonic()", "1.0"),
+    "keeps_words_of_a_tenant": ("more[:20]", "()"),
     "takes_interrupts": ("signal.signal(signal.SIGINT, self.close)", "pass"),
 }
 

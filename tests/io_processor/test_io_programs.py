@@ -35,6 +35,12 @@ SORTED = """\
         pairs = sorted([pair async for pair in model_output], key=lambda pair: pair[0])
         return self.post_process([output for _, output in pairs], request_id=request_id)
 """
+MEETING = """\
+        pairs = sorted([pair async for pair in model_output], key=lambda pair: pair[0])
+        self.outputs = [output for _, output in pairs]
+        await asyncio.sleep(0.002)
+        return self.post_process(self.outputs, request_id=request_id)
+"""
 SHIELDED = """\
         return await asyncio.shield(self.finish(model_output, request_id))
 
@@ -137,6 +143,7 @@ FAULTS = {
     "keeps-lines-on-self-documented": Fault(
         "IO-27", _keeping("self.lines", "self.lines"), documented=True
     ),
+    "keeps-outputs-while-it-waits": Fault("IO-27", (), AWAITED + MEETING),
     "keeps-lines-by-id": Fault(
         "IO-28", _keeping("self.names[request_id]", "self.names.pop(request_id, None)")
     ),
@@ -195,7 +202,7 @@ CASES = {
 }
 
 #: Rules without programs; ``io_processor.demonstrations`` says why.
-WITHOUT = {"IO-01", "IO-04", "IO-37", "IO-38", "IO-39"}
+WITHOUT = {"IO-01", "IO-04", "IO-37", "IO-38", "IO-39", "IO-42"}
 
 #: Rules whose programs other tests run: ``test_io_meaning``.
 ELSEWHERE = {"IO-40"}

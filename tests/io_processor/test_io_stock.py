@@ -98,17 +98,6 @@ def test_odd_and_long_bodies_can_be_sent() -> None:
     assert max(map(len, texts)) > 1_000_000
 
 
-def test_watched_data_tell_what_is_looked_for() -> None:
-    """Every way to look for a key is noted, also on copies."""
-    keys: list[str] = []
-    data = copy.deepcopy(discovery._Watching({"text": "a"}, keys))
-
-    assert data["text"] == "a"
-    assert data.get("window", 8) == 8
-    assert "language" not in data
-    assert keys == ["text", "window", "language"]
-
-
 def test_a_starter_is_a_profile() -> None:
     """The profile that a message suggests is one."""
     section = tomllib.loads(discovery.starter(["text", "window"]))["io-processor"]

@@ -39,7 +39,10 @@ RULES = section(
     Rule(
         id="CH-32",
         title="Equal request ids do not mix",
-        statement="Completions with the same request id and index at the same time do not mix.",
+        statement=(
+            "Completions with the same request id and index do not mix, at the same time or one "
+            "after the other."
+        ),
         sources=(
             runtime("contract.py:ScoringContext.request_id", "need not be unique"),
             leaks(SHARED),
@@ -66,8 +69,8 @@ RULES = section(
         id="CH-35",
         title="Scored completions are forgotten",
         statement=(
-            "The hook holds no context of a call that is long over, and after ten thousand calls "
-            "it does not grow any more."
+            "The hook holds no context and runs no thread of a call that is long over, and after "
+            "ten thousand calls it does not grow any more."
         ),
         sources=(_ONE, LOOP),
         hint="Look for lists and dictionaries that calls add to; a cache may have 8,000 entries.",
@@ -86,7 +89,9 @@ RULES = section(
         "CH-40",
         *sharing.FRONT_END,
         rfc("engine.register_external_classifier_hook(hook)"),
-        where=sharing.IN_FRONT_END,
+        title=sharing.BOTH,
+        where=sharing.IN_FRONT_END + sharing.SERVING,
     ),
+    sharing.leaves_the_process("CH-42"),
     sharing.same_in_servers("CH-41"),
 )

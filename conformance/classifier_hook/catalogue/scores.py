@@ -74,8 +74,8 @@ RULES = section(
         id="CH-15",
         title="Every text is scored",
         statement=(
-            "Empty, huge and odd texts (100,000 characters, control characters, emoji, right to "
-            "left, what could not be decoded) get scores: nothing is raised."
+            "Empty, huge and odd texts (100,000 characters, 2,000 brackets, control characters, "
+            "emoji, right to left, what could not be decoded) get scores: nothing is raised."
         ),
         sources=(
             sentence(rfc("every completion is scored")),

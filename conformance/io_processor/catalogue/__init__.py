@@ -22,9 +22,11 @@ REQUEST_RULES = (
             "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
             "the API server's process loads the plugin and makes an instance",
         ),
-        where=sharing.IN_FRONT_END,
+        title=sharing.BOTH,
+        where=sharing.IN_FRONT_END + sharing.SERVING,
         heading="Loading and calling",
     ),
+    sharing.leaves_the_process("IO-42", heading="Loading and calling"),
     sharing.same_in_servers("IO-41", heading="Many requests"),
 )
 

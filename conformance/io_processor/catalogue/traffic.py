@@ -59,8 +59,10 @@ RULES = section(
     Rule(
         id="IO-28",
         title="Requests with equal ids do not mix",
-        statement="Requests that carry the same request id at the same time each get their own "
-        "answer.",
+        statement=(
+            "Requests that carry the same request id, at the same time or one after the other, "
+            "each get their own answer."
+        ),
         sources=(leaks(_IDS),),
         hint="A request id is the client's and names nothing: take what post_process needs from "
         "the outputs (prompt_token_ids, their number), not from a dictionary by request id.",

@@ -24,5 +24,6 @@ SUITE = Suite(
     maker=partial(shared.maker, shared.DATA),
     own_host=shared.own_host,
     shares=("IO-39", "IO-02"),
+    serves=True,
     forget=shared.forget,
 )

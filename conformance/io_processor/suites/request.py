@@ -47,5 +47,6 @@ SUITE = Suite(
     maker=_maker,
     own_host=shared.own_host,
     shares=("IO-39", "IO-02"),
+    serves=True,
     forget=shared.forget,
 )

@@ -114,6 +114,20 @@ RULES = (
         ),
         hint="Cut behind the first end marker, not behind the last.",
     ),
+    Rule(
+        id="RP-15",
+        title="The tokens of the reasoning are counted",
+        statement=(
+            "A count_reasoning_tokens of the parser's own returns how many tokens of the answer "
+            "are reasoning, with the markers around it or without."
+        ),
+        section="The end of reasoning",
+        sources=(
+            _base("count_reasoning_tokens", "Number of tokens that belong to reasoning content"),
+        ),
+        hint="The start marker may stand in the prompt, and is not among the tokens then. Only a "
+        "SHOULD: the number is told to the client whose answer it is.",
+    ),
     *others("RP"),
     together("RP-12"),
     cost("RP-13"),

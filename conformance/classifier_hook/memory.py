@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what is left of very many calls: contexts, threads, and whatever the hook holds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from itertools import islice
+from typing import Any
+
+from conformance.checking import checks
+from conformance.classifier_hook.bench import Bench
+from conformance.classifier_hook.calls import PAUSE, TURNS, asked, run, turns
+from conformance.classifier_hook.trial import Trial
+from conformance.endless import endless
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import progressed
+from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of, threads
+from conformance.verdict import Verdict
+
+#: With any budget: a cache that has an end must have come to it.
+CALLS = 10_000
+
+#: After how many calls the hook is measured again, of how many measurements the growth is told,
+#: and of how many calls it may still hold something.
+MEASURED = 200
+MEASUREMENTS = 5
+KEPT = 16
+
+#: Calls of which each may leave a thread, and how many may not; seconds that a call of a hook takes
+#: at the most that is asked for so many, and that threads have to end in.
+CALLS_ALONE, KEPT_THREADS, SLOW, ENDS = 16, 4, 0.2, 2.0
+
+#: Calls in which a container is seen to grow, of a hook that takes its time.
+SOME = 6
+
+#: Calls at a time; seconds of work for all, and seconds in which nothing but the hook waits: both
+#: are as many on a busy machine.
+AT_ONCE = 100
+LIMIT = 20.0
+WAITING = 5.0
+
+#: Calls without which nothing can be said.
+FEWEST = 1_000
+
+
+def starts_threads(bench: Bench) -> Finding | None:
+    """Return that calls leave a thread each, of which a process may have few thousands, or None."""
+    hook, text = bench.make(), bench.texts[0]
+    if bench.alone(0).seconds > SLOW:
+        return None
+    before = threads()
+    bench.row(hook, [text] * CALLS_ALONE)
+    until = time.monotonic() + ENDS
+    while (left := threads() - before) > CALLS_ALONE - KEPT_THREADS and time.monotonic() < until:
+        time.sleep(PAUSE)
+    if left <= CALLS_ALONE - KEPT_THREADS:
+        return None
+    return failed(f"{left} threads that {CALLS_ALONE} calls started still run", CALLS_ALONE)
+
+
+@checks("CH-35")
+def forgets(trial: Trial) -> Finding:
+    """After ten thousand calls nothing is held of the first half of them, nor ever more."""
+    bench = trial.bench
+    return starts_threads(bench) or _forgets(bench)
+
+
+def _forgets(bench: Bench) -> Finding:
+    hook = bench.make()
+    # One that works for long takes long for very many calls.
+    if bench.alone(0).worked > LIMIT / STRAIGHT and (what := _endless(bench, bench.make(), 0)):
+        return failed(f"after a few calls {what}", SOME)
+    given: list[Given] = []
+    sizes: list[tuple[int, int]] = []
+    run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
+    count = len(given)
+    if count < STRAIGHT and (what := _endless(bench, hook, count)):
+        return failed(f"after {count} calls {what}", count)
+    if count < FEWEST:
+        why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
+        return Finding(Verdict.NOT_VERIFIED, count, message=why)
+    # A few that the hook keeps on purpose may be there, but no old ones.
+    if what := kept(given[: count // 2], ("context",), KEPT):
+        return failed(f"after {count} calls {what}", count)
+    what = growing(*_evenly(sizes))
+    if what and count < STRAIGHT:
+        why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
+        return Finding(Verdict.NOT_VERIFIED, count, message=why)
+    return failed(f"after {count} calls {what}", count) if what else passed(count, count)
+
+
+def _endless(bench: Bench, hook: Any, count: int) -> str | None:  # noqa: ANN401 - a hook
+    """Say what of a hook that takes its time has no end, as far as a few calls tell."""
+    numbers = itertools.count(count)
+
+    def serve() -> int:
+        texts = [f"{bench.texts[0]} {number}" for number in islice(numbers, SOME)]
+        return sum(call.good for call in bench.row(hook, texts, [f"id-{text}" for text in texts]))
+
+    try:
+        return endless(hook, serve)
+    except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
+        return None
+
+
+async def _scored(
+    bench: Bench,
+    hook: Any,  # noqa: ANN401 - a hook
+    given: list[Given],
+    sizes: list[tuple[int, int]],
+) -> None:
+    """Make calls; note what each was given, and how large the hook is after how many."""
+    spent = Spent()
+    while len(given) < CALLS and not (
+        spent.beyond(LIMIT, WAITING) and _told(sizes, len(given), spent)
+    ):
+        progressed()  # however busy the machine is
+        contexts = [
+            bench.context(f"{bench.texts[n % len(bench.texts)]} {n}", request_id=f"id-{n}")
+            for n in range(len(given), len(given) + AT_ONCE)
+        ]
+        given.extend((context,) for context in contexts)
+        calls = [asyncio.create_task(asked(hook, context)) for context in contexts]
+        await asyncio.wait(calls, timeout=bench.patience)
+        for call in calls:
+            if not call.cancel() and not call.cancelled():
+                call.exception()  # asked for, or asyncio complains that nobody did
+        del contexts, calls, call
+        await turns(TURNS)
+        if not len(given) % MEASURED:
+            sizes.append((len(given), size_of(hook)))
+
+
+def _told(sizes: list[tuple[int, int]], count: int, spent: Spent) -> bool:
+    """Tell whether no more calls are needed of a hook that has taken its time."""
+    if count >= STRAIGHT or spent.beyond(LONGEST, LONGEST):
+        return True
+    return len(sizes) <= MEASUREMENTS or growing(*_evenly(sizes)) is None
+
+
+def _evenly(sizes: list[tuple[int, int]]) -> tuple[list[int], int]:
+    """Return sizes at even distances, and how many calls are between two."""
+    step = len(sizes) // MEASUREMENTS
+    chosen = sizes[step - 1 :: step]
+    return [size for _, size in chosen], chosen[1][0] - chosen[0][0]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what scoring leaves in the process; about loading there is an observer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+
+from conformance import serving
+from conformance.checking import checks
+from conformance.classifier_hook.bench import STEADY, Bench
+from conformance.classifier_hook.calls import one
+from conformance.classifier_hook.trial import Trial
+from conformance.findings import Finding
+from conformance.process_effects import Effect, noted
+
+
+@attrs.frozen
+class Errand:
+    """Have texts scored in a process in which nothing has been done with the hook."""
+
+    arguments: Mapping[str, Any]
+    texts: tuple[str, ...]
+    seed: int
+    what: str = f"{__name__}:score"
+
+
+def score(hook: type[Any], errand: Errand) -> serving.Served:
+    """Have texts scored, and see what is other than it was; this is the other process."""
+    bench = Bench.open(hook, {}, origin=None, seed=errand.seed, arguments=errand.arguments)
+    made = bench.make()
+
+    async def main(effects: list[Effect]) -> None:
+        for text in errand.texts:
+            with noted(effects):
+                await one(made, bench.context(text), bench.patience)
+
+    return serving.served(errand.seed, lambda effects: bench.run(main(effects)))
+
+
+def served(trial: Trial) -> serving.Serving:
+    """Find out what scoring does to the process."""
+    bench = trial.bench
+    assert trial.untouched is not None
+    texts = tuple(dict.fromkeys((*bench.allowed[:1], *bench.blocked[:1], *bench.texts[:STEADY])))
+    errand = partial(Errand, dict(bench.arguments), texts)
+    return serving.found(trial.untouched, errand, len(texts))
+
+
+@checks("CH-40")
+def leaves_others_alone(trial: Trial) -> Finding:
+    """Scoring changes nothing that others compute with; about loading there is an observer."""
+    found = trial.once(served)
+    return serving.judged(found, found.harms)
+
+
+@checks("CH-42", after=("CH-40",))
+def leaves_the_process(trial: Trial) -> Finding:
+    """Scoring changes nothing else of the process either."""
+    found = trial.once(served)
+    return serving.judged(found, found.other)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Caches with and without an end, told apart by a few requests."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from conformance.endless import endless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST = 100
+
+
+class Keeps:
+    """Keeps everything."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[int]] = {}
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.kept[f"request {number}"] = [number]
+
+
+class KeepsAList(Keeps):
+    """Keeps everything in a list."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.all.append(f"request {number}")
+
+
+class KeepsInCache(Keeps):
+    """Has a cache of functools without an end."""
+
+    def __init__(self) -> None:
+        self.known = lru_cache(maxsize=None)(str)
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.known(number)
+
+
+class LetsGo(Keeps):
+    """Keeps the last hundred."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[str, list[int]] = OrderedDict()
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        while len(self.kept) > MOST:
+            self.kept.popitem(last=False)
+
+
+class LetsGoInOrder(Keeps):
+    """Keeps the last hundred, which are named in a queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: deque[str] = deque()
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        self.order.append(f"request {number}")
+        while len(self.order) > MOST:
+            self.kept.pop(self.order.popleft(), None)
+
+
+class IsFull(Keeps):
+    """Takes no more than a hundred."""
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        if len(self.kept) < MOST:
+            super().take(number)
+
+
+class ClearsByNumber(Keeps):
+    """Is emptied after every thousandth request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = 0
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        self.requests += 1
+        if self.requests % 1000 == 0:
+            self.kept.clear()
+
+
+class ClearsByTime(Keeps):
+    """Is emptied after ten minutes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since = time.monotonic()
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        if time.monotonic() - self.since > 600:
+            self.kept.clear()
+
+
+class HasASmallCache(KeepsInCache):
+    """Has a cache of functools with an end."""
+
+    def __init__(self) -> None:
+        self.known = lru_cache(maxsize=MOST)(str)
+
+
+def _server(plugin: Keeps) -> Callable[[], int]:
+    numbers = iter(range(10**6))
+
+    def serve() -> int:
+        for _ in range(6):
+            plugin.take(next(numbers))
+        return 6
+
+    return serve
+
+
+@pytest.mark.parametrize("cls", [Keeps, KeepsAList, KeepsInCache])
+def test_what_takes_in_more_when_it_is_full_has_no_end(cls: type[Any]) -> None:
+    """A few requests tell."""
+    plugin = cls()
+
+    assert endless(plugin, _server(plugin))
+
+
+@pytest.mark.parametrize(
+    "cls", [LetsGo, LetsGoInOrder, IsFull, ClearsByNumber, ClearsByTime, HasASmallCache]
+)
+def test_what_may_have_an_end_is_not_said_to_have_none(cls: type[Any]) -> None:
+    """It lets something go when it is full, or may after some number of requests or some time."""
+    plugin = cls()
+
+    assert endless(plugin, _server(plugin)) is None
