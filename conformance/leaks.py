@@ -123,8 +123,9 @@ def size_of(plugin: object) -> int:
 def reached(plugin: object) -> Iterator[Any]:
     """Yield everything that can be reached from a plugin.
 
-    Its attributes, its classes and the globals of the modules that define them are followed;
-    modules, the engine configuration and other people's classes and functions are not.
+    Its attributes, its classes and the globals of the modules that define them are followed, and
+    the other classes of these; other modules, the engine configuration and other people's classes
+    and functions are not.
     """
     seen: set[int] = set()
     stack: list[Any] = list(_roots(plugin))
@@ -148,8 +149,11 @@ def _roots(plugin: object) -> Iterator[object]:
     yield plugin
     for cls in type(plugin).__mro__:
         if cls is not object and not cls.__module__.startswith("vllm."):
-            yield dict(vars(cls))
-            yield dict(vars(sys.modules[cls.__module__]))
+            known = dict(vars(sys.modules[cls.__module__]))
+            yield known
+            for value in (cls, *known.values()):
+                if isinstance(value, type) and value.__module__ == cls.__module__:
+                    yield dict(vars(value))
 
 
 def _foreign(value: object) -> bool:

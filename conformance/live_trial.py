@@ -103,6 +103,8 @@ class LiveTrial(abc.ABC):
             told["host_server"] = f"{self.host} of {self._server.url}"
         if self._front_ends is not None:
             told["front_ends"] = len(self._front_ends.seen)
+        if isinstance(self._server, Server) and self.opening.settings.server_arguments:
+            told["preemptions"] = self._server.preemptions()
         return told
 
     @property

@@ -23,7 +23,7 @@ import attrs
 _ANSWERED = 97
 
 #: Errands by name, for those that are not named ``module:function``; generations add theirs.
-ERRANDS: dict[str, Callable[[type[Any], Any], Any]] = {}
+ERRANDS: dict[str, Callable[[Any, Any], Any]] = {}
 
 
 class Ended(EOFError):
@@ -42,7 +42,7 @@ class Untouched:
     _pid: int
 
     @classmethod
-    def fork(cls, plugin: type[Any]) -> Untouched:
+    def fork(cls, plugin: Any) -> Untouched:  # noqa: ANN401 - a class, or what was made of one
         """Fork the process; it waits for errands."""
         mine, theirs = multiprocessing.Pipe()
         if (pid := os.fork()) == 0:
@@ -80,7 +80,7 @@ class Untouched:
             os.waitpid(self._pid, 0)
 
 
-def _serve(connection: Connection, plugin: type[Any]) -> None:
+def _serve(connection: Connection, plugin: Any) -> None:  # noqa: ANN401 - as above
     with suppress(EOFError):
         while True:
             errand = connection.recv()
@@ -100,10 +100,10 @@ def _serve(connection: Connection, plugin: type[Any]) -> None:
                 connection.send((None, status))  # errands to come are none the worse for it
 
 
-def _function(what: str) -> Callable[[type[Any], Any], Any]:
+def _function(what: str) -> Callable[[Any, Any], Any]:
     """Return what does an errand: one that is known, or ``module:function``."""
     if what in ERRANDS:
         return ERRANDS[what]
     module, _, name = what.partition(":")
-    found: Callable[[type[Any], Any], Any] = getattr(importlib.import_module(module), name)
+    found: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), name)
     return found

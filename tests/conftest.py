@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 import sampling
+from sight import seeing_zygote
 from user import CACHE
 from xdist.scheduler import LoadScopeScheduling
 
@@ -39,6 +40,13 @@ def zygote() -> Iterator[Zygote]:
     """One process that has imported vLLM, for all tests that certify."""
     with start_zygote() as process:
         process.wait_ready()
+        yield process
+
+
+@pytest.fixture(scope="session")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported vLLM beside torchvision, without which some models are none."""
+    with seeing_zygote(tmp_path_factory.mktemp("zygote")) as process:
         yield process
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from support import FIXTURES, ROOT, UNUSUAL, Specimen, gallery
 
+from conformance.engine.multimodal_models import MODELS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -93,6 +95,14 @@ def processor_references() -> list[Specimen]:
     profile = _section(REFERENCE_VLM / "model.conformance.toml", "multimodal")
     return [
         Specimen(f"{REFERENCE_VLM / 'model.py'}:TinyVlm", None, profile, generation="mm/processor")
+    ]
+
+
+def builtin_processors() -> list[Specimen]:
+    """Return those models of vLLM of which a tiny one is made; most need torchvision."""
+    return [
+        Specimen(model.model_class, None, {"model": name}, generation="mm/processor")
+        for name, model in MODELS.items()
     ]
 
 

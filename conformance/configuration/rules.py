@@ -76,7 +76,8 @@ def judged(
             if isinstance(answer, UsageError):
                 raise answer
             results.append(answer)
-        context = job.ask("context", limit=LIMIT) if configuration.front_ends > 1 else {}
+        told = configuration.front_ends > 1 or configuration.preempts
+        context = job.ask("context", limit=LIMIT) if told else {}
         job.leave()
     except JobDied as error:
         return _row(configuration, results, Verdict.FAIL, f"its process ended: {error}")
@@ -92,6 +93,9 @@ def judged(
     if row.verdict is Verdict.PASS and seen < configuration.front_ends:
         of = f"{seen} of {configuration.front_ends} front ends"
         why = f"it cannot run here: {of} took every request"
+        return attrs.evolve(row, verdict=Verdict.NOT_APPLICABLE, message=why)
+    if row.verdict is Verdict.PASS and configuration.preempts and not context.get("preemptions"):
+        why = "it cannot run here: no request was preempted"
         return attrs.evolve(row, verdict=Verdict.NOT_APPLICABLE, message=why)
     return row
 

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +63,10 @@ _DEVICE_ARGUMENTS = {
     "cpu": ("--distributed-executor-backend=vllm.v1.executor.uniproc_executor.UniProcExecutor",),
     "cuda": (f"--gpu-memory-utilization={GPU_SHARE}",),
 }
+
+
+#: Seconds in which a server tells what it has counted.
+METRICS = 10.0
 
 
 @final
@@ -231,6 +237,15 @@ class Server:
     def healthy(self) -> bool:
         """Whether the server answers that it is healthy, asked once."""
         return self.alive() and trouble(self._client, f"{self.url}/health") is None
+
+    def preemptions(self) -> int:
+        """Return how often a request was preempted, as the server counts; 0 if it cannot say."""
+        with contextlib.suppress(OSError, ValueError):
+            with urllib.request.urlopen(f"{self.url}/metrics", timeout=METRICS) as answer:  # noqa: S310 - ours
+                text = answer.read().decode()
+            counts = re.findall(r"^vllm:num_preemptions_total\{.*\} (\S+)$", text, re.MULTILINE)
+            return int(sum(map(float, counts)))
+        return 0
 
     def wait_healthy(self, timeout: float = 180.0) -> None:
         """Return when the server is healthy.

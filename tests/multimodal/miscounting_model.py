@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.processing import PromptReplacement, PromptUpdateDetails
@@ -67,6 +67,23 @@ class TooManyPlaceholders(TinyVlm):
 )
 class TooFewPlaceholders(TinyVlm):
     """Has a row too many for some images."""
+
+
+class _Keeping(TinyVlmProcessor):
+    """Keeps the options of a request for all that come after it."""
+
+    kept: ClassVar[dict[str, object]] = {}
+
+    def _call_hf_processor(
+        self, hf_data: Mapping[str, object], hf_kwargs: Mapping[str, object]
+    ) -> Any:  # noqa: ANN401 - of transformers
+        self.kept.update(hf_kwargs)
+        return super()._call_hf_processor(hf_data, self.kept)
+
+
+@MULTIMODAL_REGISTRY.register_processor(_Keeping, info=TinyVlmInfo, dummy_inputs=TinyVlmDummyInputs)
+class KeepsOptions(TinyVlm):
+    """Makes of an image what an option of another request says."""
 
 
 class OneRow(TinyVlm):

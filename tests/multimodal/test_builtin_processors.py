@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import tomllib
 from typing import TYPE_CHECKING
 
 import builtin_processors
 import pytest
-import torchvision_site
 from families import FAMILIES
 from support import ROOT, Specimen, certify
 
 from conformance.runner import Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
-from conformance.zygotes import start_zygote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from conformance.worker import Zygote
@@ -66,21 +62,6 @@ def test_families_are_judged_or_not() -> None:
     assert len(judged) >= 15
     assert set(FAMILIES) - judged <= NOTES["not_judged"].keys()
     assert not judged & NOTES["not_judged"].keys()
-
-
-@pytest.fixture(scope="module")
-def seeing() -> Iterator[Zygote]:
-    """A process that has imported vLLM beside torchvision, without which some models are none."""
-    try:
-        path = torchvision_site.python_path()
-    except torchvision_site.NoTorchvision as error:
-        pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch:
-        inherited = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
-        patch.setenv("PYTHONPATH", os.pathsep.join([*path, *inherited]))
-        with start_zygote() as process:
-            process.wait_ready()
-            yield process
 
 
 def _failed(zygote: Zygote, name: str, folder: Path) -> set[str]:

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
-import torchvision_site
-from specimens import processor_references
+from specimens import builtin_processors, processor_references
 from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery
 
-from conformance.engine.multimodal_models import MODELS
 from conformance.verdict import Verdict
-from conformance.zygotes import start_zygote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from conformance.worker import Zygote
@@ -76,24 +71,8 @@ def test_a_model_that_needs_a_package_of_its_own(zygote: Zygote, tmp_path: Path)
     assert "No module named 'no_such_package'" in str(served.message)
 
 
-@pytest.fixture(scope="module")
-def seeing() -> Iterator[Zygote]:
-    """A process that has imported vLLM beside torchvision, without which some models are none."""
-    try:
-        path = torchvision_site.python_path()
-    except torchvision_site.NoTorchvision as error:
-        pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch:
-        inherited = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
-        patch.setenv("PYTHONPATH", os.pathsep.join([*path, *inherited]))
-        with start_zygote() as process:
-            process.wait_ready()
-            yield process
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_models_of_vllm_pass_everything(seeing: Zygote, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("specimen", builtin_processors(), ids=lambda specimen: specimen.label)
+def test_models_of_vllm_pass_everything(seeing: Zygote, specimen: Specimen, tmp_path: Path) -> None:
     """LLaVA, Qwen2-VL and Qwen2-Audio pass every rule that applies to them."""
-    specimen = Specimen(MODELS[name].model_class, None, {"model": name}, generation="mm/processor")
     _passes(seeing, specimen, tmp_path)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from old_hosts import certified, failures
 from PIL import Image
-from sight import seeing_zygote
 from support import ROOT, Specimen, certify
 
 from conformance.engine.multimodal_models import TINY_LLAVA, TINY_QWEN2_AUDIO, TINY_QWEN2_VL
@@ -60,13 +59,6 @@ def test_the_reference_is_conformant_live(tmp_path: Path) -> None:
         *SERVER_RULES,
         OPTIONS,
     }
-
-
-@pytest.fixture(scope="module")
-def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    """Return a process that has imported vLLM with torchvision."""
-    with seeing_zygote(tmp_path_factory.mktemp("zygote")) as process:
-        yield process
 
 
 def live(zygote: Zygote, target: str, profile: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -130,6 +122,19 @@ def test_what_an_engine_makes_of_wrong_rows(
     broken = {found.rule: found.message for found in results.values() if found.verdict == "fail"}
     assert set(broken) == {rule}
     assert told in (broken[rule] or "")
+
+
+@pytest.mark.server
+@pytest.mark.engine
+def test_what_a_processor_keeps_is_no_fault_of_the_harness(zygote: Zygote, tmp_path: Path) -> None:
+    """An engine has processed other prompts than the simulator: live evidence waits for MM-36."""
+    target = f"{HERE / 'miscounting_model.py'}:KeepsOptions"
+    profile = {**MODEL, "options": [{"max_patches": 4}]}
+
+    results = live(zygote, target, profile, tmp_path)
+
+    assert {found.waits_for for found in results.values()} <= {("MM-36",), ()}
+    assert {found.verdict for found in results.values()} == {Verdict.NOT_VERIFIED}
 
 
 @pytest.mark.server

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import pytest
 
 from conformance.multimodal.modality import stock as samples
 from conformance.multimodal.modality.hostile import mutated
+from conformance.multimodal.processor.boundaries import SIDES, _Side
 from conformance.multimodal.processor.prompts import ANY, MOST_ITEMS, SEVERAL, Shape, strategy
 from conformance.multimodal.processor.stock import USUAL, Item, Stock
 from conformance.search import examples
@@ -108,3 +110,19 @@ def test_damage_varies() -> None:
     for holds in (lambda n: n < 200, lambda n: n == 200, lambda n: n > 200):
         assert sum(map(holds, lengths)) >= 0.05 * len(lengths)
     assert len({sample.make() for sample in damaged}) >= 0.8 * DRAWN
+
+
+def test_steps_are_found_in_every_range_of_sizes() -> None:
+    """Where large items have more steps than are looked at, those of small ones are found too."""
+
+    class Counted(_Side):
+        def count(self, value: int) -> int:
+            return value // 16
+
+    side = Counted(None, "image", str, 0)  # type: ignore[arg-type] # nothing is processed
+    steps = list(side.steps(SIDES, 12, until=math.inf))
+
+    assert 12 <= len(steps) < 12 + len(SIDES)
+    assert all(value % 16 == 0 for value in steps)
+    for low, high in pairwise(SIDES):
+        assert any(low < value <= high for value in steps) == (low // 16 < high // 16)

@@ -114,7 +114,7 @@ RULES = (
         ROOM,
         "The profile run reserves what a step may need",
         "No step encodes more of the largest items than the profile run has encoded at once, and "
-        "the largest item has a step that is large enough.",
+        "every item that the front end lets in has a step that is large enough.",
         "Both sides ask MultiModalBudget; neither rounds by itself.",
         ends(
             _vllm(

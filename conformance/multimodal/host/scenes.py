@@ -135,7 +135,7 @@ def stay_while_needed(see: Sight) -> None:
 
 
 def profiled(see: Sight) -> None:
-    """ME-11: the largest items, with the budget that vLLM makes of the model."""
+    """ME-11: items of every size, with the budget that vLLM makes of the model."""
     from vllm.multimodal import MULTIMODAL_REGISTRY
     from vllm.multimodal.encoder_budget import MultiModalBudget
 
@@ -158,6 +158,13 @@ def profiled(see: Sight) -> None:
                     f"encoded at once, and {several} were profiled",
                 )
             see(stage.done == stage.asked.keys(), f"{most} rows, the most of an item, never fit")
+            # The front end lets in what the cache, and a prompt, have room for.
+            room = min(budget.encoder_cache_size, config.model_config.max_model_len - 4)
+            for rows in (1, most // 2, most - 1, most, (most + room) // 2, room):
+                stage = Stage.make(step=4096, budget=None, room=None, blocks=4000)
+                stage.ask(Asked("grown", (1, Media("grown", rows), 1), 1))
+                stage.run()
+                see(bool(stage.done), f"an item of {rows} rows, which is let in, never fits")
     finally:
         limits.max_num_encoder_input_tokens, limits.encoder_cache_size = usual
 

@@ -106,14 +106,29 @@ def _images() -> tuple[Sample, ...]:
         *modes,
         _file("image", "PNG of one colour", "PNG", _black),
         _file("image", "JPEG on its side", "JPEG", partial(media.turned, 6)),
+        _file("image", "GIF of 3 frames, 32 x 24", "GIF", _moving),
         given("pixels [40, 60, 3]", same, same_as="PNG of 60 x 40"),
         given("pixels [150, 30, 3]", media.pixels(150, 30, 1), same_as="PNG of 30 x 150"),
+        given("the same pixels, colours first in memory", _permuted(same), "PNG of 60 x 40"),
         given("picture of Pillow, 60 x 40", Image.fromarray(same), "PNG of 60 x 40", PICTURE),
+        given("picture of Pillow, 500 x 300", Image.new("RGB", (500, 300), "red"), "", PICTURE),
     )
+
+
+def _permuted(array: Any) -> Any:  # noqa: ANN401 - arrays
+    """Return the same array, with its last dimension first in memory, as from a tensor of torch."""
+    return np.moveaxis(np.moveaxis(array, -1, 0).copy(), 0, -1)
 
 
 def _in_mode(mode: str) -> bytes:
     return media.encoded(Image.fromarray(media.pixels(32, 48, 7)).convert(mode), "PNG")
+
+
+def _moving() -> bytes:
+    """Return an animation of which the first frame takes more than half."""
+    first, rest = Image.fromarray(media.pixels(24, 32, 5)), Image.new("RGB", (32, 24), "blue")
+    others = [rest, rest.point(lambda value: 255 - value)]
+    return media.encoded(first, "GIF", save_all=True, append_images=others, duration=100)
 
 
 def _black() -> bytes:
@@ -266,6 +281,8 @@ def kin(modality: str) -> tuple[Sample, ...]:
             _file("image", "PNG with one pixel changed", "PNG", lambda: _png(last)),
             _file("image", "PNG with a palette", "PNG", partial(media.palette, 255)),
             _file("image", "PNG with another palette", "PNG", partial(media.palette, 90)),
+            _file("image", "PNG with alpha", "PNG", partial(_alpha, image, 255)),
+            _file("image", "PNG with another alpha", "PNG", partial(_alpha, image, 60)),
             _file("image", "JPEG, upright", "JPEG", partial(media.turned, 1)),
             _file("image", "JPEG, turned by its EXIF", "JPEG", partial(media.turned, 6)),
         )
@@ -305,3 +322,9 @@ def kin(modality: str) -> tuple[Sample, ...]:
 
 def _png(values: object) -> bytes:
     return media.encoded(Image.fromarray(values), "PNG")
+
+
+def _alpha(values: Any, opacity: int) -> bytes:  # noqa: ANN401 - pixels
+    picture = Image.fromarray(values)
+    picture.putalpha(opacity)
+    return media.encoded(picture, "PNG")

@@ -315,12 +315,12 @@ class Bench:
 
         A template of the checkpoint that takes parts of messages writes it itself.
         """
-        if (templated := self._templated(modality)) is not None:
+        if (templated := self.templated(modality)) is not None:
             return templated
         found = answer(lambda: self.host.cls.get_placeholder_str(modality, number))
         return found.value if found.good and isinstance(found.value, str) else None
 
-    def _templated(self, modality: str) -> str | None:
+    def templated(self, modality: str) -> str | None:
         """Return what the checkpoint's template writes for an item; None where it is nothing."""
         if modality not in self._templates:
             before, after = _AROUND

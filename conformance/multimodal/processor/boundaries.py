@@ -30,8 +30,9 @@ FRAMES = (1, 2, 3, 4, 6, 9, 13)
 #: The side, in pixels, of which nothing is changed; that of films is small.
 OTHER, SMALL = 61, 28
 
-#: Seconds for looking, and steps of one side that are looked at, at most.
-SECONDS = {Budget.QUICK: 0.5, Budget.STANDARD: 1.5, Budget.DEEP: 20.0}
+#: Seconds of work for looking, which a busy machine does not use up, and steps of one side that are
+#: looked at, at most.
+SECONDS = {Budget.QUICK: 0.5, Budget.STANDARD: 2.5, Budget.DEEP: 20.0}
 STEPS = {Budget.QUICK: 3, Budget.STANDARD: 12, Budget.DEEP: 40}
 
 #: What is changed of an item of each modality: the values between which, and how one is written.
@@ -57,7 +58,7 @@ def items_at_steps(bench: Bench, budget: Budget) -> tuple[Prompt, ...]:
     count = len(bench.stock.options)
     for options in range(count):
         seconds = SECONDS[budget] / (count - 1 if options else 1)
-        found |= dict.fromkeys(_at_steps(bench, budget, options, time.monotonic() + seconds))
+        found |= dict.fromkeys(_at_steps(bench, budget, options, time.process_time() + seconds))
     return tuple(found)
 
 
@@ -93,22 +94,27 @@ class _Side:
         return self.bench.counts(prompt)[0] if self.bench.processed(prompt).good else None
 
     def steps(self, values: tuple[int, ...], most: int, until: float) -> Iterator[int]:
-        """Yield values with another count than the one below, the largest first."""
-        for low, high in reversed(list(itertools.pairwise(values))):
-            step = self._last(low, high, until)
-            while step is not None and most > 0:
-                yield step
-                most -= 1
-                step = self._last(low, step - 1, until)
+        """Yield values with another count than the one below, of each range the last one in turn.
+
+        Sizes beyond what the processor scales down may have many, and those below them few.
+        """
+        ranges = list(itertools.pairwise(values))[::-1]
+        while ranges:
+            found = [(low, self._last(low, high, until)) for low, high in ranges]
+            ranges = [(low, step - 1) for low, step in found if step is not None]
+            for _, high in ranges[:most]:
+                yield high + 1
+            most -= len(ranges)
+            ranges = ranges if most > 0 else []
 
     def _last(self, low: int, high: int, until: float) -> int | None:
         """Return the last step between two values, or None."""
-        if high <= low or time.monotonic() > until:
+        if high <= low or time.process_time() > until:
             return None
         below, above = self.count(low), self.count(high)
         if below is None or above is None or below == above:
             return None
-        while high - low > 1 and time.monotonic() < until:
+        while high - low > 1 and time.process_time() < until:
             middle = (low + high) // 2
             if self.count(middle) == above:
                 high = middle

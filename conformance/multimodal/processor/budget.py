@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.bench import Answer, Bench, answer
-from conformance.multimodal.processor.prompts import alone
 from conformance.multimodal.processor.trial import Trial
 
 
@@ -62,7 +61,7 @@ def never_exceeded(trial: Trial) -> Finding:
     count = 0
     # What options ask for beyond that, vLLM refuses.
     plain = (prompt for prompt in trial.each_alone() if not prompt.options)
-    for prompt in (*plain, *map(alone, trial.large())):
+    for prompt in plain:
         (item,) = prompt.items
         got = bench.processed(prompt)
         # A modality that is not named has the room that others need: it may share placeholders.

@@ -18,12 +18,14 @@ from conformance.multimodal.processor import (
     options,
     placeholders,
     processing,
+    remains,
 )
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, Prompt, Shape, alone
 from conformance.multimodal.processor.search import Broken
 from conformance.multimodal.processor.trial import Judge, Trial
 from conformance.settings import Budget
+from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 #: Rules about single prompts: what judges them, and which prompts show them best.
@@ -94,10 +96,11 @@ def _means(trial: Trial) -> Finding:
 
 
 def _in_a_row(trial: Trial) -> Finding:
-    """Judge prompts after others, and items that have only their size in common."""
+    """Judge prompts after others, and items that are the first of their process."""
     found = _also_alone("MM-36")(trial)
-    if found.verdict is Verdict.PASS and (why := processing.others_data(trial.bench)):
-        return failed(why, found.examples)
+    if found.verdict is Verdict.PASS:
+        why = processing.unlike_the_first(trial.bench, trial.untouched)
+        return failed(why, found.examples) if why else found
     return found
 
 
@@ -128,6 +131,8 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-83": options.refused,
     "MM-84": given.seen,
     "MM-85": limits.promised,
+    "MM-87": remains.forgotten,
+    "MM-88": processing.at_any_rate,
 }
 
 
@@ -143,28 +148,28 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-07": ("MM-11",),
     "MM-19": ("MM-11",),
     "MM-12": ("MM-10",),
-    "MM-13": ("MM-10", "MM-30", "MM-12"),
+    "MM-13": ("MM-10", "MM-30", "MM-12", "MM-36"),
     "MM-14": ("MM-10", "MM-12", "MM-13"),
     "MM-15": ("MM-10", "MM-14"),
     "MM-16": ("MM-10", "MM-13", "MM-33"),
-    "MM-17": ("MM-16", "MM-31"),
+    "MM-17": ("MM-16", "MM-31", "MM-36"),
     "MM-18": ("MM-14",),
     "MM-20": ("MM-02", "MM-10", "MM-12"),
     "MM-21": ("MM-20", "MM-13", "MM-33", "MM-25"),
     "MM-22": ("MM-20", "MM-13", "MM-33", "MM-25", "MM-21"),
     "MM-23": ("MM-20", "MM-13", "MM-33", "MM-25", "MM-21"),
     "MM-24": ("MM-20",),
-    "MM-25": ("MM-20", "MM-27"),
+    "MM-25": ("MM-20", "MM-27", "MM-36"),
     "MM-26": ("MM-30", "MM-33", "MM-27", "MM-25", *_COUNTS, "MM-24"),
     "MM-27": ("MM-30", "MM-20", "MM-24"),
     "MM-28": ("MM-20", *_COUNTS, "MM-24"),
-    "MM-29": (*_COUNTS, "MM-08"),
+    "MM-29": (*_COUNTS, "MM-08", "MM-36"),
     "MM-30": ("MM-10",),
     "MM-31": ("MM-10",),
     "MM-32": ("MM-30", "MM-36", "MM-33"),
-    "MM-33": ("MM-10", "MM-12", "MM-30", "MM-13"),
+    "MM-33": ("MM-10", "MM-12", "MM-30", "MM-13", "MM-36"),
     "MM-34": ("MM-30", "MM-36", "MM-13", "MM-33", "MM-40", "MM-37", "MM-38"),
-    "MM-35": (*_COUNTS, "MM-08"),
+    "MM-35": (*_COUNTS, "MM-08", "MM-36"),
     "MM-36": ("MM-30",),
     "MM-38": ("MM-30", "MM-31", "MM-40"),
     "MM-39": ("MM-02", "MM-20", *_COUNTS, "MM-08"),
@@ -174,6 +179,8 @@ _AFTER: Mapping[str, tuple[str, ...]] = {
     "MM-83": ("MM-10",),
     "MM-84": ("MM-02", "MM-20", *_COUNTS, "MM-24", "MM-27"),
     "MM-85": ("MM-11",),
+    "MM-87": ("MM-11",),
+    "MM-88": ("MM-10", "MM-12"),
 }
 
 
@@ -185,4 +192,4 @@ CHECKS: Mapping[str, Check] = {
 
 def trial(bench: Bench, section: Mapping[str, Any], budget: Budget) -> Trial:
     """Return the trial of a class in the simulator."""
-    return Trial(bench, section, budget, checks=CHECKS)
+    return Trial(bench, section, budget, Untouched.fork(bench), checks=CHECKS)

@@ -58,6 +58,7 @@ class Client:
 
     url: str
     model: str
+    output: int = OUTPUT  #: tokens of an answer
 
     def body(self, content: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request."""
@@ -66,7 +67,7 @@ class Client:
             "model": self.model,
             "messages": [{"role": "user", "content": list(content)}],
             "temperature": 0,
-            "max_tokens": OUTPUT,
+            "max_tokens": self.output,
             "ignore_eos": True,
             "return_token_ids": True,
             **more,

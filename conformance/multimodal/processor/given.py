@@ -8,7 +8,7 @@ import torch
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.bench import Bench, answer, same_rows
-from conformance.multimodal.processor.host import Processed
+from conformance.multimodal.processor.host import MODALITIES, Processed
 from conformance.multimodal.processor.prompts import side_by_side
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
@@ -25,11 +25,13 @@ def seen(trial: Trial) -> Finding:
     with bench.host.embeddings():
         processor = bench.processor()
         for modality, items in bench.stock.items.items():
+            if modality not in MODALITIES:
+                continue  # a tensor of rows may be an item like any other
             for chosen in _chosen(items, bench.limits[modality]):
                 rows = [bench.rows(item).value for item in chosen if bench.rows(item).good]
                 process = partial(bench.host.process, processor, bench.tokens(side_by_side(chosen)))
                 found = answer(partial(process, {modality: rows}, {}))
-                # A processor need not take any, and vLLM knows them of its own modalities alone.
+                # A processor need not take any.
                 if len(rows) != len(chosen) or not found.good:
                     continue
                 count += 1

@@ -14,8 +14,10 @@ from conformance.interruption import PluginHung
 from conformance.live_trial import LiveTrial
 from conformance.multimodal.processor.bench import Bench, CannotBuild
 from conformance.multimodal.processor.host import Exited
+from conformance.multimodal.processor.processing import unlike_the_first
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Item, item
+from conformance.untouched import Untouched
 from conformance.verdict import must_wait
 
 (
@@ -25,6 +27,9 @@ from conformance.verdict import must_wait
     "MM-01", "MM-09", "MM-10", "MM-16", "MM-17", "MM-18", "MM-20", "MM-21", "MM-22", "MM-23",
     "MM-26", "MM-34", "MM-04", "MM-06", "MM-83",
 )  # fmt: skip
+
+#: The rule about what a processor keeps from one prompt to the next.
+STATE = "MM-36"
 
 #: Rules about the number of rows; what the engine makes of a wrong one.
 COUNTS: Mapping[str, str] = {
@@ -90,6 +95,10 @@ class ProcessorTrial(LiveTrial):
 
         Where config.json does not say for how many the model has room, vLLM is to find out.
         """
+        flag = "--max-model-len="
+        for each in self.opening.settings.server_arguments:  # that of a configuration counts
+            if each.startswith(flag):
+                return int(each.removeprefix(flag))
         text = self._config.get("text_config") or self._config
         room = text.get("max_position_embeddings")
         return min(int(room), MOST_TOKENS) if room else -1
@@ -119,6 +128,8 @@ class ProcessorTrial(LiveTrial):
             self.ledger.blocked = must_wait([LOADS], str(error))
             return
         self.bench, self._opened = bench, True
+        untouched = Untouched.fork(bench)
+        self.ends.callback(untouched.close)
         try:
             bench.prepare(self.opening.section)
         except (PluginHung, Exited) as error:
@@ -126,6 +137,10 @@ class ProcessorTrial(LiveTrial):
             return
         if why := bench.broken or bench.undeclared:
             self.ledger.blocked = must_wait([LOADS], why)
+            return
+        # An engine has not processed what was here, and would be told from it by that alone.
+        if why := unlike_the_first(bench, untouched):
+            self.ledger.blocked = must_wait([STATE], why)
             return
         if bench.host.config.model_config.runner_type != "generate":
             self.ledger.blocked = (

@@ -298,7 +298,12 @@ def in_text(bench: Bench, prompt: Prompt) -> Trouble | None:
         )
     )
     if not found.good:
-        return Trouble(f"the text {shortened(text)} {found.describe()}")
+        who = (
+            "the chat template's text"
+            if any(map(bench.templated, prompt.modalities))
+            else "the text"
+        )
+        return Trouble(f"{who} {shortened(text)} {found.describe()}")
     now = ranges_of(prompt, found.value)
     for index, (one, wanted) in enumerate(zip(now, ranges, strict=True)):
         if one.count != wanted.count:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import io
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,6 +16,7 @@ from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
+from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.bench import (
     Answer,
     Bench,
@@ -23,11 +26,15 @@ from conformance.multimodal.processor.bench import (
     same_data,
     told_apart,
 )
+from conformance.multimodal.processor.forms import RATE
 from conformance.multimodal.processor.host import Processed, size_of
 from conformance.multimodal.processor.placeholders import inserted
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
+from conformance.multimodal.processor.trial import Trial
+from conformance.untouched import Ended, Untouched
+from conformance.verdict import Verdict
 
 #: Items that are processed between two prompts, to fill a cache; bytes that it has to spare.
 OTHERS = 3
@@ -64,20 +71,49 @@ def _after_others(bench: Bench, prompt: Prompt, processor: object) -> Trouble | 
     return _different(prompt, bench.process(prompt, processor), bench.processed(prompt).value, when)
 
 
-def others_data(bench: Bench) -> str | None:
-    """Say which item is given the data of another one of its size, which came before; or None."""
-    for modality, items in bench.stock.items.items():
-        first: dict[str, Item] = {}
-        for item in items:
-            size = item.text.partition("#")[0]
-            other = first.setdefault(size, item)
-            made, was = bench.alone(item), bench.alone(other)
-            if other is item or item.value is not None or not (made.good and was.good):
-                continue
-            if _differing_key(made.value.data[modality][0], was.value.data[modality][0]) is None:
+@attrs.frozen
+class First:
+    """The errand of processing one item where nothing was processed before."""
+
+    tokens: tuple[int, ...]
+    item: Item
+    options: Mapping[str, Any]
+    what: str = f"{__name__}:as_the_first"
+
+
+def as_the_first(bench: Bench, errand: First) -> bytes:
+    """Return the data of an item, written down."""
+    item = errand.item
+    data = {item.modality: [item.make()]}
+    found = bench.host.process(bench.processor(), list(errand.tokens), data, errand.options)
+    written = io.BytesIO()
+    torch.save(of_item(found.data[item.modality][0]), written)
+    return written.getvalue()
+
+
+def unlike_the_first(bench: Bench, untouched: Untouched) -> str | None:
+    """Say which item becomes something else in a process that has processed nothing; or None.
+
+    What all processors of a process share is as it is from the first item on: only there it shows.
+    """
+    options = reversed(range(len(bench.stock.options)))  # none at last: what is given must not stay
+    for number, item in itertools.product(options, bench.stock.everything):
+        prompt = alone(item, number)
+        found = bench.process(prompt)
+        if item.value is not None or not found.good:
+            continue
+        errand = First(tuple(bench.tokens(prompt)), item, bench.stock.chosen(number))
+        try:
+            first = torch.load(io.BytesIO(untouched.run(errand)), weights_only=False)
+        except Ended:
+            continue  # it may be what raises there, and then it shows nothing of this
+        now = of_item(found.value.data[item.modality][0])
+        for key in {**first, **now}:
+            if not same_data(first.get(key), now.get(key)):
+                is_now, was = told_apart(now.get(key), first.get(key))
                 return (
-                    f"{modality} {item.text} becomes what {other.text} became before it, though "
-                    "they have nothing but their size in common"
+                    f"after other items {key} of {item.modality} {item.text} is {is_now}, and "
+                    f"{was} in a process that has processed nothing before"
                 )
     return None
 
@@ -306,3 +342,32 @@ def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool
             mine, first = now.data[name][place], wanted.data[name][place]
             return _other_value(index, key, mine, first, when)
     return None
+
+
+#: The sound that is sampled at several rates, and what counts may differ by for its edges.
+SECONDS, RATES, EDGE, SHARE = 0.6, (8_000, 48_000), 1, 0.1
+
+
+def at_any_rate(trial: Trial) -> Finding:
+    """A sound has as many placeholders at one rate as at another."""
+    bench = trial.bench
+    count = 0
+    for modality in (name for name in bench.stock.items if name == "audio"):
+        usual, *others = (alone(Item(modality, f"{SECONDS}s@{rate}#4")) for rate in (RATE, *RATES))
+        for other in others:
+            if not (bench.processed(usual).good and bench.processed(other).good):
+                continue
+            count += 1
+            (wanted,), (got,) = bench.counts(usual), bench.counts(other)
+            if abs(got - wanted) > max(EDGE, SHARE * wanted):
+                (one,), (another,) = usual.items, other.items
+                return failed(
+                    f"audio {another.text!r} has {got} placeholders, and {one.text!r}, which takes "
+                    f"as long, {wanted}",
+                    count,
+                    case={"shown": other},
+                )
+    if not count:
+        why = "it takes no sounds that come with their rates"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    return passed(count, count)

@@ -23,7 +23,7 @@ from conformance.engine import access
 from conformance.engine.server import Server, external
 from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
-from conformance.multimodal.processor.clients import Answer, Client, NotSendable, curl
+from conformance.multimodal.processor.clients import OUTPUT, Answer, Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
 from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt
@@ -37,6 +37,10 @@ ARGUMENTS = (
     "--enable-chunked-prefill",
     "--no-enable-prefix-caching",
 )
+
+
+#: Where the cache is small, answers are as long as requests need to outgrow it together.
+SCARCE, LONG = "--num-gpu-blocks-override", 28
 
 
 def _distrusts() -> bool:
@@ -94,7 +98,8 @@ class Trial(ProcessorTrial):
         if not self.healthy(loads=live.LOADS, how="a server of the model"):
             return
         self.ledger.saw(live.LOADS)
-        client = Client(self.server.url, self.server.model_name)
+        scarce = any(SCARCE in each for each in self.opening.settings.server_arguments)
+        client = Client(self.server.url, self.server.model_name, LONG if scarce else OUTPUT)
         self._alone(client, prompts)
         for judge in (self._refusals, self._together, self._afterwards):
             if self.ledger.over:

@@ -32,9 +32,9 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 
 #: Items of unusual sizes.
 ODD: Mapping[str, tuple[str, ...]] = {
-    "image": ("1x1", "1x150", "400x2", "29x27", "13x15"),
-    # Silent, almost silent, and too loud.
-    "audio": ("0.0001s", "2.5s", "0.2s#6*0", "0.2s#7*0.001", "0.2s#8*4"),
+    "image": ("0x0:array", "1x1", "1x150", "400x2", "650x3", "29x27", "13x15"),
+    # Without a sample, silent, almost silent, and too loud.
+    "audio": ("0s", "0.0001s", "2.5s", "0.2s#6*0", "0.2s#7*0.001", "0.2s#8*4"),
     "video": ("28x28x1", "29x31x3"),
 }
 

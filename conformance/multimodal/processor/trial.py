@@ -20,6 +20,7 @@ from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, alone
 from conformance.multimodal.processor.search import Trouble, search
 from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget
+from conformance.untouched import Untouched
 from conformance.verdict import Verdict
 
 Judge = Callable[[Bench, Prompt], Trouble | None]
@@ -28,7 +29,7 @@ LOADS, SURVIVES, SERVED, MODEL = "MM-01", "MM-09", "MM-11", "MM-02"
 
 #: Large items.
 LARGE: Mapping[str, tuple[str, ...]] = {
-    "image": ("700x700", "1400x28", "28x1400", "333x500", "1024x60"),
+    "image": ("700x700", "1400x28", "28x1400", "333x500", "1024x60", "2048x1536"),
     "audio": ("31s",),
     "video": ("84x84x12", "28x28x40"),
 }
@@ -66,6 +67,7 @@ class Trial(Simulation):
     bench: Bench
     section: Mapping[str, Any]
     budget: Budget
+    untouched: Untouched  #: in which nothing was processed yet
     _ready: bool = attrs.field(init=False, default=False)
     _at_steps: tuple[Prompt, ...] | None = attrs.field(init=False, default=None)
 
@@ -86,6 +88,7 @@ class Trial(Simulation):
     def each_alone(self) -> Iterator[Prompt]:
         """Yield every item that is known, alone: with no options first, then with any."""
         items = (*self.bench.stock.everything, *self.odd_items())
+        yield from map(alone, self.large())
         for options in range(len(self.bench.stock.options)):
             yield from (alone(item, options) for item in items)
         yield from self.at_steps()
@@ -110,7 +113,8 @@ class Trial(Simulation):
         return {"profile": self.bench.document()} if self._ready else {}
 
     def close(self) -> None:
-        """Remove what was written for this trial."""
+        """Remove what was written for this trial, and end what waits for it."""
+        self.untouched.close()
         remove(self.bench.host.folder)
 
     def attempt(self, rule: str) -> Finding:
@@ -134,7 +138,7 @@ class Trial(Simulation):
             found = self.find(other)
             if found.verdict is Verdict.FAIL:
                 return waiting(other, found.message)
-            if rule in _WITH_ROWS and found.waits_for:
+            if found.waits_for and (rule in _WITH_ROWS or other not in _WITH_ROWS):
                 return attrs.evolve(found, examples=0, acted=0)
         if rule not in _WITHOUT_ITEMS and not self.bench.stock.items:
             return waiting(SERVED, self.find(SERVED).message)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.multimodal.processor.catalogue.sources import ALL, CACHED, vllm
-from conformance.rules import Rule, changes, section
+from conformance.rules import Rule, changes, ends, section, sentence
 
 _ONE = vllm(
     "renderers/base.py:BaseRenderer.__init__",
@@ -26,6 +26,31 @@ RULES = section(
         statement="A processor makes of a prompt what it makes of it as its first one.",
         sources=(changes(_ONE),),
         hint="Look for attributes that processing changes, and caches with too small a key.",
+    ),
+    Rule(
+        id="MM-87",
+        title="Processed items are forgotten",
+        statement="After two thousand items, no two alike, the processor does not grow any more.",
+        sources=(ends(_ONE),),
+        hint="Look for lists and dictionaries that calls add to; a cache may have 1,000 entries.",
+    ),
+    Rule(
+        id="MM-88",
+        title="A sound takes what its seconds take, at any rate",
+        statement=(
+            "A sound that comes with its sampling rate has as many placeholders as the same "
+            "seconds at another rate, give or take one or a tenth."
+        ),
+        sources=(
+            sentence(
+                vllm(
+                    "multimodal/inputs.py:HfAudioItem",
+                    "a tuple (audio, sampling_rate) ... these are resampled to the model's "
+                    "sampling rate before being processed by HF",
+                )
+            ),
+        ),
+        hint="Give MultiModalDataParser target_sr, or resample by the rate that comes along.",
     ),
     Rule(
         id="MM-31",
