@@ -128,7 +128,8 @@ def reached(plugin: object) -> Iterator[Any]:
     and functions are not.
     """
     seen: set[int] = set()
-    stack: list[Any] = list(_roots(plugin))
+    # The plugin's own comes first: its module may lead to more than can be followed.
+    stack: list[Any] = [*_roots(plugin)][::-1]
     while stack and len(seen) < MOST_OBJECTS:
         value = stack.pop()
         if id(value) in seen or isinstance(value, ModuleType | type):

@@ -25,10 +25,19 @@ def test_only_what_is_the_same_everywhere_is_changed() -> None:
 
 @pytest.mark.parametrize(
     ("value", "other"),
-    [(2, 3), (0.5, 0.25), ([5, 7], [5]), ([5], [5, 5]), (True, None), ("a", None), ([], None)],
+    [
+        (2, 3),
+        (0.5, 0.25),
+        ([5, 7], [5]),
+        ([5], [5, 5]),
+        (True, None),
+        ("a", "A"),
+        ("", None),
+        ([], None),
+    ],
 )
 def test_numbers_and_lists_are_changed(value: object, other: object) -> None:
-    """Another number, a shorter list, or a longer one where there is nothing to leave out."""
+    """Another number, a shorter or longer list, or a text in the other case."""
     assert next(iter(_derived({"it": value})), {"it": None}) == {"it": other}
 
 

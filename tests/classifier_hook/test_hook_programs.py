@@ -137,7 +137,8 @@ def _case(name: str) -> dict[str, Any]:
     known: dict[str, Any] = {
         "text": text,
         "texts": [text, "word " * 20_000],
-        "calls": [[text, "id-0", 2, 1], [text, "id-1", 0, 0]],
+        "calls": [[text, "id-0", 2, 1, {}], [text, "id-1", 0, 0, {"stop_reason": 7}]],
+        "seconds": 0.01,
         "scores": {"block": False, "length": len(text)},
         "hidden": ["scores['at'][*]"],
         "blocks": False,

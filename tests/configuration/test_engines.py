@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+from sight import seeing_zygote
 from support import ROOT, UNUSUAL
 
 from conformance.configuration import rules
@@ -62,7 +64,8 @@ def test_a_defect_shows_under_its_configuration_alone(
     # What a front end runs has no plain engine to be right in.
     plain = "plain" if entry["rule"][:2] in {"LB", "LS"} else "server"
 
-    verdicts = _rows(zygote, tmp_path, target, profile, (plain, name))
+    with seeing_zygote(tmp_path) if entry.get("sees") else nullcontext(zygote) as process:
+        verdicts = _rows(process, tmp_path, target, profile, (plain, name))
 
     assert verdicts == [Verdict.PASS, Verdict.FAIL]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -29,6 +29,7 @@ LIMITS = {"image": 4, "audio": 2}
 
 
 @pytest.mark.parametrize("shape", [ANY, SEVERAL], ids=["any", "several"])
+@settings(deadline=None)  # other tests share the machine
 @given(data=st.data())
 def test_a_prompt_keeps_to_its_limits(shape: Shape, data: st.DataObject) -> None:
     """No more items than are allowed, no fewer than the shape has, and no text after a text."""
