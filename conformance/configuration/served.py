@@ -156,7 +156,8 @@ async def _passes(
         begun = asyncio.Semaphore(0)
         running = []
         async with access.sdk(server.url, LIMIT * copies) as sdk:
-            async with _held(server, begun, len(numbers) * copies if copies > 1 else 0):
+            held = _held(server, begun, len(numbers) * copies)
+            async with held if copies > 1 else contextlib.nullcontext():
                 for number in numbers * copies:
                     put = asked(sdk, server.model_name, *carried[number], begun)
                     running.append(asyncio.create_task(put))
@@ -176,19 +177,17 @@ async def _passes(
 async def _held(server: Server, begun: asyncio.Semaphore, count: int) -> AsyncIterator[None]:
     """Hold the engine until so many requests have begun: answered at once, few would meet.
 
-    Does nothing for a ``count`` of 0, or where the release cannot hold its engine.
+    Does nothing where the release cannot hold its engine.
     """
     async with access.coroutines(server.url, HELD) as rest:
-        if count:
-            await rest.post(f"{server.url}/pause", params={"mode": "keep"})
+        await rest.post(f"{server.url}/pause", params={"mode": "keep"})
         yield
-        if count:
-            with contextlib.suppress(TimeoutError):  # where some are refused
-                async with asyncio.timeout(HELD):
-                    for _ in range(count):
-                        await begun.acquire()
-            await asyncio.sleep(HANDED_OVER)
-            await rest.post(f"{server.url}/resume")
+        with contextlib.suppress(TimeoutError):  # where some are refused
+            async with asyncio.timeout(HELD):
+                for _ in range(count):
+                    await begun.acquire()
+        await asyncio.sleep(HANDED_OVER)
+        await rest.post(f"{server.url}/resume")
 
 
 async def asked(

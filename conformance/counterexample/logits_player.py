@@ -104,6 +104,20 @@ def different(
     return None
 
 
+def served_apart(host: Host, requests: list[Any], steps: int) -> dict[str, torch.Tensor]:
+    """Return the rows that each request gets alone in a process of their own."""
+    path = Path(tempfile.mkdtemp(), "rows.pt")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.save(host.served(requests, steps), path)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    rows: dict[str, torch.Tensor] = torch.load(path)
+    return rows
+
+
 def check_admission(host: Host, requests: list[Any], invalid: list[Any]) -> str | None:
     """It needs no instance to validate parameters, and nothing depends on that."""
     plugin = host.plugin
@@ -125,14 +139,7 @@ def check_admission(host: Host, requests: list[Any], invalid: list[Any]) -> str 
         return f"validate_params is an ordinary method\nexpected: {expected}"
 
     # The engine has a process of its own, in which nobody calls validate_params.
-    path = Path(tempfile.mkdtemp(), "rows.pt")
-    pid = os.fork()
-    if pid == 0:
-        try:
-            torch.save(host.served(requests, 6), path)
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
+    elsewhere = served_apart(host, requests, 6)
 
     # The front end's process: no instance has been made in it.
     for keywords in requests:
@@ -149,7 +156,7 @@ def check_admission(host: Host, requests: list[Any], invalid: list[Any]) -> str 
         if early != late:
             what = f"where no instance has been made, {early}"
             return f"{what}\nexpected: as in a process with instances, {late}"
-    return different(torch.load(path), here, "a process in which validate_params was not called")
+    return different(elsewhere, here, "a process in which validate_params was not called")
 
 
 def check_ranks(host: Host, requests: list[Any]) -> str | None:
@@ -176,17 +183,10 @@ def check_ranks(host: Host, requests: list[Any]) -> str | None:
 def check_past(host: Host, requests: list[Any]) -> str | None:
     """A request gets the rows that it gets where nothing was served before it."""
     *earlier, last = requests
-    path = Path(tempfile.mkdtemp(), "rows.pt")
-    pid = os.fork()
-    if pid == 0:
-        try:
-            torch.save(host.served([last], 4), path)
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
+    expected = served_apart(host, [last], 4)
     host.served(earlier, 4)
     got = host.served([last], 4)
-    return different(got, torch.load(path), f"a process that has served {earlier}")
+    return different(got, expected, f"a process that has served {earlier}")
 
 
 def check_growth(host: Host, requests: list[Any]) -> str | None:

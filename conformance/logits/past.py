@@ -18,10 +18,10 @@ from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed
 from conformance.history import Choice
 from conformance.interruption import PluginHung, limited
-from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.calls import PluginRaised, call
 from conformance.logits.fuzzing.values import positions, readable
 from conformance.logits.neighbours import near
-from conformance.logits.processes import Errand, Rows, apart, asking
+from conformance.logits.processes import Errand, Rows, apart, asking, rows_for
 from conformance.logits.rows import RowsAlone
 from conformance.logits.trial import Trial
 from conformance.settings import UsageError
@@ -54,8 +54,8 @@ def _rows(bench: Any, choice: Choice, rows_alone: RowsAlone) -> Rows:  # noqa: A
     try:
         with limited():
             call("validate_params", bench.plugin.validate_params, bench.params(choice))
-            return [after[0].numpy().copy() for _, after in rows_alone(bench, choice, STEPS)]
-    except (PluginRaised, PluginMisshapen, PluginHung, UsageError) as error:
+        return rows_for(bench, choice, rows_alone, STEPS)
+    except (PluginRaised, PluginHung, UsageError) as error:
         return str(error)
 
 

@@ -134,15 +134,16 @@ ERRANDS |= {"admit": _admit, "unasked": _unasked, "asked": _asked, "rank": _rank
 
 def rows_of(bench: Stock, rows_alone: RowsAlone) -> dict[Choice, Rows]:
     """Return the rows that each parameter set gets alone, or what was raised."""
-    found: dict[Choice, Rows] = {}
-    for choice in bench.parameters:
-        try:
-            with limited():
-                rows = rows_alone(bench, choice, STEPS)
-                found[choice] = [after[0].numpy().copy() for _, after in rows]
-        except (PluginRaised, PluginMisshapen) as error:
-            found[choice] = str(error)
-    return found
+    return {choice: rows_for(bench, choice, rows_alone, STEPS) for choice in bench.parameters}
+
+
+def rows_for(bench: Stock, choice: Choice, rows_alone: RowsAlone, steps: int) -> Rows:
+    """Return the rows that one parameter set gets alone, or what was raised."""
+    try:
+        with limited():
+            return [after[0].numpy().copy() for _, after in rows_alone(bench, choice, steps)]
+    except (PluginRaised, PluginMisshapen) as error:
+        return str(error)
 
 
 def needs_no_instance(trial: Trial) -> Finding:

@@ -15,7 +15,16 @@ from vllm.sampling_params import SamplingParams
 from conformance import history, missing
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
-from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simulated, unjudged
+from conformance.findings import (
+    LEAST_ACTED,
+    Finding,
+    failed,
+    obstructed,
+    passed,
+    simulated,
+    unjudged,
+    waiting,
+)
 from conformance.history import Choice, History, Shape
 from conformance.interruption import CALL_LIMIT, PluginHung
 from conformance.loading import Observer
@@ -166,7 +175,7 @@ class Trial(Asked):
     #: Whether rows are drawn at random; None where nobody has asked.
     _random: bool | None = attrs.field(init=False, default=None)
     #: A rule that no other can be judged before, and how it is broken.
-    _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
+    _obstacle: tuple[str, Finding] | None = attrs.field(init=False, default=None)
     _exploring: Exploring | None = attrs.field(init=False, default=None)
     #: The trial that goes on after rows without a token, where that is what others wait for.
     _tolerant: Trial | None = attrs.field(init=False, default=None)
@@ -244,17 +253,15 @@ class Trial(Asked):
     def _find(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         """Judge one rule; what a check could not get over belongs to the rule that is about it."""
         if self._obstacle is None and (missing := undefined(self.plugin)):
-            self._obstacle = (
-                self.contract.loads,
-                f"{self.plugin.__name__} does not define {missing}",
-            )
+            said = f"{self.plugin.__name__} does not define {missing}"
+            self._obstacle = (self.contract.loads, failed(said))
         if self._obstacle is not None:
             return self._obstructed(rule)
         try:
             return self._decide(rule)
         except PluginHung as error:
             # Once is enough to wait for.
-            self._obstacle = (self.contract.survives, str(error))
+            self._obstacle = (self.contract.survives, failed(str(error)))
             return self._obstructed(rule)
         except PluginMisshapen as error:
             owner = self.contract.rule_of_error.get(type(error), self.contract.shape)
@@ -313,10 +320,8 @@ class Trial(Asked):
 
     def _obstructed(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
         assert self._obstacle is not None
-        owner, message = self._obstacle
-        if rule == owner == self.contract.forgets and self.leaks is not None:
-            return self.leaks, None
-        return obstructed(rule, owner, message), self._hanging if rule == owner else None
+        owner, found = self._obstacle
+        return (found, self._hanging) if rule == owner else (waiting(owner, found.message), None)
 
     def close(self) -> None:
         """End the trial's other processes."""
@@ -452,7 +457,7 @@ class Trial(Asked):
                 self._look,
             )
             if self.leaks is not None and self.leaks.exhausts:
-                self._obstacle = (self.contract.forgets, str(self.leaks.message))
+                self._obstacle = (self.contract.forgets, self.leaks)
         if not self._looked:
             self._looked = not self.survey
             for example in itertools.chain.from_iterable(self._played.values()):
