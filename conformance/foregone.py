@@ -32,7 +32,7 @@ def foregone(check: Check, results: Results) -> RuleResult | None:
         return unjudged(check.rule, check.evidence, why)
     survival = named(plugin.generation).survival_rule
     if any(found.verdict is Verdict.FAIL and found.rule == survival for found in elsewhere):
-        # Waiting for a hang in an engine, and then in a server, would teach nobody anything.
+        # The same call would hang in an engine and in a server, and show nothing new.
         return unjudged(check.rule, check.evidence, must_wait([survival]))
     return None
 

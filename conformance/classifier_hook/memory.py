@@ -126,7 +126,7 @@ async def _scored(
         await asyncio.wait(calls, timeout=bench.patience)
         for call in calls:
             if not call.cancel() and not call.cancelled():
-                call.exception()  # asked for, or asyncio complains that nobody did
+                call.exception()  # retrieved: asyncio logs those that nobody retrieves
         del contexts, calls, call
         await turns(TURNS)
         if not len(given) % MEASURED:

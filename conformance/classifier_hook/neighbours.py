@@ -37,7 +37,7 @@ _VALUES: tuple[Any, ...] = ("a", "b", 0, 1, 0.9, True, ["the"], {"a": 1})
 #: Characters of each end of a long text that a message shows.
 SHOWN = 34
 
-#: Fields of a context that a client, or whoever runs the engine, puts more fields in.
+#: Fields of a context in which clients and operators put fields of their own.
 _TABLES = ("extra_fields", "request_metadata")
 
 _NAME = "id-last"
