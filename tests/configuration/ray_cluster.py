@@ -35,19 +35,24 @@ def main() -> None:
         if over.is_set():
             return
         ray.init(address=cluster.address, log_to_driver=False)
-        actor: Any = ray.remote(resources={"serving": 1}, num_cpus=0)(_Serving).remote()
-        starts = [actor.start.remote(model, plugin, log, sys.path)]
-        while not over.is_set() and not ray.wait(starts, timeout=0.2)[0]:
-            pass
-        if over.is_set():
-            return
-        node, url = ray.get(starts[0])
-        here = ray.get_runtime_context().get_node_id()
-        where = "another" if node != here else "this"
-        sys.stdout.write(f"{len(ray.nodes())} {where} {url}\n")
-        sys.stdout.flush()
-        over.wait()
-        ray.get(actor.stop.remote())
+        # The server outlives an actor that is killed, so it is ended by a call, also while it starts.
+        remote: Any = ray.remote(resources={"serving": 1}, num_cpus=0, max_concurrency=2)
+        actor: Any = remote(_Serving).remote()
+        try:
+            node, url = ray.get(actor.start.remote(model, plugin, log, sys.path))
+            healthy = [actor.wait_healthy.remote()]
+            while not over.is_set() and not ray.wait(healthy, timeout=0.2)[0]:
+                pass
+            if over.is_set():
+                return
+            ray.get(healthy)
+            here = ray.get_runtime_context().get_node_id()
+            where = "another" if node != here else "this"
+            sys.stdout.write(f"{len(ray.nodes())} {where} {url}\n")
+            sys.stdout.flush()
+            over.wait()
+        finally:
+            ray.get(actor.stop.remote())
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -66,8 +71,11 @@ class _Serving:
         self.server: Any = Server.start(
             model, log=Path(log), logits_processors=[plugin], python_path=path, runner="v1"
         )
-        self.server.wait_healthy(240.0)
         return ray.get_runtime_context().get_node_id(), self.server.url
+
+    def wait_healthy(self) -> None:
+        """Wait until the server answers."""
+        self.server.wait_healthy(240.0)
 
     def stop(self) -> None:
         """End the server."""
