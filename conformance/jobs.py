@@ -196,14 +196,19 @@ def _why_not(
     if evidence is Evidence.SIMULATOR or (evidence is Evidence.SERVER and settings.server_url):
         return None
     own = suite.own_host(profiles.section_of(plugin, settings))
-    return control.why_not(
-        own.model if own else model,
-        package=None if own and own.of_plugin else plugin.module.partition(".")[0],
-        log=_log_without(folder, evidence),
-        device=chosen_device(settings.device),
-        runner=suite.runner,
-        arguments=(*(own.arguments if own else ()), *settings.server_arguments),
-    )
+    encoding = settings.encoding
+    for arguments in (settings.server_arguments, *([encoding.arguments] if encoding else [])):
+        why = control.why_not(
+            own.model if own else model,
+            package=None if own and own.of_plugin else plugin.module.partition(".")[0],
+            log=_log_without(folder, evidence),
+            device=chosen_device(settings.device),
+            runner=suite.runner,
+            arguments=(*(own.arguments if own else ()), *arguments),
+        )
+        if why is not None:
+            return why
+    return None
 
 
 def _log_without(folder: str, evidence: Evidence) -> Path:

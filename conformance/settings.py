@@ -43,6 +43,14 @@ SERVER_LOAD = 8
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~\w-]+):[ \t]*([!-~](?:[\t -~]*[!-~])?)", re.ASCII)
 
 
+@attrs.frozen
+class Encoding:
+    """A server that encodes items for another one."""
+
+    arguments: tuple[str, ...]
+    folder: Path  #: where it leaves for the other what it makes of them
+
+
 @attrs.frozen(kw_only=True)
 class Settings:
     """The options of one run."""
@@ -58,6 +66,7 @@ class Settings:
     server_headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     server_load: int = SERVER_LOAD  #: requests to it that are under way at the same time, at most
     server_arguments: tuple[str, ...] = ()  #: of servers that the harness starts
+    encoding: Encoding | None = None  #: done for such a server by another one
     ranks: int = 1  #: workers of such a server
     front_ends: int = 1  #: its processes that must have been asked, where it has several
     crowd: int | None = None  #: clients at the same time, where a configuration says how many

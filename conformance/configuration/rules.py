@@ -53,6 +53,7 @@ def judged(
         settings,
         server_url=None,
         server_arguments=configuration.served(Path(scratch.name)),
+        encoding=configuration.encoding(Path(scratch.name)),
         ranks=configuration.ranks,
         front_ends=configuration.front_ends,
         crowd=configuration.clients or None,

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from conformance.rules import nearest
-from conformance.settings import UsageError, choose
+from conformance.settings import Encoding, UsageError, choose
 
 LOGITS = frozenset({"logits/batch", "logits/slot"})
 
@@ -24,12 +24,24 @@ _SERVED = LOGITS | {"io/data", "hook/rfc"}
 #: Of a model that takes items, the front end runs a part and every rank another one.
 _ITEMS = frozenset({"mm/processor"})
 
-#: Encoders write what they make of items, and read it where another one has written it.
-_SHARED = {
-    "ec_connector": "ECExampleConnector",
-    "ec_role": "ec_both",
-    "ec_connector_extra_config": {"shared_storage_path": "{folder}/encoded"},
-}
+
+def _encoded(role: str) -> str:
+    """Return the argument with which encoders write what they make of items, or read it, or both.
+
+    It lies in files, since of vLLM's connectors that one alone needs no network card.
+    """
+    connector = {
+        "ec_connector": "ECExampleConnector",
+        "ec_role": role,
+        "ec_connector_extra_config": {"shared_storage_path": ENCODED},
+    }
+    return f"--ec-transfer-config={json.dumps(connector)}"
+
+
+#: The folder of a run, in the arguments of servers, and where encoders leave there what they make.
+FOLDER = "{folder}"
+ENCODED = f"{FOLDER}/encoded"
+
 
 
 @attrs.frozen(kw_only=True)
@@ -42,8 +54,9 @@ class Configuration:
     #: Of ``vllm serve``; None where no server runs, but an engine of ``vllm.LLM``.
     server: tuple[str, ...] | None = None
     #: Of a server whose model takes items, where for others an engine of ``vllm.LLM`` runs.
-    #: Here and there ``{folder}`` is one of the run's own.
     flags: tuple[str, ...] = ()
+    #: Of a second server, which is asked first and encodes the items for the one that answers.
+    encoder: tuple[str, ...] = ()
     front_ends: int = 1  #: processes of a server that take requests; it shows nothing with fewer
     clients: int = 0  #: of a server at the same time, where it is about how many they are
     generations: frozenset[str] = LOGITS  #: to whose plugins it can matter
@@ -72,8 +85,16 @@ class Configuration:
 
     def served(self, folder: Path) -> tuple[str, ...]:
         """Return the arguments of ``vllm serve`` in a run with a folder of its own."""
-        found = self.flags if self.server is None else self.server
-        return tuple(each.replace("{folder}", str(folder)) for each in found)
+        return _within(self.flags if self.server is None else self.server, folder)
+
+    def encoding(self, folder: Path) -> Encoding | None:
+        """Return how the server that encodes runs, if there is one."""
+        where = Path(ENCODED.replace(FOLDER, str(folder)))
+        return Encoding(_within(self.encoder, folder), where) if self.encoder else None
+
+
+def _within(arguments: Iterable[str], folder: Path) -> tuple[str, ...]:
+    return tuple(each.replace(FOLDER, str(folder)) for each in arguments)
 
 
 #: What all others are compared with: one process, no chunks, no cache, room for every request.
@@ -272,7 +293,14 @@ TABLE: tuple[Configuration, ...] = (
     Configuration(
         name="encoder-cache-shared",
         about="what is made of an item is read from where another encoder has written it",
-        server=(f"--ec-transfer-config={json.dumps(_SHARED)}",),
+        server=(_encoded("ec_both"),),
+        generations=_ITEMS,
+    ),
+    Configuration(
+        name="encoder-disaggregated",
+        about="one server encodes the items, and another one answers with what it has written",
+        server=(_encoded("ec_consumer"),),
+        encoder=(_encoded("ec_producer"),),
         generations=_ITEMS,
     ),
     Configuration(

@@ -59,6 +59,8 @@ class Client:
     url: str
     model: str
     output: int = OUTPUT  #: tokens of an answer
+    #: Of a server that is asked before, so that it encodes the items for this one.
+    encoder: Client | None = None
 
     def body(self, content: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request."""
@@ -102,6 +104,8 @@ async def crowd(
     client: Client, asked: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
 ) -> list[Answer]:
     """Ask everything at the same time."""
+    if client.encoder is not None:
+        await crowd(client.encoder, asked)  # what it answers is of no use
     async with access.sdk(client.url, LIMIT) as sdk:
 
         async def one(content: Sequence[Any], options: Mapping[str, Any]) -> Answer:

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
+import httpx
 
 from conformance import target as targets
 from conformance.engine import access
-from conformance.engine.server import Server, external
+from conformance.engine.server import HostTrouble, Server, ServerFailed, external
+from conformance.live_trial import DEATH_SECONDS, START_LIMIT
 from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.bench import named
 from conformance.multimodal.processor.clients import OUTPUT, Answer, Client, NotSendable, curl
@@ -42,6 +45,9 @@ ARGUMENTS = (
 #: Where the cache is small, answers are as long as requests need to outgrow it together.
 SCARCE, LONG = "--num-gpu-blocks-override", 28
 
+#: Seconds in which a server forgets what it keeps.
+FORGETS = 30.0
+
 
 def _distrusts() -> bool:
     """Tell whether servers refuse requests with ``mm_processor_kwargs`` unless told otherwise."""
@@ -58,6 +64,8 @@ class Trial(ProcessorTrial):
 
     host: ClassVar[str] = "POST /v1/chat/completions"
 
+    #: A server that encodes what the other one is asked for, where a configuration has one.
+    _encoder: Server | None = attrs.field(init=False, default=None)
     _renderer: Any = attrs.field(init=False, default=None)
     #: Prompts that chats can carry, with their contents and what each is answered by itself.
     _asked: dict[Prompt, tuple[Content, Answer]] = attrs.field(init=False, factory=dict)
@@ -65,19 +73,26 @@ class Trial(ProcessorTrial):
     def __attrs_post_init__(self) -> None:
         """Start the server, and find out meanwhile what the class is tried with."""
         self.ends.callback(checkpoint.remove, Path(self.checkpoint))
-        url = self.opening.settings.server_url
-        # A fork of this process, which runs no other threads yet.
-        self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
+        settings = self.opening.settings
+        # Forks of this process, which runs no other threads yet.
+        if (url := settings.server_url) is not None:
+            self.serve(external(url, access.of(settings)))
+        else:
+            self.serve(self._start("server", settings.server_arguments))
+        if settings.encoding is not None:
+            self._encoder = self._start("encoder", settings.encoding.arguments)
+            self.ends.callback(self._encoder.stop)
         self.prepare()
 
-    def _start(self) -> Server:
+    def _start(self, name: str, arguments: Sequence[str]) -> Server:
         folder = Path(self.opening.folder)
         module = live.entry_module(folder / "entry", self)
         named = tuple(self.opening.section.get("items", {}))
         limits = dict.fromkeys((*MODALITIES, *named), LIMIT)
+        settings = self.opening.settings
         return Server.start(
             self.checkpoint,
-            log=folder / "server.log",
+            log=folder / f"{name}.log",
             python_path=[folder / "entry", *self.opening.python_path()],
             entry_points={targets.GENERAL_PLUGINS: {live.NAME: f"{module}:register"}},
             device=self.device,
@@ -87,21 +102,26 @@ class Trial(ProcessorTrial):
                 f"--limit-mm-per-prompt={json.dumps(limits)}",
                 *(() if self.weights else ("--load-format=dummy",)),
                 *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
-                *self.opening.settings.server_arguments,
+                *arguments,
             ],
             imported=True,
+            # So that the server which answers can be told to forget.
+            environment={"VLLM_SERVER_DEV_MODE": "1"} if settings.encoding else None,
         )
 
     def run(self) -> None:
         """Ask the server for prompts, alone and among others."""
         prompts = live.workload(self)
-        if not self.healthy(loads=live.LOADS, how="a server of the model"):
+        if not self.healthy(loads=live.LOADS, how="a server of the model") or not self._encodes():
             return
         self.ledger.saw(live.LOADS)
         scarce = any(SCARCE in each for each in self.opening.settings.server_arguments)
         client = Client(self.server.url, self.server.model_name, LONG if scarce else OUTPUT)
+        if self._encoder is not None:
+            encoder = Client(self._encoder.url, self._encoder.model_name, output=1)
+            client = attrs.evolve(client, encoder=encoder)
         self._alone(client, prompts)
-        for judge in (self._refusals, self._together, self._afterwards):
+        for judge in (self._refusals, self._together, self._afterwards, self._encoded_here):
             if self.ledger.over:
                 return
             judge(client)
@@ -113,6 +133,27 @@ class Trial(ProcessorTrial):
     @property
     def _own(self) -> bool:
         return isinstance(self.server, Server)
+
+    def _encodes(self) -> bool:
+        """Wait for the server that encodes, where there is one."""
+        if self._encoder is None:
+            return True
+        try:
+            self._encoder.wait_healthy(START_LIMIT)
+        except HostTrouble as error:
+            self.ledger.stop(str(error))
+        except ServerFailed as error:
+            self.ledger.did_not_start(live.LOADS, f"a server that encodes: {error}")
+        else:
+            return True
+        return False
+
+    def death(self) -> str | None:
+        """Return how one of the servers died, or None."""
+        if (died := super().death()) is None and self._encoder is not None:
+            if not self._encoder.healthy():
+                return self._encoder.failure(within=DEATH_SECONDS)
+        return died
 
     def _options(self, prompt: Prompt) -> Mapping[str, Any]:
         return self.bench.stock.chosen(prompt.options)
@@ -279,11 +320,24 @@ class Trial(ProcessorTrial):
 
     def _afterwards(self, client: Client) -> None:
         """After all of this, each prompt is answered as the first time, from the caches."""
+        self._ask_again(client, "asked again")
+
+    def _encoded_here(self, client: Client) -> None:
+        """What another server encoded was answered as what the one that answers encodes."""
+        if (encoding := self.opening.settings.encoding) is None:
+            return
+        shutil.rmtree(encoding.folder)
+        for path in ("reset_mm_cache", "reset_encoder_cache"):
+            url = f"{self.server.url}/{path}"
+            httpx.post(url, timeout=FORGETS).raise_for_status()
+        self._ask_again(attrs.evolve(client, encoder=None), "encoded by the server that answers,")
+
+    def _ask_again(self, client: Client, when: str) -> None:
         again = [
             clients.ask(client, content, self._options(prompt))
             for prompt, (content, _) in self._asked.items()
         ]
-        self._compare(client, again, live.CACHED, "asked again")
+        self._compare(client, again, live.CACHED, when)
 
     def _compare(self, client: Client, answers: Sequence[Answer], rule: str, when: str) -> None:
         if self.ledger.blocked is not None:
