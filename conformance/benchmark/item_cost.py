@@ -18,7 +18,8 @@ import attrs
 from conformance.benchmark.figures import TURNS, Overhead, Round, compare
 from conformance.benchmark.in_turns import Measuring
 from conformance.jobs import class_of
-from conformance.multimodal.processor.bench import Bench, CannotBuild
+from conformance.multimodal.processor.answers import CannotBuild
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
 from conformance.multimodal.processor.prompts import Prompt, side_by_side
 from conformance.multimodal.processor.stock import Item
@@ -113,7 +114,7 @@ def _measured(bench: Bench, load: Items, settings: Settings) -> Iterator[Overhea
     processed = bench.process(prompt)
     if not processed.good:
         return
-    tokens, words = bench.tokens(prompt), bench.words()
+    tokens, words = bench.tokens(prompt), bench.texts.words()
     text = [words[n % len(words)] for n in range(len(processed.value.tokens))]
     processor, host = bench.processor(), bench.host
     cache = host.cache(ROOM)

@@ -43,7 +43,6 @@ FOLDER = "{folder}"
 ENCODED = f"{FOLDER}/encoded"
 
 
-
 @attrs.frozen(kw_only=True)
 class Configuration:
     """One way in which vLLM runs a plugin."""

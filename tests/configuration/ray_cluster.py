@@ -35,7 +35,7 @@ def main() -> None:
         if over.is_set():
             return
         ray.init(address=cluster.address, log_to_driver=False)
-        # The server outlives an actor that is killed, so it is ended by a call, also while it starts.
+        # The server outlives an actor that is killed, so a call ends it, also while it starts.
         remote: Any = ray.remote(resources={"serving": 1}, num_cpus=0, max_concurrency=2)
         actor: Any = remote(_Serving).remote()
         try:

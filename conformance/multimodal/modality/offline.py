@@ -28,7 +28,8 @@ from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
 from conformance.multimodal.modality.live import ModalityTrial
 from conformance.multimodal.modality.stock import Sample
-from conformance.multimodal.processor.bench import Answer, same_rows
+from conformance.multimodal.processor.answers import Answer
+from conformance.multimodal.processor.sameness import same_rows
 from conformance.raised import said
 
 

@@ -3,92 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from http import HTTPStatus
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
-import torch
-from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
-from vllm.exceptions import VLLMClientError
 
 from conformance.comparison import plain, shortened
 from conformance.expectation import Expected, OracleFailed
 from conformance.missing import way_out
+from conformance.multimodal.processor.answers import Answer, CannotBuild, answer
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
+from conformance.multimodal.processor.sameness import outline
 from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, promised, unusual
+from conformance.multimodal.processor.texts import Texts
 from conformance.oracle import asked
 from conformance.raised import said
 
 #: What an author's function calls the number of placeholders, where it says more than that.
 COUNT = "placeholders"
-
-#: Tokens that stand for text.
-WORDS = 40
-
-#: Tokens of text that a part of a prompt may have, so that no two parts share one.
-STRIDE = 3
-
-#: Texts around an item, by which one finds what a template writes for it.
-_AROUND = ("before", "after")
-
-#: Rows may differ by this share of the largest number in them: torch adds up in another order in
-#: another batch.
-RELATIVE = 1e-3
-
-
-#: What vLLM answers with HTTP 400; up to 0.22 all of them were ``ValueError``.
-_REFUSALS = (ValueError, VLLMClientError)
-
-
-class CannotBuild(Exception):
-    """vLLM cannot make a processor, or a model, of the class."""
-
-
-@attrs.frozen(eq=False)
-class Answer:
-    """What came of a call: a value, or what was raised."""
-
-    value: Any = None
-    error: Exception | None = None
-
-    @property
-    def good(self) -> bool:
-        """Tell whether nothing was raised."""
-        return self.error is None
-
-    @property
-    def refused(self) -> bool:
-        """Tell whether the plugin or vLLM refused it on purpose."""
-        return isinstance(self.error, _REFUSALS)
-
-    @property
-    def lacks(self) -> bool:
-        """Tell whether a package is missing, such as one that resamples sounds: nobody's fault."""
-        return isinstance(self.error, ImportError)
-
-    @property
-    def of_client(self) -> bool:
-        """Tell whether vLLM answers the client with an error of its own, not of the server."""
-        if self.error is None:
-            return False
-        found = create_error_response(self.error).error
-        return int(found.code) < HTTPStatus.INTERNAL_SERVER_ERROR
-
-    def describe(self) -> str:
-        """Say what was raised."""
-        assert self.error is not None
-        return f"raised {said(self.error)}"
-
-
-def answer(call: Callable[[], Any]) -> Answer:
-    """Call and return what came of it."""
-    try:
-        return Answer(call())
-    except Exception as error:  # noqa: BLE001 - an answer like any other
-        return Answer(error=error)
 
 
 @attrs.define(eq=False)
@@ -97,6 +31,7 @@ class Bench:
 
     host: Host
     stock: Stock
+    texts: Texts
     checkpoint: str  #: as the profile names it, or the tiny model that was found by the class
     origin: str | None  #: of the profile
     seed: int
@@ -121,13 +56,10 @@ class Bench:
     told: dict[tuple[Item, int], int] = attrs.field(factory=dict)
     #: And what is to be in its data, by name.
     told_data: dict[tuple[Item, int], Mapping[str, Any]] = attrs.field(factory=dict)
-    _words: tuple[int, ...] | None = None
     _worn: Any = None
     _processed: dict[Prompt, Answer] = attrs.field(factory=dict)
     _rows: dict[tuple[Item, int], Answer] = attrs.field(factory=dict)
     _encoded: dict[Prompt, Answer] = attrs.field(factory=dict)
-    _placeholders: dict[tuple[str, int], str | None] = attrs.field(factory=dict)
-    _templates: dict[str, str | None] = attrs.field(factory=dict)
 
     @classmethod
     def open(
@@ -159,7 +91,7 @@ class Bench:
             expected.load()
         else:
             expected = None
-        return cls(host, Stock({}), name, origin, seed, expected=expected)
+        return cls(host, Stock({}), Texts(host, {}), name, origin, seed, expected=expected)
 
     def prepare(self, section: Mapping[str, Any]) -> None:
         """Ask the processor what it supports, and find out which items are taken.
@@ -181,6 +113,7 @@ class Bench:
         stock = offered(section, tuple(map(str, self.supported)), self.origin)
         # What the model does not support, it is not asked for.
         self.stock = attrs.evolve(stock, items={name: stock.items[name] for name in self.supported})
+        self.texts = Texts(self.host, self.stock.items)
         self.promised = tuple(promised(section, self.stock.items, self.origin))
         self._sort_out()
         self.unusual = tuple(map(self.as_taken, unusual(self.stock.items)))
@@ -252,108 +185,6 @@ class Bench:
                     self.process(alone(item, options), self._worn)
         return self._worn
 
-    def words(self) -> tuple[int, ...]:
-        """Return tokens that stand for themselves, to tell texts from placeholders."""
-        if self._words is None:
-            tokenizer = self.host.tokenizer()
-            special = set(tokenizer.all_special_ids) | set(self._placeholder_tokens())
-            plain = (
-                token
-                for text, token in sorted(tokenizer.get_vocab().items(), key=lambda one: one[1])
-                if token not in special
-                and text.isascii()
-                and text.isalpha()
-                and tokenizer.encode(text, add_special_tokens=False) == [token]
-            )
-            self._words = tuple(token for token, _ in zip(plain, range(WORDS), strict=False))
-        return self._words
-
-    def _placeholder_tokens(self) -> list[int]:
-        found: list[int] = []
-        for modality in self.supported:
-            text = self.placeholder(modality, 1)
-            if text:
-                found += self.host.tokenizer().encode(text, add_special_tokens=False)
-        return found
-
-    def placeholder(self, modality: str, number: int) -> str | None:
-        """Return the text that stands for an item; None where nothing says what it is."""
-        key = (modality, number)
-        if key not in self._placeholders:
-            self._placeholders[key] = self._placeholder(modality, number)
-        return self._placeholders[key]
-
-    def _placeholder(self, modality: str, number: int) -> str | None:
-        # The text that the model is profiled with has what an item needs, if it needs anything.
-        dummy = answer(lambda: self.processor().dummy_inputs.get_dummy_text({modality: 1}))
-        profiled = dummy.value if dummy.good and isinstance(dummy.value, str) else None
-        said = self.in_chats(modality, number)
-        if profiled is None or profiled == said:
-            return said
-        if said is None or (not self._works(modality, said) and self._works(modality, profiled)):
-            return self._bare(modality, profiled)
-        return said
-
-    def _bare(self, modality: str, text: str) -> str:
-        """Return what of a text an item needs: ordinary words around it are like any other text.
-
-        Of a processor that inserts, nothing of it is needed.
-        """
-        tokenizer = self.host.tokenizer()
-        tokens = list(tokenizer.encode(text, add_special_tokens=False))
-        known = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-        for end, rest in ((0, slice(1, None)), (-1, slice(-1))):
-            while tokens and tokens[end] not in known:
-                shorter = str(tokenizer.decode(tokens[rest]))
-                if not self._works(modality, shorter):
-                    break
-                tokens, text = tokens[rest], shorter
-        return text
-
-    def in_chats(self, modality: str, number: int) -> str | None:
-        """Return the text that stands for an item in chats; None where there is none.
-
-        A template of the checkpoint that takes parts of messages writes it itself.
-        """
-        if (templated := self.templated(modality)) is not None:
-            return templated
-        found = answer(lambda: self.host.cls.get_placeholder_str(modality, number))
-        return found.value if found.good and isinstance(found.value, str) else None
-
-    def templated(self, modality: str) -> str | None:
-        """Return what the checkpoint's template writes for an item; None where it is nothing."""
-        if modality not in self._templates:
-            before, after = _AROUND
-            parts = [{"type": "text", "text": before}, {"type": modality}]
-            content = [*parts, {"type": "text", "text": after}]
-            chat = [{"role": "user", "content": content}]
-            tokenizer = self.host.tokenizer()
-            found = answer(lambda: tokenizer.apply_chat_template(chat, tokenize=False))
-            written = str(found.value) if found.good else ""
-            # A template for plain texts writes the list of parts as it is.
-            whole = before in written and after in written and str(content) not in written
-            text = written.partition(before)[2].partition(after)[0] if whole else ""
-            self._templates[modality] = text or None
-        return self._templates[modality]
-
-    def _works(self, modality: str, text: str) -> bool:
-        """Tell whether any item is processed with this text for it."""
-        tokens = self.host.tokenizer().encode(text, add_special_tokens=False)
-        items = self.stock.items.get(modality, ())
-        return any(
-            answer(
-                lambda item=item: self.host.process(  # type: ignore[misc]
-                    self.processor(), list(tokens), {modality: [item.make()]}, {}
-                )
-            ).good
-            for item in items[:2]
-        )
-
-    def text(self, place: int, count: int) -> list[int]:
-        """Return the tokens of a text at some place of a prompt."""
-        words = self.words()
-        return [words[(place * STRIDE + index) % len(words)] for index in range(count)]
-
     def tokens(self, prompt: Prompt) -> list[int]:
         """Return a prompt as tokens, before it is processed."""
         tokenizer = self.host.tokenizer()
@@ -361,10 +192,10 @@ class Bench:
         places = iter(prompt.places())
         for place, part in enumerate(prompt.parts):
             if isinstance(part, int):
-                found += self.text(place, part)
+                found += self.texts.text(place, part)
             else:
                 modality, index = next(places)
-                text = self.placeholder(modality, index + 1) or ""
+                text = self.texts.placeholder(modality, index + 1) or ""
                 found += tokenizer.encode(text, add_special_tokens=False)
         return found
 
@@ -465,90 +296,3 @@ class Bench:
             "invalid_options": [dict(one) for one in self.stock.invalid],
             "promised": [one.text for one in self.promised],
         }
-
-
-def outline(value: object) -> Any:  # noqa: ANN401 - a number of placeholders, or data
-    """Return what tells data from others: all of their numbers take too long to compare."""
-    if not isinstance(value, torch.Tensor):
-        return plain(value)
-    return [list(value.shape), float(value.double().sum())]
-
-
-def same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors are the same but for how torch adds up."""
-    if one.shape != other.shape:
-        return False
-    if torch.equal(one, other):
-        return True
-    scale = max(float(one.abs().max()), float(other.abs().max()), 1e-6) if one.numel() else 1.0
-    return bool(torch.allclose(one, other, rtol=0.0, atol=RELATIVE * scale, equal_nan=True))
-
-
-def same_data(one: object, other: object) -> bool:
-    """Tell whether what a processor made of an item is the same as another time."""
-    if one is other:
-        return True
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return False
-        return (
-            same_rows(one.float(), other.float()) if one.is_floating_point() else one.equal(other)
-        )
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_data(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same_data, one, other))
-    return bool(one == other)
-
-
-def told_apart(one: Any, other: Any) -> tuple[str, str]:  # noqa: ANN401 - whatever processors return
-    """Say of two values by what they differ: their type, shape, device, or the first number."""
-    for said_of in (_type, _shape, _device):
-        left, right = said_of(one), said_of(other)
-        if left != right:
-            return left, right
-    if isinstance(one, torch.Tensor):
-        flat, rest = one.detach().cpu().flatten(), other.detach().cpu().flatten()
-        # The first of those that differ most: some may differ by how torch adds up.
-        place = int((flat.double() - rest.double()).abs().nan_to_num(torch.inf).argmax())
-        return f"{flat[place].item():.6g} at {place}", f"{rest[place].item():.6g} at {place}"
-    if isinstance(one, dict | list | tuple):
-        entries = one.keys() | other.keys() if isinstance(one, dict) else range(len(one))
-        for key in sorted(entries, key=str):
-            if isinstance(one, dict) and not (key in one and key in other):
-                return tuple(f"with{'' if key in each else 'out'} {key!r}" for each in (one, other))  # type: ignore[return-value] # two
-            if not same_data(one[key], other[key]):
-                left, right = told_apart(one[key], other[key])
-                return f"{left} in [{key!r}]", f"{right} in [{key!r}]"
-    return shortened(one), shortened(other)
-
-
-def _type(value: object) -> str:
-    dtype = getattr(value, "dtype", None)
-    return f"of type {type(value).__name__ if dtype is None else dtype}"
-
-
-def _shape(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return f"of length {len(value)}"
-    return f"of shape {tuple(getattr(value, 'shape', ()))}"
-
-
-def _device(value: object) -> str:
-    return f"on {getattr(value, 'device', None)}"
-
-
-def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`
-    """Return the plain data of an item."""
-    found: dict[str, Any] = item.get_data()
-    return found
-
-
-def named(index: int) -> str:
-    """Return the letter of an item."""
-    return chr(ord("A") + index)
-
-
-def letters(prompt: Prompt) -> Sequence[str]:
-    """Return the letters of a prompt's items."""
-    return [named(index) for index in range(len(prompt.items))]

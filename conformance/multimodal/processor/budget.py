@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.bench import Answer, Bench, answer
+from conformance.multimodal.processor.answers import Answer, answer
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.trial import Trial
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from conformance.findings import Finding
-from conformance.multimodal.processor.bench import Bench, named, outline
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.sameness import outline
 from conformance.multimodal.processor.search import Broken
 
 #: The rule for which it counts what was processed before.

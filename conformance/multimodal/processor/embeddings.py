@@ -11,9 +11,11 @@ import torch
 from conformance.findings import Finding, failed
 from conformance.missing import way_out
 from conformance.multimodal.processor import running
-from conformance.multimodal.processor.bench import Bench, answer, named, same_rows
+from conformance.multimodal.processor.answers import answer
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.host import Range, by_place, mask_of, ranges_of
-from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.prompts import Prompt, named
+from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict

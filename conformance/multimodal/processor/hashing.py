@@ -11,9 +11,11 @@ import numpy as np
 from PIL import Image
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.bench import Answer, Bench, answer, named, of_item, same_data
+from conformance.multimodal.processor.answers import Answer, answer
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.host import Processed
-from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
+from conformance.multimodal.processor.prompts import Prompt, alone, named, side_by_side
+from conformance.multimodal.processor.sameness import same_data
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
@@ -220,3 +222,9 @@ def _named_in_spite(bench: Bench, item: Item, made: Sequence[tuple[int, Processe
 
 def _told(options: Any) -> str:  # noqa: ANN401 - a mapping
     return repr(dict(options)) if options else "no options"
+
+
+def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`
+    """Return the plain data of an item."""
+    found: dict[str, Any] = item.get_data()
+    return found

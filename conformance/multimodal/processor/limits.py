@@ -12,7 +12,8 @@ import attrs
 from conformance.endurance import no_memory
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
-from conformance.multimodal.processor.bench import Answer, Bench, answer
+from conformance.multimodal.processor.answers import Answer, answer
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.multimodal.processor.trial import Trial
@@ -218,7 +219,7 @@ def unsupported(trial: Trial) -> Finding:
         if modality == "audio":
             # With a sampling rate vLLM's own parser fails, before it looks what is supported.
             data = data[0]
-        found, worked = _watched(bench, bench.text(0, 3), {modality: [data]})
+        found, worked = _watched(bench, bench.texts.text(0, 3), {modality: [data]})
         count += 1
         if found.good:
             return failed(f"{modality} is not supported, and an item of it is processed", count)

@@ -12,7 +12,8 @@ import attrs
 
 from conformance.interruption import PluginHung
 from conformance.live_trial import LiveTrial
-from conformance.multimodal.processor.bench import Bench, CannotBuild
+from conformance.multimodal.processor.answers import CannotBuild
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.processing import unlike_the_first
 from conformance.multimodal.processor.prompts import Prompt, alone

@@ -22,9 +22,10 @@ from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request, Response
 from conformance.interruption import OutOfTime, place_in
 from conformance.multimodal.processor import checkpoint, live
-from conformance.multimodal.processor.bench import Answer, named, same_rows
+from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.live import ProcessorTrial
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.raised import said
 
@@ -130,7 +131,7 @@ class Trial(ProcessorTrial):
             self.ledger.saw(live.AS_TOKENS)
         if not self.ledger.seen[live.AS_TOKENS]:
             self.ledger.beside[live.AS_TOKENS] = "no prompt of the harness has a text of its own"
-        words = tuple(self.bench.text(0, 5))
+        words = tuple(self.bench.texts.text(0, 5))
         found = self._run_requests([Request(words)])
         if isinstance(found, Exception):
             self._blame([], found)

@@ -11,16 +11,12 @@ import torch
 from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
-from conformance.multimodal.processor.bench import (
-    Bench,
-    answer,
-    named,
-    of_item,
-    outline,
-    same_data,
-)
+from conformance.multimodal.processor.answers import answer
+from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.host import Processed, Range, by_place, mask_of, ranges_of
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.sameness import outline, same_data
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
@@ -129,7 +125,7 @@ def _counts_alone(bench: Bench, prompt: Prompt) -> list[int]:
 
 def inserted(bench: Bench, prompt: Prompt) -> bool:
     """Tell whether any item has no text in the prompt: the processor chooses where it goes."""
-    return not all(bench.placeholder(item.modality, 1) for item in prompt.items)
+    return not all(bench.texts.placeholder(item.modality, 1) for item in prompt.items)
 
 
 def means(bench: Bench, prompt: Prompt) -> Trouble | None:
@@ -206,7 +202,7 @@ def _text_kept(
             token
             for place, part in enumerate(prompt.parts)
             if isinstance(part, int)
-            for token in bench.text(place, part)
+            for token in bench.texts.text(place, part)
         ]
         rest = iter(outside)
         lost = next((token for token in texts if token not in rest), None)
@@ -219,7 +215,7 @@ def _text_kept(
             assert upcoming is not None
             position, upcoming = upcoming.end, next(following)
             continue
-        text = bench.text(place, part)
+        text = bench.texts.text(place, part)
         gap = tokens[position : upcoming.offset if upcoming is not None else len(tokens)]
         if not _holds(bench, list(gap), text):
             where = f"{position} to {position + len(gap) - 1}"
@@ -245,7 +241,7 @@ def surplus(bench: Bench, prompt: Prompt) -> Trouble | None:
     if ranges is None or inserted(bench, prompt):
         return None
     modality = prompt.items[-1].modality
-    text = bench.placeholder(modality, len(prompt.of(modality)) + 1) or ""
+    text = bench.texts.placeholder(modality, len(prompt.of(modality)) + 1) or ""
     extra = bench.host.tokenizer().encode(text, add_special_tokens=False)
     options = bench.stock.chosen(prompt.options)
     found = answer(
@@ -300,7 +296,7 @@ def in_text(bench: Bench, prompt: Prompt) -> Trouble | None:
     if not found.good:
         who = (
             "the chat template's text"
-            if any(map(bench.templated, prompt.modalities))
+            if any(map(bench.texts.templated, prompt.modalities))
             else "the text"
         )
         return Trouble(f"{who} {shortened(text)} {found.describe()}")
@@ -323,10 +319,10 @@ def _text(bench: Bench, prompt: Prompt) -> str:
     found = []
     for place, part in enumerate(prompt.parts):
         if isinstance(part, int):
-            found.append(str(decode(bench.text(place, part))))
+            found.append(str(decode(bench.texts.text(place, part))))
         else:
             modality, index = next(places)
-            found.append(bench.in_chats(modality, index + 1) or "")
+            found.append(bench.texts.in_chats(modality, index + 1) or "")
     return " ".join(found)
 
 
@@ -363,7 +359,7 @@ def empty(trial: Trial) -> Finding:
     bench = trial.bench
     count = 0
     for modality in bench.stock.items:
-        text = bench.text(0, 3)
+        text = bench.texts.text(0, 3)
         prompt = list(text)
         found = answer(
             lambda prompt=prompt, modality=modality: bench.host.process(  # type: ignore[misc]
@@ -397,7 +393,9 @@ def written(trial: Trial) -> Finding:
                 return failed(
                     f"get_placeholder_str({modality!r}, {number}) is {found.value!r}", count + 1
                 )
-            if bench.in_chats(modality, number) is None and bench.placeholder(modality, number):
+            if bench.texts.in_chats(modality, number) is None and bench.texts.placeholder(
+                modality, number
+            ):
                 bare = _without_text(bench, modality)
                 if bare:
                     return failed(
@@ -414,7 +412,7 @@ def _without_text(bench: Bench, modality: str) -> str | None:
     item = bench.stock.items[modality][0]
     found = answer(
         lambda: bench.host.process(
-            bench.processor(), bench.text(0, 3), {modality: [item.make()]}, {}
+            bench.processor(), bench.texts.text(0, 3), {modality: [item.make()]}, {}
         )
     )
     return None if found.good else found.describe()

@@ -17,19 +17,14 @@ from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.processor.bench import (
-    Answer,
-    Bench,
-    answer,
-    named,
-    of_item,
-    same_data,
-    told_apart,
-)
+from conformance.multimodal.processor.answers import Answer, answer
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.forms import RATE
+from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.host import Processed, size_of
 from conformance.multimodal.processor.placeholders import inserted
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.sameness import same_data, told_apart
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial

@@ -153,3 +153,13 @@ def _allowed(parts: Sequence[int | Item], limits: Mapping[str, int]) -> tuple[in
         counts[part.modality] = counts.get(part.modality, 0) + 1
         found.append(part)
     return _joined(found)
+
+
+def named(index: int) -> str:
+    """Return the letter of an item."""
+    return chr(ord("A") + index)
+
+
+def letters(prompt: Prompt) -> Sequence[str]:
+    """Return the letters of a prompt's items."""
+    return [named(index) for index in range(len(prompt.items))]

@@ -8,7 +8,8 @@ import gc
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import progressed
 from conformance.leaks import LONGEST, Spent, growing, size_of
-from conformance.multimodal.processor.bench import Bench, answer
+from conformance.multimodal.processor.answers import answer
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import alone
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial

@@ -11,7 +11,8 @@ import attrs
 
 from conformance.interruption import PluginHung
 from conformance.multimodal.processor import checks, embeddings
-from conformance.multimodal.processor.bench import Bench, CannotBuild
+from conformance.multimodal.processor.answers import CannotBuild
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.checkpoint import folder_of, remove
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import Prompt

@@ -25,11 +25,10 @@ from conformance.engine import access
 from conformance.engine.server import HostTrouble, Server, ServerFailed, external
 from conformance.live_trial import DEATH_SECONDS, START_LIMIT
 from conformance.multimodal.processor import checkpoint, clients, live
-from conformance.multimodal.processor.bench import named
 from conformance.multimodal.processor.clients import OUTPUT, Answer, Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
 from conformance.multimodal.processor.live import ProcessorTrial
-from conformance.multimodal.processor.prompts import Prompt
+from conformance.multimodal.processor.prompts import Prompt, named
 from conformance.multimodal.processor.stock import USUAL, item
 
 Content = Sequence[Mapping[str, Any]]
@@ -150,10 +149,11 @@ class Trial(ProcessorTrial):
 
     def death(self) -> str | None:
         """Return how one of the servers died, or None."""
-        if (died := super().death()) is None and self._encoder is not None:
-            if not self._encoder.healthy():
-                return self._encoder.failure(within=DEATH_SECONDS)
-        return died
+        if (died := super().death()) is not None:
+            return died
+        if self._encoder is None or self._encoder.healthy():
+            return None
+        return self._encoder.failure(within=DEATH_SECONDS)
 
     def _options(self, prompt: Prompt) -> Mapping[str, Any]:
         return self.bench.stock.chosen(prompt.options)
@@ -211,7 +211,7 @@ class Trial(ProcessorTrial):
         content: list[dict[str, Any]] = []
         for place, one in enumerate(prompt.parts):
             if isinstance(one, int):
-                text = bench.host.tokenizer().decode(bench.text(place, one))
+                text = bench.host.tokenizer().decode(bench.texts.text(place, one))
                 content.append({"type": "text", "text": text})
             else:
                 content.append(clients.part(one.modality, one.make()))

@@ -116,7 +116,8 @@ def _open(opening: Opening) -> Trial:
 
     """
     try:
-        from conformance.multimodal.processor.bench import Bench, CannotBuild
+        from conformance.multimodal.processor.answers import CannotBuild
+        from conformance.multimodal.processor.bench import Bench
     except ImportError as error:
         raise UsageError(
             "multi-modal processors are certified as vLLM 0.31 and later calls them, which the "

@@ -12,7 +12,8 @@ from conformance.checking import Simulation
 from conformance.findings import Finding, waiting
 from conformance.interruption import PluginHung
 from conformance.multimodal.processor import cases
-from conformance.multimodal.processor.bench import Bench, CannotBuild
+from conformance.multimodal.processor.answers import CannotBuild
+from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.boundaries import items_at_steps
 from conformance.multimodal.processor.checkpoint import remove
 from conformance.multimodal.processor.host import Exited
