@@ -20,7 +20,7 @@ from rich.console import Console
 from conformance.generations import sections
 from conformance.profile import CLASSES
 from conformance.reporting import templates
-from conformance.settings import Budget, Settings
+from conformance.settings import Budget, Settings, shorter
 from conformance.target import Plugin
 from conformance.verdict import ExitStatus
 
@@ -187,15 +187,10 @@ def _place(plugin: Plugin, here: Path) -> Path:
     return here / f"{plugin.module.rpartition('.')[2]}.conformance.toml"
 
 
-def shown(path: Path) -> Path:
-    """Return a path as a person in this folder would write it."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
 def _write(path: Path, text: str, console: Console, *, force: bool) -> None:
     if path.exists() and not force:
-        console.print(f"kept {shown(path)}: it is there already (--force writes over it)")
+        console.print(f"kept {shorter(path)}: it is there already (--force writes over it)")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    console.print(f"wrote {shown(path)}")
+    console.print(f"wrote {shorter(path)}")

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from conformance import options, profile
 from conformance.certify_command import EPILOG, certified
-from conformance.init_command import inline, listed, shown
-from conformance.settings import Settings, UsageError
+from conformance.init_command import inline, listed
+from conformance.settings import Settings, UsageError, shorter
 
 if TYPE_CHECKING:
     from conformance.porting.looking import Kind
@@ -90,7 +90,7 @@ def port(
         for each, text in texts.items():
             _write(each, text, console, force=force)
         console.print()
-        targets = (f"{shown(path)}:{name_of(plugin)}",)
+        targets = (f"{shorter(path)}:{name_of(plugin)}",)
         _, status = certified(attrs.evolve(settings, targets=targets), console, zygote=zygote)
     finally:
         zygote.close()
@@ -160,7 +160,7 @@ def _profile(plugin: Plugin) -> str | None:
 
 
 def _write(path: Path, text: str, console: Console, *, force: bool) -> None:
-    name = shown(path)
+    name = shorter(path)
     if path.exists() and not force:
         raise UsageError(f"{name} is there already: --force writes over it, --output elsewhere.")
     path.write_text(text, encoding="utf-8")

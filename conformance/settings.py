@@ -163,3 +163,11 @@ def parse_evidence(text: str) -> tuple[Evidence, ...]:
 def folder_name(target: str) -> str:
     """Return the name of a plugin's folder under the report directory."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)
+
+
+def shorter(path: Path) -> str:
+    """Return a path relative to the current folder where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
