@@ -52,9 +52,14 @@ class Words:
 
     @property
     def script(self) -> tuple[int, ...]:
-        """Outputs in which everything occurs that is waited for, and then tokens come again."""
-        phrases = (token for phrase in self.phrases for token in phrase)
-        return (*phrases, *self.tokens, *self.tokens)
+        """Outputs in which everything occurs that is waited for, and then tokens come again.
+
+        Each phrase is followed by another one, and by other tokens: a plugin may act between what
+        begins with the one and ends with the other.
+        """
+        joined = (token for phrase in self.phrases for token in phrase)
+        apart = (token for phrase in self.phrases for token in (*phrase, *self.tokens[:2]))
+        return (*joined, *apart, *self.tokens, *self.tokens)
 
     @property
     def longest(self) -> int:

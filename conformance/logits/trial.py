@@ -32,12 +32,14 @@ from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import OFTENER
 from conformance.logits.fuzzing.exploration import Explored, Exploring, explore
-from conformance.logits.parameters import LIKELY, Parameters, Tried, find, starter
+from conformance.logits.guesses import LIKELY
+from conformance.logits.parameters import Parameters, find, starter
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
 from conformance.logits.requests import PENALISED, Stock
 from conformance.logits.rows import RowsAlone
 from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example, Strata
+from conformance.logits.tried import Tried
 from conformance.logits.waiting import Observed
 from conformance.settings import Budget
 from conformance.suite import Opening
@@ -434,9 +436,10 @@ class Trial(Asked):
             )
         saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
         tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
+        refused = f"; {self.parameters.refused}" if self.parameters.refused else ""
         return (
-            f"nothing switched the plugin on ({saw}{tried}); give a profile with values that it "
-            f"knows, such as\n{starter(self.parameters.keys, self.parameters.tables)}"
+            f"nothing switched the plugin on ({saw}{tried}{refused}); give a profile with values "
+            f"that it knows, such as\n{starter(self.parameters.keys, self.parameters.tables)}"
         )
 
     def stratum(self, shape: Shape) -> list[Example]:
