@@ -26,7 +26,7 @@ from typing import final
 
 from conformance import lines
 from conformance.engine import held as held_process
-from conformance.engine import model_runner
+from conformance.engine import model_runner, spawning
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import GPU_SHARE, eager, has_no_room, host_environment
 from conformance.engine.external_server import (
@@ -136,7 +136,7 @@ class Server:
         *imported* says that this process has imported vLLM: a server on the CPU is then forked
         from it, where that is safe, and imports nothing again.
         *fresh* says that the process that `hold` forked may be a server on the CPU, where there is
-        one: it imports what this process has imported since, and its engine imports everything.
+        one: it and its engine each import what this process has imported since.
         *runner* is the model runner, ``"v1"`` or ``"v2"``; without it vLLM chooses.
         Everything vLLM prints goes to *log*, which is overwritten.
 
@@ -387,11 +387,16 @@ def _serve(command: Sequence[str], environment: Mapping[str, str]) -> None:
 
     # `vllm serve` asks for spawned processes, which would import everything.
     envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
-    _serve_fresh(command, environment)
+    _run(command, environment)
 
 
 def _serve_fresh(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run the command of a server in this process, a fork, and its engine as vLLM starts it."""
+    """Run the command of a server in this process, and its engine in a fork of what it is now."""
+    spawning.fork_instead()
+    _run(command, environment)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
