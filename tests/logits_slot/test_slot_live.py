@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-RULES = {rule.id: rule for rule in named("logits/slot").rules}
+GENERATION = named("logits/slot")
+#: Without the one that configurations are for.
+RULES = {rule.id: rule for rule in GENERATION.rules if rule.id != GENERATION.configured}
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 REFERENCE = ROOT / "reference_plugins" / "logits_slot" / "target_token.py"
 REFERENCES = [
