@@ -60,6 +60,32 @@ class Hidden(LogitsProcessor):
 """
 ON = {"on": [{"extra_args": {"calm": 2.0}}], "off": [{}]}
 
+#: Takes a list that is as long as the answer, and says so only of lists.
+DEMANDING = HIDDEN.partition("class Hidden")[0] + """\
+class Demanding(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        script = (sampling_params.extra_args or {}).get("script")
+        if script is None:
+            return
+        if not isinstance(script, list) or any(type(token) is not int for token in script):
+            raise ValueError("script must be a list of token ids")
+        if len(script) != sampling_params.max_tokens:
+            raise ValueError(f"script must have max_tokens ({sampling_params.max_tokens}) tokens")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        pass
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        pass
+
+    def apply(self, logits):
+        return logits
+"""
+
 #: Does nothing without a variable, and bans a token that the deployment and the model name.
 DEPLOYED = """\
 import os
@@ -105,6 +131,20 @@ def test_what_was_said_to_a_plugin_that_never_acted_is_told(zygote: Zygote, tmp_
         "; the plugin looks at tokens, and was shown 7, 11, 13: name what it waits for as tokens, "
         "outputs or prompts of the profile"
     )
+
+
+def test_the_refusal_that_came_furthest_is_quoted(zygote: Zygote, tmp_path: Path) -> None:
+    """Where nothing switches a plugin on, what it says of the likeliest value is told."""
+    path = tmp_path / "demands.py"
+    path.write_text(DEMANDING, encoding="utf-8")
+
+    found = certify(zygote, Specimen(f"{path}:Demanding", None, {}), tmp_path)["LB-05"]
+
+    message = found.message
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert message is not None
+    assert "extra_args={'script': [5, 67]} is refused: " in message
+    assert "script must have max_tokens (16) tokens" in message
 
 
 @pytest.mark.parametrize(
