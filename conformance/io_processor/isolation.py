@@ -207,6 +207,8 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
         got = played.answers[request]
         wanted = bench.alone(asked.data, asked.id, awaited=awaited, valid=asked.valid)
         what = None
+        if got.kind is Kind.REFUSED and _in_use(played, history, request):
+            continue
         if got.kind is not wanted.kind:
             what = f"{got.describe()}; alone it {wanted.describe()}"
         elif got.kind is Kind.ANSWERED and (
@@ -219,6 +221,23 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
             name = traffic._name(request)  # noqa: SLF001 - a friend
             return Broken(history, played, request, f"request {name} {what}", awaited)
     return None
+
+
+def _in_use(played: Played, history: History, request: int) -> bool:
+    """Tell whether another request had the id of one when it arrived, and was not over."""
+    own = traffic._name(request)  # noqa: SLF001 - a friend
+    others = {
+        traffic._name(number)  # noqa: SLF001 - a friend
+        for number, asked in enumerate(history.asked)
+        if number != request and asked.id == history.asked[request].id
+    }
+    under_way: set[str] = set()
+    for step in played.steps:
+        if step.request == own:
+            return bool(under_way)
+        if step.request in others:
+            (under_way.discard if step.over else under_way.add)(step.request)
+    return False
 
 
 def of_two(bench: Bench, broken: Broken) -> tuple[Bench, Broken]:

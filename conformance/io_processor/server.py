@@ -222,6 +222,8 @@ class Trial(IOProcessorTrial):
             ]
             answers = asyncio.run(clients.crowd(client, asked))
             for index, answer in zip(wanted, answers, strict=True):
+                if same and answer.kind is Kind.REFUSED:
+                    continue  # another one has the id
                 if why := self._mixed(answer, index):
                     self.ledger.fail(
                         rule,
@@ -229,7 +231,7 @@ class Trial(IOProcessorTrial):
                         + curl(client, self._valid[index]),
                     )
                     return
-            self.ledger.saw(rule, count)
+            self.ledger.saw(rule, sum(answer.kind is Kind.ANSWERED for answer in answers))
 
     def _mixed(self, answer: Answer, index: int) -> str | None:
         """Say in what an answer among many differs from the one alone."""

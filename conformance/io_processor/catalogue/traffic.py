@@ -61,7 +61,7 @@ RULES = section(
         title="Requests with equal ids do not mix",
         statement=(
             "Requests that carry the same request id, at the same time or one after the other, "
-            "each get their own answer."
+            "each get their own answer; one that comes while another has its id may be refused."
         ),
         sources=(leaks(_IDS),),
         hint="A request id is the client's and names nothing: take what post_process needs from "
