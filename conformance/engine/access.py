@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Coroutine, Mapping, Sequence
 
     import httpx
@@ -79,14 +81,16 @@ def sdk(url: str, seconds: float) -> openai.AsyncOpenAI:
     """Return a client of the OpenAI SDK that waits so many seconds for each answer."""
     import openai
 
-    return openai.AsyncOpenAI(**_of_sdk(url, seconds))
+    http = openai.DefaultAsyncHttpxClient(verify=tls(url))
+    return openai.AsyncOpenAI(http_client=http, **_of_sdk(url, seconds))
 
 
 def blocking_sdk(url: str, seconds: float) -> openai.OpenAI:
     """Return a client of the OpenAI SDK without coroutines."""
     import openai
 
-    return openai.OpenAI(**_of_sdk(url, seconds))
+    http = openai.DefaultHttpxClient(verify=tls(url))
+    return openai.OpenAI(http_client=http, **_of_sdk(url, seconds))
 
 
 def rest(url: str, seconds: float) -> httpx.Client:
@@ -101,6 +105,29 @@ def coroutines(url: str, seconds: float) -> httpx.AsyncClient:
     import httpx
 
     return httpx.AsyncClient(**_of_rest(url, seconds))
+
+
+def tls(url: str) -> ssl.SSLContext:
+    """Return how a client of an address trusts servers.
+
+    Reading the certificates of the world takes every client a tenth of a second.  For servers of
+    our own, which have no TLS, none is read, and none is trusted; for others they are read once.
+    """
+    return _trusting() if url in _known else _trusting_nobody()
+
+
+@cache
+def _trusting() -> ssl.SSLContext:
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
+@cache
+def _trusting_nobody() -> ssl.SSLContext:
+    import ssl
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def curl(url: str) -> str:
@@ -134,6 +161,7 @@ def _of_rest(url: str, seconds: float) -> dict[str, Any]:
     import httpx
 
     return {
+        "verify": tls(url),
         "headers": headers(url),
         "timeout": seconds,
         "limits": httpx.Limits(max_connections=None),  # `gather` and thread pools bound them

@@ -105,14 +105,17 @@ def external(url: str, how: access.Access | None = None) -> ExternalServer:
     address = url.rstrip("/").removesuffix("/v1")
     how = how or access.Access()
     access.know(address, how)
-    return ExternalServer(address, open_client(how.headers))
+    return ExternalServer(address, open_client(address, how.headers))
 
 
-def open_client(headers: Mapping[str, str] | None = None, *, own: bool = False) -> httpx.Client:
+def open_client(
+    url: str, headers: Mapping[str, str] | None = None, *, own: bool = False
+) -> httpx.Client:
     """Return a client for a server elsewhere, or for one of our own."""
     import httpx
 
     return httpx.Client(
+        verify=access.tls(url),
         headers=headers,
         timeout=_PATIENCE,
         follow_redirects=True,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
-import httpx
 
 from conformance import target as targets
 from conformance.engine import access
@@ -327,9 +326,9 @@ class Trial(ProcessorTrial):
         if (encoding := self.opening.settings.encoding) is None:
             return
         shutil.rmtree(encoding.folder)
-        for path in ("reset_mm_cache", "reset_encoder_cache"):
-            url = f"{self.server.url}/{path}"
-            httpx.post(url, timeout=FORGETS).raise_for_status()
+        with access.rest(self.server.url, FORGETS) as rest:
+            for path in ("reset_mm_cache", "reset_encoder_cache"):
+                rest.post(f"{self.server.url}/{path}").raise_for_status()
         self._ask_again(attrs.evolve(client, encoder=None), "encoded by the server that answers,")
 
     def _ask_again(self, client: Client, when: str) -> None:
