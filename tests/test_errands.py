@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from conformance.logits import errands
-from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import Parameters
 from conformance.untouched import ERRANDS, Ended, Untouched
 

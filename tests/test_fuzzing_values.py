@@ -14,7 +14,7 @@ from hypothesis import find
 
 from conformance.counterexample.source import decoded, encoded, expression
 from conformance.logits.fuzzing.bodies import odd
-from conformance.logits.fuzzing.exploration import AT_EDGES
+from conformance.logits.fuzzing.explorer import AT_EDGES
 from conformance.logits.fuzzing.values import (
     DEEP,
     LIKELY,

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import Parameters
 from conformance.settings import UsageError
 from conformance.suite import Opening

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 
 from conformance.engine.entry_points import refused
-from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.offline import Watch
 from conformance.logits.parameters import Parameters
 from conformance.logits.requests import Stock

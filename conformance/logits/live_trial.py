@@ -14,7 +14,7 @@ from conformance.engine.server import ExternalServer
 from conformance.history import Choice
 from conformance.live_trial import LiveTrial
 from conformance.logits.findings import label
-from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import Parameters
 from conformance.logits.requests import Stock
 from conformance.logits.roles import Roles

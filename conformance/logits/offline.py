@@ -27,7 +27,7 @@ from conformance.engine.environment import has_no_room
 from conformance.engine.offline import OfflineEngine
 from conformance.interruption import OutOfTime, PluginHung, limited, place_in
 from conformance.logits import company, workload
-from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.live import in_engine
 from conformance.logits.live_trial import LogitsTrial
 from conformance.logits.requests import admissible, sampling_params

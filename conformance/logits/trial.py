@@ -31,7 +31,8 @@ from conformance.loading import Observer
 from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import OFTENER
-from conformance.logits.fuzzing.exploration import Explored, Exploring, explore
+from conformance.logits.fuzzing.exploration import Exploring, explore
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.guesses import LIKELY
 from conformance.logits.parameters import Parameters, find, starter
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble

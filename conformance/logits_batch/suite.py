@@ -18,7 +18,8 @@ from conformance.logits import devices as on_device
 from conformance.logits import errands, execution
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import forget, vllm_config
-from conformance.logits.fuzzing.exploration import Explored, explore
+from conformance.logits.fuzzing.exploration import explore
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
 from conformance.logits.replays import played_again

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from conformance.loading import Maker
-    from conformance.logits.fuzzing.exploration import Explored
+    from conformance.logits.fuzzing.explorer import Explored
     from conformance.settings import UsageError
     from conformance.suite import Opening, Replayed, Trial
 

@@ -22,7 +22,7 @@ from conformance.logits import workload
 from conformance.logits.conversation import Answer, Ask, converse, curl, post, post_all
 from conformance.logits.fuzzing import bodies, carriers
 from conformance.logits.fuzzing.bodies import TEXT, TOKENS
-from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.serving import End, Outcome, Stage
 from conformance.logits.fuzzing.values import readable
 from conformance.logits.requests import Stock

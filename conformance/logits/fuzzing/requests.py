@@ -6,7 +6,7 @@ from typing import Any
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.logits.fuzzing import carriers
-from conformance.logits.fuzzing.exploration import Explored
+from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.serving import Outcome, Stage, histories
 from conformance.logits.fuzzing.values import readable
 from conformance.logits.judgement import roots
