@@ -110,6 +110,7 @@ class _Function:
     start: int  #: where the byte before that of its file's first line is
     lines: set[int]
     forks: dict[int, _Fork]  #: by each line of a test
+    called: int = 0  #: when it was, by the number of :func:`since_now`
 
     @property
     def whole(self) -> bool:
@@ -126,8 +127,11 @@ _sources: dict[Path, Part] = {}
 _functions: dict[tuple[str, int, str], _Function] = {}
 #: How often something ran that had not run before in this process, or the one that it is a fork of.
 _new = 0
-#: Who collects lines, beside the sheet.
+#: How often somebody began to ask which functions are called.
+_times = 0
+#: Who collects lines, beside the sheet, and who steps from one line to the next.
 _collecting: list[set[int]] = []
+_stepping: list[list[tuple[int, int, int]]] = []
 
 _depths = threading.local()
 
@@ -170,9 +174,19 @@ def news() -> int:
     return _new
 
 
+def since_now() -> None:
+    """Have :func:`anything_left` tell of functions that are called from now on."""
+    global _times  # noqa: PLW0603 - a process tries one plugin
+    _times += 1
+
+
 def anything_left() -> bool:
-    """Tell whether lines are watched, and some of them, or some ways, have not been gone."""
-    return _marks is not None and any(not each.whole for each in _functions.values())
+    """Tell whether functions were called of which lines, or ways, have never run in this process.
+
+    Others may wait for something else, as what refuses a request does.
+    """
+    called = (each for each in _functions.values() if each.called == _times)
+    return _marks is not None and any(not each.whole for each in called)
 
 
 def begin() -> bool:
@@ -230,6 +244,17 @@ def collected(path: str) -> Iterator[set[int]]:
             forget()
 
 
+@contextmanager
+def stepping() -> Iterator[list[tuple[int, int, int]]]:
+    """Collect the steps from line to line of the plugin's files in the calls within the block."""
+    steps: list[tuple[int, int, int]] = []
+    _stepping.append(steps)
+    try:
+        yield steps
+    finally:
+        _stepping.remove(steps)
+
+
 def _called(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 - what sys.settrace wants
     """Have the lines of a function watched that has some which have not run."""
     code = frame.f_code
@@ -243,10 +268,11 @@ def _called(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: A
     key = (name, code.co_firstlineno, code.co_name)
     if (function := _functions.get(key)) is None:
         function = _functions[key] = _known(code, part)
+    function.called = _times
     waited = frame.f_trace
     if waited is not None and waited.__module__ == __name__:
         return waited  # a coroutine goes on
-    if function.forks:
+    if function.forks or _stepping:
         return _following(function)
     if function.lines or _collecting:
         return _marking(function)
@@ -294,6 +320,8 @@ def _following(function: _Function) -> Any:  # noqa: ANN401 - what sys.settrace 
             line = frame.f_lineno
             if line in lines or _collecting:
                 _mark(function, line)
+            for steps in _stepping:
+                steps.append((function.start, before, line))
             if fork is not None and not fork.first <= line < fork.inner:
                 _leave(function, fork, came, line)
             if line in forks and (fork is None or not fork.first <= line < fork.inner):
