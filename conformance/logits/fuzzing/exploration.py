@@ -20,11 +20,12 @@ import traceback
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from hypothesis.errors import Flaky, HypothesisException
 
+from conformance import lines
 from conformance.interruption import CONSTRUCTOR_LIMIT, tell_progress
 from conformance.logits.calls import PluginRaised
 from conformance.logits.configuration import vllm_config
@@ -54,7 +55,7 @@ from conformance.logits.played import Kind
 from conformance.logits.requests import converted
 from conformance.logits.watching import LIKELY_FIELDS
 from conformance.oddities import spread
-from conformance.search import REQUESTS, Found, draw
+from conformance.search import REQUESTS, TRIED, Found, draw
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -102,6 +103,9 @@ MEMORY = 2 << 30
 
 #: Seconds without a request that is done, after which the explorer is given up.
 STUCK = 120.0
+
+#: How many of the requests that were kept last are changed.
+_NEAR = 8
 
 _ROOM = 1 << 20  #: bytes for the request that the explorer is at
 _HEAD = 17  #: of them: how many requests there were, a length, and whether it is in the engine
@@ -258,8 +262,8 @@ def _count(at_work: mmap.mmap) -> int:
 
 def _bound_memory() -> None:
     """Let no allocation take more than :data:`MEMORY` beside what there is."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    data = next(int(line.split()[1]) for line in lines if line.startswith("VmData"))
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    data = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + MEMORY, hard))
 
@@ -275,6 +279,10 @@ class _Explorer:
     shrink: bool = True
     outcomes: list[Outcome] = attrs.field(factory=list)
     seen: set[str] = attrs.field(factory=set)
+    #: Requests with which lines of the plugin ran that never ran before.
+    kept: list[Keywords] = attrs.field(factory=list)
+    #: Odd values with which requests were served, by where they stand.
+    served: dict[Position, list[Any]] = attrs.field(factory=dict)
     #: Histories among others that are still to be played.
     among_others: int = 0
 
@@ -291,6 +299,7 @@ class _Explorer:
         tell_progress(self._count_up)  # torch may compile for longer than a request may take
         self.among_others = AMONG_OTHERS[self.budget]
         bases = _bases(parameters)
+        lines.since_now()
         self._learn_what_is_usual(bases)
         at_edges = islice(requests(bases, parameters.keys, bench.vocabulary), AT_EDGES[self.budget])
         kept = AMONG_OTHERS[self.budget] // 4  # for requests that are drawn
@@ -303,6 +312,9 @@ class _Explorer:
             if found is not None and not public:
                 continue
             outcome = self._try(keywords, thorough=self.among_others > kept)
+            if outcome is not None and outcome.end is End.SERVED:
+                with suppress(LookupError):  # one without it
+                    self.served.setdefault(path, []).append(at(keywords, path))
             if outcome is not None and outcome.end is End.HARMFUL:
                 found = outcome, path
                 if public or outcome.kind is Kind.HUNG:
@@ -311,7 +323,7 @@ class _Explorer:
                 end = min(end, time.process_time() + SECONDS_BY_HTTP)
         else:
             if found is None:
-                return self._explored(self._draw(bases))
+                return self._explored(self._draw(bases) or self._vary())
         if found is None:
             return self._explored(None)
         smallest = self._smaller(*found)
@@ -357,7 +369,10 @@ class _Explorer:
         self.seen.add(said)
         self._tell(keywords)
         thorough = thorough and self.among_others > 0
+        before = lines.news()
         outcome = self.serving.outcome(keywords, thorough=thorough)
+        if lines.news() > before:
+            self.kept.append(keywords)
         if thorough and outcome.end is End.SERVED:
             self.among_others -= 1
         self.outcomes.append(outcome)
@@ -400,6 +415,25 @@ class _Explorer:
         with suppress(Found, Flaky):
             draw(drawn, look, REQUESTS.most(self.budget), self._seed(), shrinks=True)
         return min(found, key=lambda outcome: size(outcome.keywords), default=None)
+
+    def _vary(self) -> Outcome | None:
+        """Change requests that led to new lines, while others never ran; return one that harms.
+
+        What waits for several odd values is reached one after the other: each was served alone.
+        """
+        chance = random.Random(self._seed())
+        left = TRIED.most(self.budget)
+        while self.kept and self.served and left > 0 and lines.anything_left():
+            known = len(self.kept)
+            base = chance.choice(self.kept[-_NEAR:])
+            path = chance.choice([*self.served])
+            with suppress(TypeError, LookupError):  # what stands there is no table
+                keywords = replaced(base, path, chance.choice(self.served[path]))
+                outcome = self._try(keywords, thorough=True)
+                if outcome is not None and outcome.end is End.HARMFUL:
+                    return self._smaller(outcome, path)
+            left = TRIED.most(self.budget) if len(self.kept) > known else left - 1
+        return None
 
     def _smaller(self, failing: Outcome, path: Position) -> Outcome:
         """Return the smallest request found that meets the same fault at the same position."""
