@@ -312,9 +312,7 @@ class _Explorer:
             if found is not None and not public:
                 continue
             outcome = self._try(keywords, thorough=self.among_others > kept)
-            if outcome is not None and outcome.end is End.SERVED:
-                with suppress(LookupError):  # one without it
-                    self.served.setdefault(path, []).append(at(keywords, path))
+            self._note(outcome, path)
             if outcome is not None and outcome.end is End.HARMFUL:
                 found = outcome, path
                 if public or outcome.kind is Kind.HUNG:
@@ -377,6 +375,12 @@ class _Explorer:
             self.among_others -= 1
         self.outcomes.append(outcome)
         return outcome
+
+    def _note(self, outcome: Outcome | None, path: Position) -> None:
+        """Take note of an odd value that was served."""
+        if outcome is not None and outcome.end is End.SERVED:
+            with suppress(LookupError):  # a request without it
+                self.served.setdefault(path, []).append(at(outcome.keywords, path))
 
     def _tell(self, keywords: Keywords) -> None:
         """Leave word of the request that comes next, for the case that it is the last."""
