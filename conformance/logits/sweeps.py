@@ -13,12 +13,10 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 import attrs
-from hypothesis.errors import HypothesisException
 
 from conformance import history, lines
 from conformance.findings import LEAST_ACTED, Finding
@@ -28,8 +26,8 @@ from conformance.logits.requests import MOST_LIFE, Stock
 from conformance.logits.rows import RowsAlone
 from conformance.logits.trails import Trail
 from conformance.logits.trails import trails as trails_to
-from conformance.logits.variation import MOST_OUTPUTS, Material, led, smaller, varied
-from conformance.search import LED, STRATUM, TRIED, VARIED, Found, draw
+from conformance.logits.variation import MOST_OUTPUTS, Material, led, varied
+from conformance.search import LED, STRATUM, TRIED, VARIED, draw
 from conformance.settings import Budget
 
 #: How many times as many examples are played, at most, where fewer than that acted.
@@ -157,14 +155,14 @@ def _drawn(
         body(classic)
         if bench.words.phrases:
             body(history.saying(classic, bench.words))
-    count = _count(strata, shape, budget)
-    _generate(bench, shape, count, body)
+    count = count_of(strata, shape, budget)
+    generate(bench, shape, count, body)
     switches = any(choice[0] == "on" for choice in bench.choices)
     for number in range(1, ROUNDS + 1):
         trouble = any(example.played.faults for example in examples)
         if not switches or trouble or acted(examples) >= LEAST_ACTED[budget]:
             break
-        _generate(
+        generate(
             bench,
             shape,
             count,
@@ -226,7 +224,7 @@ def _led(
     """Yield histories of a stratum with requests that lead to lines which never ran."""
     drawn: list[History] = []
     if trails:
-        _generate(bench, shape, LED.most(budget), drawn.append)
+        generate(bench, shape, LED.most(budget), drawn.append)
     yield from ((shape, led(each, trails, chunks=shape.chunk)) for each in drawn)
 
 
@@ -246,7 +244,7 @@ def _varied(
 
 
 def _over(example: Example, until: str | None) -> bool:
-    return _hung(example) or until in example.rules()
+    return hung(example) or until in example.rules()
 
 
 def _outliving(bench: Stock, shape: Shape, drawn: History) -> History:
@@ -293,8 +291,8 @@ def sweep_all(
         try:
             more = _sweep_some(strata, bench, theirs, budget)
             # What hung once is not waited for again.
-            hung = any(_hung(example) for examples in more.values() for example in examples)
-            sender.send((more, None if hung else besides()))
+            stuck = any(hung(example) for examples in more.values() for example in examples)
+            sender.send((more, None if stuck else besides()))
             status = 0
         finally:
             os._exit(status)
@@ -327,7 +325,7 @@ def _sweep_some(
     lines.since_now()
     for shape in shapes:
         played[shape] = _drawn(strata, bench, shape, budget, kept)
-        if any(_hung(example) for example in played[shape]):
+        if any(hung(example) for example in played[shape]):
             return played
     every = list(chain.from_iterable(played.values()))
     for example in _further(strata, bench, shapes, budget, kept, before=every):
@@ -335,64 +333,12 @@ def _sweep_some(
     return played
 
 
-def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: Budget) -> Example:
-    """Return the smallest example found that breaks the rule in the same stratum."""
-    if _hung(failing):
-        return failing
-    best = failing
-    left = STRATUM.smaller(budget)
-
-    def body(drawn: History) -> None:
-        nonlocal best, left
-        left -= 1
-        if left < 0:
-            return
-        example = strata.run(bench, failing.shape, drawn)
-        if rule in example.rules():
-            if history.size(drawn) < history.size(best.history):
-                best = example
-            raise Found
-
-    # Running out of examples in the middle of shrinking looks flaky to Hypothesis; what it
-    # found so far has been played here and stands.
-    with suppress(Found, HypothesisException):
-        count = _count(strata, failing.shape, budget)
-        _generate(bench, failing.shape, count, body, shrinks=True)
-    if best is failing:
-        best = _reduced(strata, bench, rule, failing, STRATUM.smaller(budget))
-    return _plainest(strata, bench, rule, best)
-
-
-def _reduced(strata: Strata, bench: Stock, rule: str, failing: Example, left: float) -> Example:
-    """Return an example with less in it: one that is a variation cannot be drawn again."""
-    found = True
-    while found:
-        found = False
-        for less in smaller(failing.history):
-            left -= 1
-            if left < 0:
-                return failing
-            example = strata.run(bench, failing.shape, less)
-            if rule in example.rules() and history.size(less) < history.size(failing.history):
-                failing, found = example, True
-                break
-    return failing
-
-
-def _plainest(strata: Strata, bench: Stock, rule: str, failing: Example) -> Example:
-    """Return the example without what it does not take: its words must not name another cause."""
-    for simpler in history.plainer(failing.history):
-        example = strata.run(bench, failing.shape, simpler)
-        if rule in example.rules():
-            return _plainest(strata, bench, rule, example)
-    return failing
-
-
-def _count(strata: Strata, shape: Shape, budget: Budget) -> int:
+def count_of(strata: Strata, shape: Shape, budget: Budget) -> int:
+    """Return how many histories of a stratum are drawn."""
     return STRATUM.times(strata.times.get(shape, 1)).most(budget)
 
 
-def _generate(
+def generate(
     bench: Stock,
     shape: Shape,
     count: int,
@@ -408,5 +354,6 @@ def _generate(
     draw(drawn, body, count, bench.seed if seed is None else seed, shrinks=shrinks)
 
 
-def _hung(example: Example) -> bool:
+def hung(example: Example) -> bool:
+    """Tell whether a call did not return in an example."""
     return any(trouble.kind is Kind.HUNG for trouble in example.played.troubles)
