@@ -337,6 +337,16 @@ def plainer(history: History) -> Iterator[History]:
             yield tuple(attrs.evolve(step, **without) for step in history)
 
 
+def unordered(history: History, most: int) -> History:
+    """Return the first requests of a history, which join and advance, and nothing else happens."""
+    steps: list[Step] = []
+    for step in history:
+        join = step.join[:most]
+        most -= len(join)
+        steps.append(Step(join=join, repeat=step.repeat))
+    return tuple(steps)
+
+
 def shows(shape: Shape, history: History) -> bool:
     """Tell whether a history has what its shape is there for."""
     wanted = {

@@ -2,71 +2,136 @@
 """Which lines of a plugin run, in whatever process: watched while the plugin is called.
 
 A file that the processes of a run map into memory has a byte for each line, so that nothing is lost
-with a process that is killed.  coverage.py traces every call of a process, from its start to an end
-that a trial often does not have; only the calls of the plugin are traced here.
+with a process that is killed, and one for each way that no line stands for.  coverage.py traces
+every call of a process, from its start to an end that a trial often does not have; only the calls
+of the plugin are traced here, and of those only functions with something that has not run.
 """
 
 from __future__ import annotations
 
+import dis
+import inspect
 import mmap
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import attrs
+
+from conformance.statements import Arm, Way, arms
 
 #: As they are before a plugin is imported.
 _settrace, _gettrace = sys.settrace, sys.gettrace
 
 
+#: Instructions that leave a function for good, and no generator for a while.
+_LEAVES = {dis.opmap[name] for name in ("RETURN_VALUE", "RETURN_CONST") if name in dis.opmap}
+
+
+@attrs.frozen
+class Part:
+    """Where the bytes of a source file are."""
+
+    start: int  #: before that of the first line
+    ways: int  #: where those begin of the ways that no line stands for
+    arms: tuple[Arm, ...] = ()
+
+
 @attrs.frozen
 class Sheet:
-    """A file with a byte for each line of some source files."""
+    """A file with a byte for each line of some source files, and for each way that has none."""
 
     path: str
-    #: Where the byte before that of the first line is, by source file.
-    starts: dict[str, int]
+    parts: dict[str, Part]  #: by source file
 
     @classmethod
     def laid(cls, path: Path, sources: Sequence[str]) -> Sheet:
         """Write one on which no line has run."""
-        starts, size = _layout(sources)
+        parts, size = _layout(sources)
         path.write_bytes(bytes(size))
-        return cls(str(path), starts)
+        return cls(str(path), parts)
 
     def ran(self) -> dict[str, frozenset[int]]:
         """Return the lines that have run, by source file."""
         marks = Path(self.path).read_bytes()
-        ends = [*list(self.starts.values())[1:], len(marks)]
         return {
-            source: frozenset(n - start for n in range(start, end) if marks[n])
-            for (source, start), end in zip(self.starts.items(), ends, strict=True)
+            source: frozenset(n - part.start for n in range(part.start, part.ways) if marks[n])
+            for source, part in self.parts.items()
+        }
+
+    def taken(self) -> dict[str, frozenset[Arm]]:
+        """Return the ways that statements have gone and no line stands for, by source file."""
+        marks = Path(self.path).read_bytes()
+        return {
+            source: frozenset(arm for n, arm in enumerate(part.arms, part.ways) if marks[n])
+            for source, part in self.parts.items()
         }
 
 
-def _layout(sources: Sequence[str]) -> tuple[dict[str, int], int]:
+def _layout(sources: Sequence[str]) -> tuple[dict[str, Part], int]:
     """Return where the bytes of each file are, and how many bytes there are."""
-    starts, size = {}, 0
+    parts, size = {}, 0
     for source in sources:
-        starts[source] = size
         file = Path(source)
-        size += 2 + (len(file.read_bytes().splitlines()) if file.is_file() else 0)
-    return starts, size
+        text = file.read_bytes() if file.is_file() else b""
+        part = Part(size, size + 2 + len(text.splitlines()), _arms(text))
+        parts[source] = part
+        size = part.ways + len(part.arms)
+    return parts, size
 
 
-#: What this process knows: the sheet, where the bytes of a file are by the name that code has for
+def _arms(text: bytes) -> tuple[Arm, ...]:
+    try:
+        return arms(text.decode())
+    except (SyntaxError, ValueError):  # no plugin either
+        return ()
+
+
+@attrs.define
+class _Fork:
+    """A statement with ways that have not been gone: where its test and its block are."""
+
+    first: int
+    last: int
+    inner: int
+    end: int
+    #: Where the bytes of its ways are.
+    left: dict[Way, int] = attrs.field(factory=dict)
+
+
+@attrs.define
+class _Function:
+    """What of a function has not run in this process."""
+
+    start: int  #: where the byte before that of its file's first line is
+    lines: set[int]
+    forks: dict[int, _Fork]  #: by each line of a test
+    called: int = 0  #: when it was, by the number of :func:`since_now`
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything has."""
+        return not (self.lines or self.forks)
+
+
+#: What this process knows: the sheet, and the part of it for a file by the name that code has for
 #: it (None for other files), and the same by its path.
 _marks: mmap.mmap | bytearray | None = None
-_starts: dict[str, int | None] = {}
-_sources: dict[Path, int] = {}
-#: Lines that have not run, by the function: one that has none left is not looked at again.
-_left: dict[tuple[str, int, str], set[int]] = {}
-#: Who collects lines, beside the sheet.
+_parts: dict[str, Part | None] = {}
+_sources: dict[Path, Part] = {}
+#: What has not run, by the function: one of which everything has is not looked at again.
+_functions: dict[tuple[str, int, str], _Function] = {}
+#: How often something ran that had not run before in this process, or the one that it is a fork of.
+_new = 0
+#: How often somebody began to ask which functions are called.
+_times = 0
+#: Who collects lines, beside the sheet, and who steps from one line to the next.
 _collecting: list[set[int]] = []
+_stepping: list[list[tuple[int, int, int]]] = []
 
 _depths = threading.local()
 
@@ -82,7 +147,7 @@ def watch(sheet: Sheet | None, *, always: bool = False) -> None:
     if sheet is None:
         return
     with Path(sheet.path).open("r+b") as file:
-        _use(mmap.mmap(file.fileno(), 0), sheet.starts)
+        _use(mmap.mmap(file.fileno(), 0), sheet.parts)
     if always:
         begin()
 
@@ -92,13 +157,36 @@ def forget() -> None:
     _use(None, {})
 
 
-def _use(marks: mmap.mmap | bytearray | None, starts: dict[str, int]) -> None:
+def _use(marks: mmap.mmap | bytearray | None, parts: dict[str, Part]) -> None:
     global _marks  # noqa: PLW0603 - a process tries one plugin
     _marks = marks
     _sources.clear()
-    _sources.update({Path(name).resolve(): start for name, start in starts.items()})
-    _starts.clear()
-    _left.clear()
+    _sources.update({Path(name).resolve(): part for name, part in parts.items()})
+    _parts.clear()
+    _functions.clear()
+
+
+def news() -> int:
+    """Return a number that grows when something of the plugin runs which never ran.
+
+    It is that of this process, so that the same calls give the same numbers whatever others do.
+    """
+    return _new
+
+
+def since_now() -> None:
+    """Have :func:`anything_left` tell of functions that are called from now on."""
+    global _times  # noqa: PLW0603 - a process tries one plugin
+    _times += 1
+
+
+def anything_left() -> bool:
+    """Tell whether functions were called of which lines, or ways, have never run in this process.
+
+    Others may wait for something else, as what refuses a request does.
+    """
+    called = (each for each in _functions.values() if each.called == _times)
+    return _marks is not None and any(not each.whole for each in called)
 
 
 def begin() -> bool:
@@ -144,8 +232,8 @@ def collected(path: str) -> Iterator[set[int]]:
     ran: set[int] = set()
     alone = _marks is None
     if alone:
-        starts, size = _layout([path])
-        _use(bytearray(size), starts)
+        parts, size = _layout([path])
+        _use(bytearray(size), parts)
     _collecting.append(ran)
     try:
         with watched():
@@ -156,31 +244,138 @@ def collected(path: str) -> Iterator[set[int]]:
             forget()
 
 
+@contextmanager
+def stepping() -> Iterator[list[tuple[int, int, int]]]:
+    """Collect the steps from line to line of the plugin's files in the calls within the block."""
+    steps: list[tuple[int, int, int]] = []
+    _stepping.append(steps)
+    try:
+        yield steps
+    finally:
+        _stepping.remove(steps)
+
+
 def _called(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 - what sys.settrace wants
     """Have the lines of a function watched that has some which have not run."""
     code = frame.f_code
     name = code.co_filename
     try:
-        start = _starts[name]
+        part = _parts[name]
     except KeyError:
-        start = _starts[name] = _sources.get(Path(name).resolve())
-    if start is None:
+        part = _parts[name] = _sources.get(Path(name).resolve())
+    if part is None:
         return None
     key = (name, code.co_firstlineno, code.co_name)
-    if (left := _left.get(key)) is None:
-        left = _left[key] = {line for *_, line in code.co_lines() if line}
-    return _line if left or _collecting else None
+    if (function := _functions.get(key)) is None:
+        function = _functions[key] = _known(code, part)
+    function.called = _times
+    waited = frame.f_trace
+    if waited is not None and waited.__module__ == __name__:
+        return waited  # a coroutine goes on
+    if function.forks or _stepping:
+        return _following(function)
+    if function.lines or _collecting:
+        return _marking(function)
+    return None
 
 
-def _line(frame: FrameType, event: str, _argument: object) -> object:
-    """Mark a line."""
-    if event == "line" and _marks is not None:
-        code, line = frame.f_code, frame.f_lineno
-        place = (_starts.get(code.co_filename) or 0) + line
-        if place < len(_marks):  # what has been written since is not told apart
+def _known(code: CodeType, part: Part) -> _Function:
+    """Return what there is of a function."""
+    lines = {line for *_, line in code.co_lines() if line}
+    module = code.co_name == "<module>"
+    if not module:
+        # Nothing is told of the line that it begins with, unless all of it stands there.
+        lines = lines - {code.co_firstlineno} or lines
+    forks: dict[int, _Fork] = {}
+    if module or not code.co_name.startswith("<"):  # others hold expressions
+        for place, arm in enumerate(part.arms, part.ways):
+            if arm.first in lines:
+                fork = forks.get(arm.first) or _Fork(arm.first, arm.last, arm.inner, arm.end)
+                fork.left[arm.way] = place
+                forks.update(dict.fromkeys(range(arm.first, arm.last + 1), fork))
+    return _Function(part.start, lines, forks)
+
+
+def _marking(function: _Function) -> Any:  # noqa: ANN401 - what sys.settrace wants
+    """Return what marks lines of a function."""
+
+    def mark(frame: FrameType, event: str, _argument: object) -> object:
+        if event == "line":
+            _mark(function, frame.f_lineno)
+        return mark
+
+    return mark
+
+
+def _following(function: _Function) -> Any:  # noqa: ANN401 - what sys.settrace wants
+    """Return what marks lines of a function, and the ways between them."""
+    lines, forks = function.lines, function.forks
+    before = 0  # the line that ran last
+    came = 0  # from which line, to the test that it is at
+
+    def follow(frame: FrameType, event: str, argument: Any) -> object:  # noqa: ANN401 - what sys.settrace wants
+        nonlocal before, came
+        fork = forks.get(before)
+        if event == "line":
+            line = frame.f_lineno
+            if line in lines or _collecting:
+                _mark(function, line)
+            for steps in _stepping:
+                steps.append((function.start, before, line))
+            if fork is not None and not fork.first <= line < fork.inner:
+                _leave(function, fork, came, line)
+            if line in forks and (fork is None or not fork.first <= line < fork.inner):
+                came = before
+            before = line
+        elif event == "return":
+            # A generator that waits has not left.
+            if fork is not None and frame.f_code.co_code[frame.f_lasti] in _LEAVES:
+                _leave(function, fork, came, 0)
+        elif event == "exception" and not (_ends(frame, fork) and issubclass(argument[0], _ENDS)):
+            before = 0
+        return follow
+
+    return follow
+
+
+#: What iterators say at their end, and what is waited for.
+_ENDS = (StopIteration, StopAsyncIteration)
+
+
+def _ends(frame: FrameType, fork: _Fork | None) -> bool:
+    """Tell whether a statement goes on when an iterator comes to its end."""
+    waits = frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
+    return fork is not None and bool(waits or Way.PAST not in fork.left)
+
+
+def _leave(function: _Function, fork: _Fork, came: int, line: int) -> None:
+    """Mark the way that a statement goes from its test to a line, 0 for out of the function."""
+    global _new  # noqa: PLW0603 - a process tries one plugin
+    if fork.inner <= line <= fork.end:
+        return
+    gone = {Way.PAST, Way.END}
+    if not fork.first <= came <= fork.end:
+        gone.add(Way.EMPTY)
+    for way in gone.intersection(fork.left):
+        place = fork.left.pop(way)
+        _new += 1
+        if _marks is not None and place < len(_marks):
             _marks[place] = 1
-        if left := _left.get((code.co_filename, code.co_firstlineno, code.co_name)):
-            left.discard(line)
         for ran in _collecting:
             ran.add(place)
-    return _line
+    if not fork.left:
+        for each in range(fork.first, fork.last + 1):
+            function.forks.pop(each, None)
+
+
+def _mark(function: _Function, line: int) -> None:
+    """Mark a line."""
+    global _new  # noqa: PLW0603 - a process tries one plugin
+    place = function.start + line
+    if _marks is not None and place < len(_marks):  # what has been written since is not told apart
+        _marks[place] = 1
+    if line in function.lines:
+        function.lines.discard(line)
+        _new += 1
+    for ran in _collecting:
+        ran.add(place)

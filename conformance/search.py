@@ -72,6 +72,11 @@ def _place(budget: Budget) -> int:
 #: Histories of a stratum; those that make one that fails smaller are counted, not timed, which
 #: would give another counterexample on a busier machine.
 STRATUM = Effort((12, 24, 60), shrinking=(200, 500, 3000))
+#: Requests that look for lines which never ran, alone and as clients may send them, and variations
+#: of histories: so many without anything new.  Histories of each stratum with what was found.
+TRIED = Effort((60, 120, 600))
+VARIED = Effort((10, 30, 200))
+LED = Effort((3, 4, 12))
 #: Batches of drawn pairs and triples of what requests ask for.
 COMBINATIONS = Effort((6, 8, 60))
 #: Requests for logits processors, beside those at the edges.

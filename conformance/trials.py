@@ -157,7 +157,9 @@ class Trials:
         """Keep which lines of a plugin have run by now, for its certificate."""
         if (sheet := self._sheets.get(plugin.target)) is not None:
             known = self.contexts.setdefault(plugin.target, {})
-            known["lines"] = reached.document(sheet.ran(), known.get("profile"), plugin.qualname)
+            known["lines"] = reached.document(
+                sheet.ran(), sheet.taken(), known.get("profile"), plugin.qualname
+            )
 
     def _sheet(self, plugin: Plugin, evidence: Evidence) -> lines.Sheet | None:
         """Return where it is marked which lines of a plugin run, if that is watched.

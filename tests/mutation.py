@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes the reference plugins in small ways, and draws what was not noticed.
 
-    python tests/mutation.py [--draw]
+    python tests/mutation.py [--draw] [FILE ...]
 
-``--draw`` only draws the page again.  What was found is kept in ``reports/mutation.json``; why a
-change was not noticed, as a person read it, is in ``mutation.toml``, by the digest of the change.
+``--draw`` only draws the page again, and files that are named are measured without the others.
+What was found is kept in ``reports/mutation.json``; why a change was not noticed, as a person read
+it, is in ``mutation.toml``, by the digest of the change.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ KINDS = {
     "equivalent": "nobody can see a difference",
     "cost": "the answer is the same, and only time or memory may be other",
     "choice": "another limit or name of the author's own, as right as the one that it replaces",
-    "host": "only another release of vLLM, or an engine on several devices, runs the line",
+    "host": "only another release of vLLM, another model or several devices would show it",
     "meaning": "only its author can name it, and `expected` of the profile does not",
     "unseen": "an example, a rule or a history is missing",
 }
@@ -81,29 +83,45 @@ Changes with which a file cannot be imported are not counted ({unloaded}).
 """
 
 
-def measure() -> None:
-    """Change every reference, and keep what was found."""
+def measure(only: Sequence[str] = ()) -> None:
+    """Change every reference, or some, and keep what was found."""
     files: list[Any] = []
     seconds, seed = 0.0, 0
+    if only:
+        known = json.loads(DATA.read_text(encoding="utf-8"))
+        files = [file for file in known["files"] if file["file"] not in only]
+        seconds = known["seconds"]
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
-        for most, arguments in RUNS:
+        for most, of in RUNS:
+            arguments = _chosen(of, only) if only else of
+            if not arguments:
+                continue
             command = [*arguments, "--mutants", str(most), "--json", str(found)]
             program = [sys.executable, "-m", "conformance.cli", "mutate"]
             subprocess.run([*program, *command], cwd=ROOT, check=True)
             document = json.loads(found.read_text(encoding="utf-8"))
             files += document["files"]
-            seconds, seed = seconds + document["seconds"], document["seed"]
+            seconds += 0 if only else document["seconds"]
+            seed = document["seed"]
     keep(files, seed, seconds)
+
+
+def _chosen(arguments: Sequence[str], only: Sequence[str]) -> list[str]:
+    """Return the arguments of a run about some files, with the plugin that imports them."""
+    found = [each for each in arguments if _file(each) in only]
+    beside = [each for each in arguments[:1] if arguments[1:] and arguments[1].startswith("--")]
+    return [*dict.fromkeys((*(beside if found else ()), *found))]
+
+
+def _file(argument: str) -> str:
+    """Return the file that an argument of a run names."""
+    return argument.removeprefix("--source=").partition("@")[0].partition(":")[0]
 
 
 def named() -> set[str]:
     """Return the files that the lane changes."""
-    return {
-        part.removeprefix("--source=").partition("@")[0].partition(":")[0]
-        for _, of in RUNS
-        for part in of
-    }
+    return {_file(part) for _, of in RUNS for part in of}
 
 
 def keep(files: list[dict[str, Any]], seed: int, seconds: float) -> None:
@@ -111,7 +129,7 @@ def keep(files: list[dict[str, Any]], seed: int, seconds: float) -> None:
     for file in files:
         for change in file["changed"]:
             if change["outcome"] != "survived":
-                del change["diff"]
+                change.pop("diff", None)
     document = {"schema": 1, "seed": seed, "seconds": round(seconds), "files": files}
     DATA.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
@@ -173,7 +191,7 @@ def page() -> str:
 def main() -> None:
     """Measure, unless only the page is asked for, and draw it."""
     if "--draw" not in sys.argv[1:]:
-        measure()
+        measure(sys.argv[1:])
     if missing := {one["digest"] for one in survivors(json.loads(DATA.read_text()))} - {*reasons()}:
         sys.exit(f"{REASONS.name} has no reason for {', '.join(sorted(missing))}")
     PAGE.write_text(page(), encoding="utf-8")

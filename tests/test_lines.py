@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support import certificate_of
 
-from conformance import lines, reached
+from conformance import gaps, lines, reached
 from conformance.plugin_files import sources
 from conformance.reporting import certificate, page, summary
 from conformance.settings import Budget, Settings
@@ -85,13 +85,13 @@ def told(tmp_path: Path) -> Iterator[tuple[ModuleType, lines.Sheet]]:
 
 
 def _never(sheet: lines.Sheet, profile: object = None) -> dict[str, Any]:
-    (file,) = reached.document(sheet.ran(), profile)
+    (file,) = reached.document(sheet.ran(), sheet.taken(), profile)
     return file
 
 
 def test_statements_are_counted() -> None:
     """By their first lines, without docstrings, what is for types alone, and what is left out."""
-    assert [line.first for line in reached.lines_of(SOURCE)] == [
+    assert [line.first for line in gaps.lines_of(SOURCE)] == [
         3, 5, 7, 11, 13, 14, 15, 19, 20, 21, 22, 23, 24, 25, 28, 29, 30, 31, 38,
     ]  # fmt: skip
 
@@ -198,10 +198,10 @@ def test_other_plugins_of_a_file_are_left_out() -> None:
         }.items()
     )
 
-    assert sorted(reached.of_others(source, {6}, "Mine")) == [9]
-    assert sorted(reached.of_others(source, {6, 9}, "Mine")) == []
-    assert sorted(reached.of_others(source, {6}, None)) == [3, 9, 12]
-    assert [gap.lines for gap in reached.gaps(source, {1, 2, 6}, {9})][:1] == [(3,)]
+    assert sorted(gaps.of_others(source, {6}, "Mine")) == [9]
+    assert sorted(gaps.of_others(source, {6, 9}, "Mine")) == []
+    assert sorted(gaps.of_others(source, {6}, None)) == [3, 9, 12]
+    assert [gap.lines for gap in gaps.gaps(source, {1, 2, 6}, {9})][:1] == [(3,)]
 
 
 PLUGIN = dedent(
@@ -261,7 +261,7 @@ def test_a_certificate_says_what_never_ran(zygote: Zygote, tmp_path: Path) -> No
     says = "22-23: `arguments.get('softly')` was never true: nothing in the profile has `softly`"
     assert [reached.sentence(why) for why in file["why"]] == [says]
     text = summary.text(document)
-    assert "ban.py: 16 of 18 lines ran; never: 22-23\n" in text
+    assert "ban.py: 16 of 18 lines ran, and 3 of 4 branches; never: 22-23\n" in text
     assert f"  - {says}\n" in text
     assert "<mark>   22 ✗                 logits[token] -= 5.0</mark>" in page.render(document, {})
     assert "on[0] and on[1] never gave different rows\n" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No line of a reference plugin never runs without a reason: ``never_ran.toml`` has those."""
+"""No line or branch of a reference never runs without a reason: ``never_ran.toml`` has those."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def _targets() -> list[str]:
 
 
 def _never(zygote: Zygote, target: str, folder: Path) -> dict[str, dict[str, set[int]]]:
-    """Return, by file, what kept which lines from running for every plugin of a target."""
+    """Return, by file, what kept which lines from running for every plugin of a target.
+
+    Ways for which no line stands count by the lines of their statements.
+    """
     settings = Settings(targets=(target,), report=folder, directory=ROOT)
     with Certification(settings, zygote=zygote) as certification:
         certification.load()
@@ -45,12 +48,19 @@ def _never(zygote: Zygote, target: str, folder: Path) -> dict[str, dict[str, set
     for file in files:
         never.setdefault(file["file"], set(file["never"])).intersection_update(file["never"])
     found: dict[str, dict[str, set[int]]] = {name: {} for name in never}
+    ways: dict[str, set[tuple[str, int]]] = {}
     for file in files:
-        explained = {line for why in file["why"] for line in why["lines"]}
+        explained = {line for why in file["why"] for line in why["lines"] if not why["branch"]}
         assert never[file["file"]] <= explained
         for why in file["why"]:
-            if lines := never[file["file"]] & set(why["lines"]):
+            lines = never[file["file"]] & set(why["lines"])
+            if lines and not why["branch"]:
                 found[file["file"]][why["says"]] = lines
+        untaken = {(why["says"], *why["lines"]) for why in file["why"] if why["branch"]}
+        ways.setdefault(file["file"], untaken).intersection_update(untaken)
+    for name, untaken in ways.items():
+        for says, line in untaken:
+            found[name].setdefault(says, set()).add(line)
     return found
 
 

@@ -226,6 +226,7 @@ class Outcome:
     acted: int = 0
     harm: Failure | None = None
     left: Failure | None = None  #: without a token
+    unmeant: Failure | None = None  #: with a row that is not what the author says
     #: What must be known first: why nothing was played, or what else may have gone wrong.
     waiting: Reason | None = None
 
@@ -361,9 +362,10 @@ def explore(bench: Stock, play: Callable[[Any, History, Shape], Played], budget:
     examples = acted = 0
     harm: Failure | None = None
     left: Failure | None = None
+    unmeant: Failure | None = None
 
     def body(scene: Scene) -> None:
-        nonlocal examples, acted, harm, left
+        nonlocal examples, acted, harm, left, unmeant
         scene = _fitting(stage, scene)
         if harm is not None or not scene.combinations:
             return
@@ -376,12 +378,20 @@ def explore(bench: Stock, play: Callable[[Any, History, Shape], Played], budget:
         combined = [t for t in played.tokenless if t.request not in OTHERS]
         if combined and left is None:
             left = Failure(scene, combined[0], played)
+        unmeant = unmeant or _unmeant(scene, played)
 
     for scene in _scenes(bench, budget):
         body(scene)
     if harm is None:
         draw(_drawn(bench), body, COMBINATIONS.most(budget), bench.seed)
-    return Outcome(examples, acted, harm, left)
+    return Outcome(examples, acted, harm, left, unmeant)
+
+
+def _unmeant(scene: Scene, played: Played | None) -> Failure | None:
+    """Return the first row of a scene that is not what the author says."""
+    troubles = played.troubles if played is not None else ()
+    found = next((each for each in troubles if each.kind in (Kind.MEANING, Kind.ORACLE)), None)
+    return Failure(scene, found, played) if found is not None and played is not None else None
 
 
 def _smallest(stage: Stage, failure: Failure, *, harms: bool) -> Failure:
@@ -455,5 +465,26 @@ def judge(trial: Trial, *, harmful: str, harms: bool) -> Finding:
     combined = attrs.evolve(trial, bench=trial.bench.beside(sets))
     example = Example(COMBINED if harms else TOKENLESS, history, failure.played, ())
     case = combined.case(example, failure.trouble)
+    message = f"{failure.trouble.message} ({failure.scene.said})"
+    return failed(message, outcome.examples, outcome.acted, case=case)
+
+
+def meant(trial: Trial) -> Finding:
+    """Judge whether rows are what the author says whatever else their requests ask for."""
+    outcome = trial.once(_outcome)
+    failure = outcome.unmeant
+    if failure is None or outcome.waiting:
+        return passed(outcome.examples, outcome.acted)
+    if failure.trouble.kind is Kind.ORACLE:
+        return unjudged(failure.trouble.message, outcome.examples, outcome.acted)
+    stage = Stage(trial.bench.beside({}), trial.contract.play)
+    smaller = True
+    while smaller and not trial.survey:
+        found = (_unmeant(less, stage.run(less, COMBINED)) for less in _smaller(failure.scene))
+        smaller = (best := next(filter(None, found), None)) is not None
+        failure = best or failure
+    sets, history = stage.history(failure.scene)
+    combined = attrs.evolve(trial, bench=trial.bench.beside(sets))
+    case = combined.case(Example(COMBINED, history, failure.played, ()), failure.trouble)
     message = f"{failure.trouble.message} ({failure.scene.said})"
     return failed(message, outcome.examples, outcome.acted, case=case)

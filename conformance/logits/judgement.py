@@ -16,6 +16,7 @@ from conformance.history import Shape
 from conformance.logits import sweeps
 from conformance.logits.findings import OFTENER
 from conformance.logits.played import Kind
+from conformance.logits.shrinking import minimise
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
 from conformance.verdict import Reason, Verdict
@@ -136,7 +137,7 @@ def _failure(
     smallest = min(failing, key=lambda example: history.size(example.history))
     strata = trial.contract.strata
     if not trial.survey:
-        smallest = sweeps.minimise(strata, trial.bench, rule, smallest, trial.budget)
+        smallest = minimise(strata, trial.bench, rule, smallest, trial.budget)
     shape = smallest.shape if history.shows(smallest.shape, smallest.history) else strata.plain
     trouble = next(trouble for trouble, broken in smallest.troubles() if rule in broken)
     message = f"{trouble.message} ({shape.title})"

@@ -264,7 +264,7 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
     ) -> None:
         """Hold a row that a request gets alone, too, to what the author says of it."""
         meaning = self.bench.meaning
-        if meaning is None or self.unmeant or self.shape.entry_point or self.shape.sampled:
+        if meaning is None or self.unmeant or self.shape.entry_point:
             return
         twin, request = self.twins[name], self.requests[name]
         if trouble := meaning.trouble(twin.params, request, twin.outputs, before, after):

@@ -10,24 +10,32 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import attrs
-from hypothesis.errors import HypothesisException
 
-from conformance import history
+from conformance import history, lines
 from conformance.findings import LEAST_ACTED, Finding
 from conformance.history import History, Shape
 from conformance.logits.played import BESIDES, Kind, Played, Trouble
-from conformance.logits.requests import Stock
-from conformance.search import STRATUM, Found, draw
+from conformance.logits.requests import MOST_LIFE, Stock
+from conformance.logits.rows import RowsAlone
+from conformance.logits.trails import Trail
+from conformance.logits.trails import trails as trails_to
+from conformance.logits.variation import MOST_OUTPUTS, Material, led, varied
+from conformance.search import LED, STRATUM, TRIED, VARIED, draw
 from conformance.settings import Budget
 
 #: How many times as many examples are played, at most, where fewer than that acted.
 ROUNDS = 3
+
+#: How often the history that was kept last is varied, and not one of all; how many of those before
+#: it lend it what their requests are told.
+_LAST, _COMPANY = 0.5, 12
 
 #: Steps of a drawn history in which nothing else happens, at most: a model has room for so much.
 LONGEST = 12
@@ -68,6 +76,7 @@ class Strata:
     opt_out: str  #: the rule about requests that did not opt in, where these just advance
     #: Plays a history and says which rules each trouble breaks.
     run: Callable[[Any, Shape, History], Example]
+    rows_alone: RowsAlone
     #: Histories written by hand, for a stratum and what requests are made of.
     classics: Callable[[str, Stock], Iterable[History]]
     #: Shapes of histories that no sweep draws: checks play them.
@@ -115,27 +124,45 @@ def sweep(
 ) -> list[Example]:
     """Play the histories of a stratum; a hang ends the sweep, and so does breaking ``until``.
 
-    More of them are played where the plugin did something in too few.
+    More of them are played where the plugin did something in too few, and where it has lines that
+    never ran.
     """
+    kept: list[Example] = []
+    lines.since_now()
+    examples = _drawn(strata, bench, shape, budget, kept, until=until)
+    more = _further(strata, bench, [shape], budget, kept, before=examples)
+    return examples + [example for example in more if example.shape == shape]
+
+
+def _drawn(
+    strata: Strata,
+    bench: Stock,
+    shape: Shape,
+    budget: Budget,
+    kept: list[Example],
+    *,
+    until: str | None = None,
+) -> list[Example]:
+    """Play the histories of a stratum; keep those with which lines run for the first time."""
     examples: list[Example] = []
 
     def body(drawn: History) -> None:
         last = examples[-1] if examples else None
-        if last is None or not (_hung(last) or until in last.rules()):
-            examples.append(strata.run(bench, shape, drawn))
+        if last is None or not _over(last, until):
+            examples.append(_run(strata, bench, shape, drawn, kept))
 
     for classic in strata.classics(shape.name, bench):
         body(classic)
         if bench.words.phrases:
             body(history.saying(classic, bench.words))
-    count = _count(strata, shape, budget)
-    _generate(bench, shape, count, body)
+    count = count_of(strata, shape, budget)
+    generate(bench, shape, count, body)
     switches = any(choice[0] == "on" for choice in bench.choices)
     for number in range(1, ROUNDS + 1):
         trouble = any(example.played.faults for example in examples)
         if not switches or trouble or acted(examples) >= LEAST_ACTED[budget]:
             break
-        _generate(
+        generate(
             bench,
             shape,
             count,
@@ -143,6 +170,81 @@ def sweep(
             seed=bench.seed + number,
         )
     return examples
+
+
+def _run(
+    strata: Strata, bench: Stock, shape: Shape, drawn: History, kept: list[Example]
+) -> Example:
+    """Play a history, and keep it where lines, or ways, of the plugin are new with it."""
+    before = lines.news()
+    example = strata.run(bench, shape, drawn)
+    if lines.news() > before:
+        kept.append(example)
+    return example
+
+
+def _further(
+    strata: Strata,
+    bench: Stock,
+    shapes: Sequence[Shape],
+    budget: Budget,
+    kept: list[Example],
+    *,
+    before: Iterable[Example],
+) -> list[Example]:
+    """Play further histories of some strata where there are lines that never ran.
+
+    One fault is enough, and explains what comes after it.
+    """
+    examples: list[Example] = []
+    if not lines.anything_left() or any(example.played.faults for example in before):
+        return examples
+    # The other process looks in another order.
+    chance = random.Random(f"{bench.seed} {shapes[0].name}")
+    trails = trails_to(strata.rows_alone, bench, TRIED.most(budget), chance)
+    leading = chain.from_iterable(_led(bench, shape, trails, budget) for shape in shapes)
+    for shape, drawn in chain(leading, _varied(bench, budget, kept)):
+        examples.append(_run(strata, bench, shape, drawn, kept))
+        if not examples[-1].played.faults:
+            continue
+        # Requests that just advance may show it, too: then it is no fault of what else happens.
+        plain = history.unordered(drawn, strata.plain.live)
+        longer = (*plain, history.Step(repeat=bench.life + MOST_OUTPUTS))
+        for _, each in ((shape, longer), *_led(bench, strata.plain, trails, budget)):
+            examples.append(strata.run(bench, strata.plain, each))
+            if examples[-1].played.faults:
+                break
+        break
+    return examples
+
+
+def _led(
+    bench: Stock, shape: Shape, trails: Sequence[Trail], budget: Budget
+) -> Iterator[tuple[Shape, History]]:
+    """Yield histories of a stratum with requests that lead to lines which never ran."""
+    drawn: list[History] = []
+    if trails:
+        generate(bench, shape, LED.most(budget), drawn.append)
+    yield from ((shape, led(each, trails, chunks=shape.chunk)) for each in drawn)
+
+
+def _varied(
+    bench: Stock, budget: Budget, kept: Sequence[Example]
+) -> Iterator[tuple[Shape, History]]:
+    """Yield variations of histories that are kept, the last of them most: it went furthest."""
+    chance = random.Random(bench.seed)
+    left = VARIED.most(budget)
+    while kept and left > 0 and lines.anything_left():
+        known = len(kept)
+        one = kept[-1] if chance.random() < _LAST else chance.choice(kept)
+        others = [example.history for example in kept[-_COMPANY:]]
+        material = Material(bench.words, bench.choices, MOST_LIFE, others)
+        yield one.shape, varied(one.history, material, chance)
+        left = VARIED.most(budget) if len(kept) > known else left - 1
+
+
+def _over(example: Example, until: str | None) -> bool:
+    return hung(example) or until in example.rules()
 
 
 def _outliving(bench: Stock, shape: Shape, drawn: History) -> History:
@@ -189,8 +291,8 @@ def sweep_all(
         try:
             more = _sweep_some(strata, bench, theirs, budget)
             # What hung once is not waited for again.
-            hung = any(_hung(example) for examples in more.values() for example in examples)
-            sender.send((more, None if hung else besides()))
+            stuck = any(hung(example) for examples in more.values() for example in examples)
+            sender.send((more, None if stuck else besides()))
             status = 0
         finally:
             os._exit(status)
@@ -210,60 +312,33 @@ def sweep_all(
         # The plugin ended that process; here it will end this one, where it is noticed.
         more = _sweep_some(strata, bench, theirs, budget)
     os.waitpid(pid, 0)
-    return played | more, found
+    for shape, examples in more.items():
+        played[shape] = [*played.get(shape, ()), *examples]
+    return played, found
 
 
 def _sweep_some(
     strata: Strata, bench: Stock, shapes: Sequence[Shape], budget: Budget
 ) -> dict[Shape, list[Example]]:
     played: dict[Shape, list[Example]] = {}
+    kept: list[Example] = []
+    lines.since_now()
     for shape in shapes:
-        played[shape] = sweep(strata, bench, shape, budget)
-        if any(_hung(example) for example in played[shape]):
-            break
+        played[shape] = _drawn(strata, bench, shape, budget, kept)
+        if any(hung(example) for example in played[shape]):
+            return played
+    every = list(chain.from_iterable(played.values()))
+    for example in _further(strata, bench, shapes, budget, kept, before=every):
+        played.setdefault(example.shape, []).append(example)
     return played
 
 
-def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: Budget) -> Example:
-    """Return the smallest example found that breaks the rule in the same stratum."""
-    if _hung(failing):
-        return failing
-    best = failing
-    left = STRATUM.smaller(budget)
-
-    def body(drawn: History) -> None:
-        nonlocal best, left
-        left -= 1
-        if left < 0:
-            return
-        example = strata.run(bench, failing.shape, drawn)
-        if rule in example.rules():
-            if history.size(drawn) < history.size(best.history):
-                best = example
-            raise Found
-
-    # Running out of examples in the middle of shrinking looks flaky to Hypothesis; what it
-    # found so far has been played here and stands.
-    with suppress(Found, HypothesisException):
-        count = _count(strata, failing.shape, budget)
-        _generate(bench, failing.shape, count, body, shrinks=True)
-    return _plainest(strata, bench, rule, best)
-
-
-def _plainest(strata: Strata, bench: Stock, rule: str, failing: Example) -> Example:
-    """Return the example without what it does not take: its words must not name another cause."""
-    for simpler in history.plainer(failing.history):
-        example = strata.run(bench, failing.shape, simpler)
-        if rule in example.rules():
-            return _plainest(strata, bench, rule, example)
-    return failing
-
-
-def _count(strata: Strata, shape: Shape, budget: Budget) -> int:
+def count_of(strata: Strata, shape: Shape, budget: Budget) -> int:
+    """Return how many histories of a stratum are drawn."""
     return STRATUM.times(strata.times.get(shape, 1)).most(budget)
 
 
-def _generate(
+def generate(
     bench: Stock,
     shape: Shape,
     count: int,
@@ -279,5 +354,6 @@ def _generate(
     draw(drawn, body, count, bench.seed if seed is None else seed, shrinks=shrinks)
 
 
-def _hung(example: Example) -> bool:
+def hung(example: Example) -> bool:
+    """Tell whether a call did not return in an example."""
     return any(trouble.kind is Kind.HUNG for trouble in example.played.troubles)

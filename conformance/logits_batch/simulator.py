@@ -57,6 +57,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-42": requests.refuses_with_400,
     "LB-39": partial(combinations.judge, harmful="LB-39", harms=True),
     "LB-41": partial(combinations.judge, harmful="LB-39", harms=False),
+    "LB-46": combinations.meant,
     "LB-40": processes.leaves_others_alone,
     "LB-44": devices.keeps_to_device,
 }
@@ -94,7 +95,7 @@ CONTRACT = Contract(
     comparing=frozenset(
         ("LB-02", "LB-03", "LB-10", "LB-25", "LB-29", "LB-30", "LB-31", "LB-33", "LB-39")
     ),
-    both=frozenset(("LB-03",)),
+    both=frozenset(("LB-03", "LB-46")),
     leading=frozenset(("LB-04", "LB-09", "LB-14", "LB-16")),
     anywhere=frozenset(("LB-06", "LB-09")),
     follows_from=_follows_from,

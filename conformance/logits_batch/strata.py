@@ -258,6 +258,7 @@ STRATA = Strata(
     opt_out="LB-04",
     everything=EVERYTHING,
     run=run,
+    rows_alone=rows_alone,
     classics=classics,
     besides=SHAPES,
     apart=APART,

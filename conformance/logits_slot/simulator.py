@@ -50,6 +50,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-39": requests.refuses_with_400,
     "LS-36": partial(combinations.judge, harmful="LS-36", harms=True),
     "LS-38": partial(combinations.judge, harmful="LS-36", harms=False),
+    "LS-43": combinations.meant,
     "LS-37": processes.leaves_others_alone,
     "LS-41": processes.needs_no_instance,
     "LS-42": devices.keeps_to_device,
@@ -90,7 +91,7 @@ CONTRACT = Contract(
         ("LS-02", "LS-03", "LS-13", "LS-25", "LS-27", "LS-31", "LS-34", "LS-36", "LS-41")
     ),
     leading=frozenset(("LS-04", "LS-14", "LS-17", "LS-18", "LS-20", "LS-22")),
-    both=frozenset(("LS-03", "LS-21")),
+    both=frozenset(("LS-03", "LS-21", "LS-43")),
     anywhere=strata.ANYWHERE,
     follows_from=_follows_from,
     inapplicable=_inapplicable,

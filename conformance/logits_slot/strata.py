@@ -245,6 +245,7 @@ STRATA = Strata(
     opt_out="LS-04",
     everything=EVERYTHING,
     run=run,
+    rows_alone=rows_alone,
     classics=classics,
     besides=SHAPES,
     without=WITHOUT,

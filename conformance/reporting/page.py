@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from conformance import baseline
 from conformance.generations import named
 from conformance.interface import Generation
-from conformance.reached import sentence
+from conformance.reached import counts, sentence
 from conformance.reporting import badge, plots, steps, templates
 from conformance.reporting.summary import reasons
 from conformance.rules import Level, Rule
@@ -238,7 +238,7 @@ def _facts(certificate: Mapping[str, Any]) -> dict[str, str]:
 
 def _template(name: str) -> jinja2.Template:
     return templates.template(
-        name, escape_html=True, prose=_prose, breakable=_breakable, reason=sentence
+        name, escape_html=True, prose=_prose, breakable=_breakable, reason=sentence, counts=counts
     )
 
 

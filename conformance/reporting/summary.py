@@ -201,12 +201,10 @@ def notes(certificate: Mapping[str, Any]) -> Text:
 
 
 def lines(certificate: Mapping[str, Any]) -> Text:
-    """Return which lines of a plugin never ran, and why."""
+    """Return which lines and branches of a plugin never ran, and why."""
     text = Text(style="dim")
     for file in certificate.get("lines", ()):
-        ran = file["lines"] - len(file["never"])
-        never = f"; never: {file['says']}" if file["never"] else ""
-        text.append(f"{file['file']}: {ran} of {file['lines']} lines ran{never}\n")
+        text.append(f"{file['file']}: {reached.counts(file)}\n")
         text.append("".join(f"  - {reached.sentence(why)}\n" for why in file["why"][:_MOST_WHYS]))
         if (more := len(file["why"]) - _MOST_WHYS) > 0:
             text.append(f"  - and {more} more, which the page has\n")

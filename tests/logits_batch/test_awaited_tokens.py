@@ -61,7 +61,9 @@ class Hidden(LogitsProcessor):
 ON = {"on": [{"extra_args": {"calm": 2.0}}], "off": [{}]}
 
 #: Takes a list that is as long as the answer, and says so only of lists.
-DEMANDING = HIDDEN.partition("class Hidden")[0] + """\
+DEMANDING = (
+    HIDDEN.partition("class Hidden")[0]
+    + """\
 class Demanding(LogitsProcessor):
     @classmethod
     def validate_params(cls, sampling_params):
@@ -85,6 +87,7 @@ class Demanding(LogitsProcessor):
     def apply(self, logits):
         return logits
 """
+)
 
 #: Does nothing without a variable, and bans a token that the deployment and the model name.
 DEPLOYED = """\

@@ -10,6 +10,7 @@ import pytest
 from specimens import processor_references
 from support import DEFECTIVE_PROCESSOR, certify, gallery
 
+from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 
@@ -35,6 +36,22 @@ def test_nothing_else_shows_a_wrong_count(
 
     assert not {rule for rule, each in results.items() if each.verdict is Verdict.FAIL}
     assert results["MM-81"].verdict is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.engine
+def test_an_engine_shows_it_as_well(zygote: Zygote, tmp_path: Path) -> None:
+    """Places of items in an engine are held against what the author says."""
+    (reference,) = processor_references()
+    source = "def count(item):\n    return 1 + item.width * 0\n"
+    (tmp_path / "mm_meant.py").write_text(source, encoding="utf-8")
+    wrong = attrs.evolve(reference, profile={**reference.profile, "expected": "mm_meant:count"})
+    results = [
+        certify(zygote, each, tmp_path, rules={"MM-81"}, evidence=(Evidence.OFFLINE,))["MM-81"]
+        for each in (wrong, reference)
+    ]
+
+    assert [each.verdict for each in results] == [Verdict.FAIL, Verdict.PASS]
+    assert "its author says 1" in str(results[0].message)
 
 
 def test_the_reference_has_as_many_as_it_means(zygote: Zygote, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import time
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from hypothesis.errors import Flaky, HypothesisException
 
+from conformance import lines
 from conformance.interruption import tell_progress
 from conformance.logits.calls import PluginRaised
 from conformance.logits.fuzzing import carriers
@@ -42,7 +43,7 @@ from conformance.logits.played import Kind
 from conformance.logits.requests import converted
 from conformance.logits.watching import LIKELY_FIELDS
 from conformance.oddities import spread
-from conformance.search import REQUESTS, Found, draw
+from conformance.search import REQUESTS, TRIED, Found, draw
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ MAX_REFUSALS = 6
 #: Bytes that serving may take beside what the process has.
 MEMORY = 2 << 30
 
+#: How many of the requests that were kept last are changed.
+_NEAR = 8
+
 
 @attrs.frozen
 class Explored:
@@ -112,8 +116,8 @@ class Explored:
 
 def _bound_memory() -> None:
     """Let no allocation take more than :data:`MEMORY` beside what there is."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    data = next(int(line.split()[1]) for line in lines if line.startswith("VmData"))
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    data = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + MEMORY, hard))
 
@@ -129,6 +133,10 @@ class Explorer:
     shrink: bool = True
     outcomes: list[Outcome] = attrs.field(factory=list)
     seen: set[str] = attrs.field(factory=set)
+    #: Requests with which lines of the plugin ran that never ran before.
+    kept: list[Keywords] = attrs.field(factory=list)
+    #: Odd values with which requests were served, by where they stand.
+    served: dict[Position, list[Any]] = attrs.field(factory=dict)
     #: Histories among others that are still to be played.
     among_others: int = 0
 
@@ -145,6 +153,7 @@ class Explorer:
         tell_progress(self.slate.count_up)  # torch may compile for longer than a request may take
         self.among_others = AMONG_OTHERS[self.budget]
         bases = bases_of(parameters)
+        lines.since_now()
         self._learn_what_is_usual(bases)
         at_edges = islice(requests(bases, parameters.keys, bench.vocabulary), AT_EDGES[self.budget])
         kept = AMONG_OTHERS[self.budget] // 4  # for requests that are drawn
@@ -157,6 +166,7 @@ class Explorer:
             if found is not None and not public:
                 continue
             outcome = self._try(keywords, thorough=self.among_others > kept)
+            self._note(outcome, path)
             if outcome is not None and outcome.end is End.HARMFUL:
                 found = outcome, path
                 if public or outcome.kind is Kind.HUNG:
@@ -165,7 +175,7 @@ class Explorer:
                 end = min(end, time.process_time() + SECONDS_BY_HTTP)
         else:
             if found is None:
-                return self._explored(self._draw(bases))
+                return self._explored(self._draw(bases) or self._vary())
         if found is None:
             return self._explored(None)
         smallest = self._smaller(*found)
@@ -211,11 +221,20 @@ class Explorer:
         self.seen.add(said)
         self.slate.tell(keywords)
         thorough = thorough and self.among_others > 0
+        before = lines.news()
         outcome = self.serving.outcome(keywords, thorough=thorough)
+        if lines.news() > before:
+            self.kept.append(keywords)
         if thorough and outcome.end is End.SERVED:
             self.among_others -= 1
         self.outcomes.append(outcome)
         return outcome
+
+    def _note(self, outcome: Outcome | None, path: Position) -> None:
+        """Take note of an odd value that was served."""
+        if outcome is not None and outcome.end is End.SERVED:
+            with suppress(LookupError):  # a request without it
+                self.served.setdefault(path, []).append(at(outcome.keywords, path))
 
     def _draw(self, bases: list[Keywords]) -> Outcome | None:
         """Draw requests; return the smallest that does harm, if one does."""
@@ -237,6 +256,25 @@ class Explorer:
         with suppress(Found, Flaky):
             draw(drawn, look, REQUESTS.most(self.budget), self._seed(), shrinks=True)
         return min(found, key=lambda outcome: size(outcome.keywords), default=None)
+
+    def _vary(self) -> Outcome | None:
+        """Change requests that led to new lines, while others never ran; return one that harms.
+
+        What waits for several odd values is reached one after the other: each was served alone.
+        """
+        chance = random.Random(self._seed())
+        left = TRIED.most(self.budget)
+        while self.kept and self.served and left > 0 and lines.anything_left():
+            known = len(self.kept)
+            base = chance.choice(self.kept[-_NEAR:])
+            path = chance.choice([*self.served])
+            with suppress(TypeError, LookupError):  # what stands there is no table
+                keywords = replaced(base, path, chance.choice(self.served[path]))
+                outcome = self._try(keywords, thorough=True)
+                if outcome is not None and outcome.end is End.HARMFUL:
+                    return self._smaller(outcome, path)
+            left = TRIED.most(self.budget) if len(self.kept) > known else left - 1
+        return None
 
     def _smaller(self, failing: Outcome, path: Position) -> Outcome:
         """Return the smallest request found that meets the same fault at the same position."""

@@ -29,6 +29,9 @@ from conformance.verdict import must_wait
     "MM-26", "MM-34", "MM-04", "MM-06", "MM-83",
 )  # fmt: skip
 
+#: The rule about what the author says, and why it does not apply.
+MEANS, SILENT = "MM-81", "the profile has no `expected`"
+
 #: The rule about what a processor keeps from one prompt to the next.
 STATE = "MM-36"
 

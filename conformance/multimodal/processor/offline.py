@@ -20,8 +20,9 @@ from vllm.multimodal.utils import group_and_batch_mm_kwargs
 from conformance.comparison import first_line
 from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request, Response
+from conformance.expectation import OracleFailed
 from conformance.interruption import OutOfTime, place_in
-from conformance.multimodal.processor import checkpoint, live
+from conformance.multimodal.processor import checkpoint, forms, live
 from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt, alone, named
@@ -92,6 +93,7 @@ class Trial(ProcessorTrial):
                 self.ledger.fault = f"for {live.shown(prompt)} {why}"
                 return
             self.ledger.saw(live.PROCESSES)
+            self._means(prompt, found[0])
 
     def _differs(self, prompt: Prompt, got: Response) -> str | None:
         """Say in what the engine's prompt differs from the simulator's."""
@@ -104,6 +106,28 @@ class Trial(ProcessorTrial):
         if live_ranges != simulated:
             return f"the engine has items at {live_ranges} and the simulator at {simulated}"
         return None
+
+    def _means(self, prompt: Prompt, got: Response) -> None:
+        """Hold the places of items in the engine against what the author says."""
+        if self.bench.expected is None:
+            self.ledger.beside[live.MEANS] = live.SILENT
+            return
+        for one, place in zip(prompt.items, got.places, strict=True):
+            if not forms.plain(one.modality, one.text):
+                continue
+            try:
+                wanted = self.bench.meant(one, prompt.options)
+            except OracleFailed as error:
+                self.ledger.remarks[live.MEANS] = str(error)
+                return
+            if wanted != place.count:
+                self.ledger.advise(
+                    live.MEANS,
+                    f"in the engine {one.modality} {one.text} has {place.count} places for "
+                    f"embeddings, and its author says {wanted}",
+                )
+                return
+            self.ledger.saw(live.MEANS)
 
     def _text(self) -> None:
         """A prompt is the same as text and as tokens; text without items is answered, too."""

@@ -157,6 +157,7 @@ RULES = section(
             "placeholders for embeddings as this function returns for it, alone and among others, "
             "and in its data what the function returns by name."
         ),
+        evidence=OFFLINE,
         sources=(sentence(Source("the plugin's profile", "expected: what an item takes")),),
         hint="One of the two is wrong: the processor, or the function.",
     ),

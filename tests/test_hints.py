@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a profile would have to have for a line to run, as far as a source says so."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from conformance.gaps import Decided, Want
+from conformance.hints import Sent, hints, said
+
+FUNCTION = dedent(
+    """\
+    class Hook:
+        def __init__(self, strict=False, *, words=()):
+            self.strict = strict
+            self._words = words
+
+        def score(self, params):
+            args = params.extra_args or {}
+            mode = args.get("mode")
+            tokens = args["tokens"]
+            STATEMENT
+                pass
+    """
+)
+
+
+def _found(statement: str, want: Want, profile: object) -> list[str]:
+    tree = ast.parse(FUNCTION.replace("STATEMENT", statement))
+    (made,) = tree.body
+    assert isinstance(made, ast.ClassDef)
+    function = made.body[-1]
+    assert isinstance(function, ast.FunctionDef)
+    last: Any = function.body[-1]
+    expression = last.iter if isinstance(last, ast.For) else last.test
+    found = hints(Decided(expression, want, function), Sent.of(profile), tree)
+    return [said(hint.document()) for hint in found]
+
+
+PROFILE = {"on": [{"extra_args": {"mode": "soft", "tokens": [1]}}]}
+BARE = {"on": [{"extra_args": {"mode": "soft", "tokens": []}}]}
+
+
+@pytest.mark.parametrize(
+    ("statement", "want", "profile", "expected"),
+    [
+        ("if args.get('softly'):", Want.TRUE, PROFILE, "nothing in the profile has `softly`"),
+        ("if 'softly' in args:", Want.TRUE, PROFILE, "nothing in the profile has `softly`"),
+        ("if mode == 'hard':", Want.TRUE, PROFILE, "no `mode` in the profile is 'hard'"),
+        ("if mode in ('soft', 'off'):", Want.TRUE, PROFILE, "no `mode` in the profile is 'off'"),
+        ("if mode == 'soft':", Want.FALSE, PROFILE, "every `mode` in the profile is 'soft'"),
+        ("if not mode != 'hard':", Want.TRUE, PROFILE, "no `mode` in the profile is 'hard'"),
+        ("if mode is None:", Want.TRUE, PROFILE, "no `mode` in the profile is None"),
+        (
+            "if isinstance(mode, int):",
+            Want.TRUE,
+            PROFILE,
+            "no `mode` in the profile is of type int",
+        ),
+        ("for token in tokens:", Want.EMPTY, PROFILE, "no `tokens` in the profile is empty"),
+        (
+            "for n, t in enumerate(tokens):",
+            Want.EMPTY,
+            PROFILE,
+            "no `tokens` in the profile is empty",
+        ),
+        ("for token in tokens:", Want.ITEMS, BARE, "every `tokens` in the profile is empty"),
+        ("if tokens:", Want.FALSE, PROFILE, "every `tokens` in the profile counts as true"),
+        ("if tokens:", Want.TRUE, BARE, "no `tokens` in the profile counts as true"),
+        (
+            "if self.strict:",
+            Want.TRUE,
+            {"arguments": [{}]},
+            "no `arguments` in the profile have `strict`",
+        ),
+        (
+            "if self._words:",
+            Want.TRUE,
+            {"arguments": [{}]},
+            "no `arguments` in the profile have `words`",
+        ),
+        ("if self.strict:", Want.TRUE, {"arguments": [{"strict": True}]}, None),
+        ("if self.strict:", Want.TRUE, PROFILE, None),
+        ("if tokens[0] > 3:", Want.TRUE, PROFILE, None),
+        ("if params.seed:", Want.TRUE, PROFILE, None),
+    ],
+)
+def test_what_a_profile_lacks(
+    statement: str, want: Want, profile: object, expected: str | None
+) -> None:
+    """A key, a value, a type, an empty list or an option; nothing where the source does not say."""
+    assert _found(statement, want, profile) == ([expected] if expected else [])

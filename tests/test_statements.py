@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways of statements for which no line stands: which there are, and which are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from conformance import lines, reached
+from conformance.plugin_files import sources
+from conformance.statements import arms
+
+SOURCE = dedent(
+    """\
+    import asyncio
+
+
+    def told(values, flag=False):
+        found = 0
+        for value in values:
+            if value > 1:
+                found += 1
+        while found > 5:
+            found -= 1
+        if (
+            flag
+            and values
+        ):
+            found = 2
+        return found
+
+
+    def falls(value):
+        if value:
+            value = 1
+
+
+    def leaves(values):
+        for value in values:
+            if value:
+                return value
+            match value:
+                case 0:
+                    found = 1
+                case None:
+                    found = 2
+
+
+    async def waits(values):
+        if await asyncio.sleep(0, values):
+            found = 1
+        async for value in later(values):
+            found = 2
+
+
+    async def later(values):
+        for value in values:
+            await asyncio.sleep(0)
+            yield value
+
+
+    def raises(values):
+        try:
+            if next(values):
+                found = 1
+        except StopIteration:
+            pass
+
+
+    class Down:
+        def __init__(self, count):
+            self.count = count
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.count:
+                raise StopIteration
+            self.count -= 1
+            return self.count
+
+
+    def always():
+        for value in (1, 2):
+            if True:
+                value = 1
+        while True:
+            break
+        if value: return 1
+        for each in [*range(3)]: value = each
+        return value
+    """
+)
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> Iterator[Callable[[Callable[[Any], object]], set[tuple[int, str]]]]:
+    """Call something with the module, and return the ways that it has gone."""
+    path = tmp_path / "told.py"
+    path.write_text(SOURCE, encoding="utf-8")
+
+    def ways(call: Callable[[Any], object]) -> set[tuple[int, str]]:
+        sheet = lines.Sheet.laid(tmp_path / "sheet", sources(str(path)))
+        lines.watch(sheet)
+        module: Any = type(sys)("told")
+        exec(compile(SOURCE, str(path), "exec"), vars(module))  # noqa: S102 - the source above
+        try:
+            with lines.watched():
+                call(module)
+        finally:
+            lines.forget()
+        return {(arm.first, arm.way.value) for arm in sheet.taken()[str(path)]}
+
+    yield ways
+    lines.forget()
+
+
+def test_ways_that_no_line_stands_for() -> None:
+    """Conditions with no ``else``, the last of several cases, loops; not what is sure."""
+    found = [(arm.first, arm.way.value) for arm in arms(SOURCE)]
+
+    assert found == [
+        (6, "end"), (6, "empty"), (7, "past"), (9, "end"), (9, "empty"), (11, "past"),
+        (20, "past"), (25, "end"), (25, "empty"), (26, "past"), (31, "past"),
+        (36, "past"), (38, "end"), (38, "empty"), (43, "end"), (43, "empty"), (50, "past"),
+        (64, "past"), (71, "end"),
+    ]  # fmt: skip
+
+
+EMPTY = {(6, "empty"), (6, "end"), (9, "empty"), (9, "end"), (11, "past")}
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda m: m.told([]), EMPTY),
+        (lambda m: m.told([1]), EMPTY - {(6, "empty")} | {(7, "past")}),
+        (lambda m: m.told([2]), EMPTY - {(6, "empty")}),
+        (lambda m: m.told([2] * 9, flag=True), {(6, "end"), (9, "end")}),
+        (lambda m: m.falls(0), {(20, "past")}),
+        (lambda m: m.falls(1), set()),
+        (lambda m: m.leaves([]), {(25, "end"), (25, "empty")}),
+        (lambda m: m.leaves([1]), set()),
+        (lambda m: m.leaves([0]), {(25, "end"), (26, "past")}),
+        (lambda m: m.leaves([""]), {(25, "end"), (26, "past"), (31, "past")}),
+        (lambda m: m.leaves(m.Down(0)), {(25, "end"), (25, "empty")}),
+        (lambda m: m.leaves(m.Down(1)), {(25, "end"), (26, "past"), (64, "past")}),
+        (
+            lambda m: asyncio.run(m.waits([])),
+            {(36, "past"), (38, "end"), (38, "empty"), (43, "end"), (43, "empty")},
+        ),
+        (lambda m: asyncio.run(m.waits([1])), {(38, "end"), (43, "end")}),
+        (lambda m: m.raises(iter([])), set()),
+        (lambda m: m.raises(iter([0])), {(50, "past")}),
+        (lambda m: list(m.Down(1)), {(64, "past")}),
+        (lambda m: m.always(), {(71, "end")}),
+    ],
+)
+def test_ways_that_are_gone(
+    gone: Callable[[Callable[[Any], object]], set[tuple[int, str]]],
+    call: Callable[[Any], object],
+    expected: set[tuple[int, str]],
+) -> None:
+    """Also where a coroutine waits in between; and what an exception ends is none."""
+    assert gone(call) == expected
+
+
+def test_what_was_never_gone_is_told(tmp_path: Path) -> None:
+    """Once, by the line of the statement; and they are counted beside blocks."""
+    source = dedent(
+        """\
+        def told(args, values):
+            kind = args.get("kind")
+            if kind == "soft":
+                values = []
+            for value in values:
+                if value:
+                    return value
+            while values:
+                values = values[1:]
+            return kind
+        """
+    )
+    path = tmp_path / "told.py"
+    path.write_text(source, encoding="utf-8")
+    every = frozenset(range(1, 11))
+    taken = {arm for arm in arms(source) if arm.first in {5, 6}}
+
+    (file,) = reached.document(
+        {str(path): every}, {str(path): taken}, {"on": [{"kind": "soft"}, {"kind": "soft"}]}
+    )
+    assert (file["lines"], file["never"]) == (10, [])
+    assert (file["branches"], file["taken"]) == (10, 7)
+    assert [reached.sentence(why) for why in file["why"]] == [
+        "3: `kind == 'soft'` was never false: every `kind` in the profile is 'soft'",
+        "8: the loop never came to its end",
+        "8: `values` was true whenever the loop began",
+    ]
+    assert reached.counts(file) == "10 of 10 lines ran, and 7 of 10 branches"
+    assert [row["line"] for row in file["source"] if row["partly"]] == [3, 8]
+
+
+def test_functions_that_are_known_are_not_watched(tmp_path: Path) -> None:
+    """Of which every line and way is known; what is new is counted for this process."""
+    path = tmp_path / "told.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    lines.watch(lines.Sheet.laid(tmp_path / "sheet", sources(str(path))))
+    module: Any = type(sys)("told")
+    exec(compile(SOURCE, str(path), "exec"), vars(module))  # noqa: S102 - the source above
+    try:
+        numbers = [lines.news()]
+        for value in (0, 1, 1):
+            with lines.watched():
+                module.falls(value)
+            numbers.append(lines.news())
+        first, second, third = (after - before for before, after in pairwise(numbers))
+        assert (first, second, third) == (2, 1, 0)
+        assert not lines.anything_left()
+    finally:
+        lines.forget()
