@@ -80,17 +80,18 @@ def types(trial: Trial) -> Finding:
 @checks("RP-04", after=("RP-09", "RP-03"))
 def streamed(trial: Trial) -> Finding:
     """Compare answers that are streamed token by token with the same answers whole."""
+    return trial.search(partial(agrees, trial))
 
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        expected, found = bench.whole(answer), bench.by_token(answer).said
-        wrong = None
-        if not found.same(expected):
-            wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
-        scene = partial(differing, bench, answer)
-        return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 
-    return trial.search(judge)
+def agrees(trial: Trial, sample: Sample) -> Judged:
+    """Return what one shows that is streamed token by token, and whole."""
+    bench, answer = trial.for_sample(sample)
+    expected, found = bench.whole(answer), bench.by_token(answer).said
+    wrong = None
+    if not found.same(expected):
+        wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
+    scene = partial(differing, bench, answer)
+    return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 
 
 @checks("TP-05", after=("TP-04",))

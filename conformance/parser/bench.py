@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import deque
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited, progressed
 from conformance.parser import tokens
 from conformance.parser.messages import Call, Client, Message, Stream
 from conformance.raised import said
@@ -274,10 +275,7 @@ class Bench:
 
     def stream(self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN) -> Stream:
         """Return what the parser streams of an answer in parts, cut before these tokens."""
-        streaming = Streaming(self, answer, cuts, wish)
-        while streaming.step():
-            pass
-        return streaming.end()
+        return Streaming(self, answer, cuts, wish).rest()
 
     def by_token(self, answer: Answer, wish: Wish = PLAIN) -> Stream:
         """Return what the parser streams of an answer token by token."""
@@ -342,8 +340,7 @@ class Streaming:
         self._what = (
             "extract_tool_calls_streaming" if bench.role == TOOL else "extract_reasoning_streaming"
         )
-        self._parts = list(answer.deltas(cuts))
-        self._position = 0
+        self._parts = deque(answer.deltas(cuts))
         self._client = Client()
         self._raised: str | None = None
         self._request: Any = bench.request(wish, stream=True)
@@ -357,27 +354,37 @@ class Streaming:
 
     def step(self) -> bool:
         """Give the parser one more part; return False when there is none, or it has raised."""
-        if self._raised is not None or self._position == len(self._parts):
+        if self._raised is not None or not self._parts:
             return False
-        text, ids = self._parts[self._position]
-        self._position += 1
-        delta = guarded(
-            self._what,
-            partial(
-                self._parser.parse_delta,
-                delta_text=text,
-                delta_token_ids=ids,
-                request=self._request,
-                prompt_token_ids=list(self._prompt),
-                finished=self._position == len(self._parts),
-            ),
-        )
-        if isinstance(delta, Exception):
-            self._raised = said(delta)
-        else:
-            self._client.receive(delta)
+        self._call(self._next)
         return True
+
+    def rest(self) -> Stream:
+        """Give the parser all parts that are left, and return what the client has got."""
+        if self._raised is None:
+            self._call(self._every)
+        return self.end()
 
     def end(self) -> Stream:
         """Return what the client has got."""
         return self._client.stream(self._raised)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        if isinstance(found := guarded(self._what, function), Exception):
+            self._raised = said(found)
+
+    def _every(self) -> None:
+        while self._parts:
+            self._next()
+            progressed()  # one limit for each part, at the cost of one for all
+
+    def _next(self) -> None:
+        text, ids = self._parts.popleft()
+        delta = self._parser.parse_delta(
+            delta_text=text,
+            delta_token_ids=ids,
+            request=self._request,
+            prompt_token_ids=list(self._prompt),
+            finished=not self._parts,
+        )
+        self._client.receive(delta)

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+import attrs
 from vllm.reasoning import ReasoningParser
 
 from conformance.checking import checks
 from conformance.findings import Finding
+from conformance.parser.answers import agrees, differing
 from conformance.parser.bench import Bench, guarded
 from conformance.parser.messages import quoted
 from conformance.parser.samples import Sample
@@ -131,6 +133,58 @@ def counted(trial: Trial) -> Finding:
         return Judged(most > least > 0)
 
     return trial.search(judge)
+
+
+@checks("RP-16", after=("RP-06", "RP-07"))
+def earlier(trial: Trial) -> Finding:
+    """Compare answers behind an earlier turn with the same answers behind none."""
+    drawing = trial.drawing
+    if drawing is None:
+        known = [sample for sample in trial.first() if sample.prompt is not None]
+    elif drawing.format.opens:
+        drawing = attrs.evolve(drawing, format=attrs.evolve(drawing.format, opened=True))
+        known = drawing.first()
+    else:
+        known, drawing = [], None
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        expected = bench.by_token(answer).said
+        if not expected.reasoning or (sample.says is not None and not expected.same(sample.says)):
+            return Judged(acted=False)  # nor does it read the answer alone
+        after = attrs.evolve(bench, prompt=f"{bench.prompt}{sample.text}\n{bench.prompt}")
+        told = f"{quoted(sample.text)} behind the prompt {quoted(after.prompt)}"
+        if not (found := after.by_token(answer).said).same(expected):
+            told = f"{told}: {found}; behind {bench.prompt!r}: {expected}"
+            return Judged(wrong=told, scene=partial(differing, after, answer))
+        for what, place in (
+            ("is_reasoning_end", _end),
+            ("is_reasoning_end_streaming", partial(_told, step=1)),
+        ):
+            if (now := place(after, answer)) != (before := place(bench, answer)):
+                return Judged(
+                    wrong=f"{told}: {what} is true {_place(now)}; "
+                    f"behind {bench.prompt!r} {_place(before)}"
+                )
+        return Judged()
+
+    if not any(judge(sample).acted for sample in known):
+        why = "the parser reads no reasoning that has begun in the prompt"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    drawn = None if drawing is None else drawing.samples()
+    return trial.sought(known, drawn, judge, lambda sample: sample.text)
+
+
+@checks("RP-17", after=("RP-04",))
+def again(trial: Trial) -> Finding:
+    """Compare streamed answers, whose content has all markers again, with the same whole."""
+
+    def twice(sample: Sample) -> Sample:
+        return attrs.evolve(sample, text=sample.text * 2, says=None)
+
+    known = map(twice, trial.first())
+    drawn = trial.answers().map(twice)
+    return trial.sought(known, drawn, partial(agrees, trial), lambda sample: sample.text)
 
 
 def _place(token: object) -> str:

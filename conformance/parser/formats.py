@@ -64,6 +64,11 @@ class Format:
         return self.tagged is not None
 
     @property
+    def opens(self) -> bool:
+        """Whether a prompt may hold what stands before reasoning: it is no plain text."""
+        return any(token in self.thinks[0] for token in self.special) if self.thinks else False
+
+    @property
     def markers(self) -> tuple[str, ...]:
         """Texts that mean something in the format: tags up to their names, and special tokens."""
         around = self.thinks or (self.before, self.each, self.after)

@@ -128,6 +128,59 @@ RULES = (
         hint="The start marker may stand in the prompt, and is not among the tokens then. Only a "
         "SHOULD: the number is told to the client whose answer it is.",
     ),
+    Rule(
+        id="RP-16",
+        title="An earlier turn ends no reasoning of this one",
+        statement=(
+            "Behind a prompt that holds an earlier turn with its reasoning, and in which reasoning "
+            "has begun anew, an answer is streamed as behind one without, and both methods say "
+            "that reasoning ends at the same token."
+        ),
+        section="The end of reasoning",
+        sources=(
+            sentence(
+                Source(
+                    "vllm/reasoning/AGENTS.md",
+                    "The structured-output gate and the frontend's extraction must agree on where "
+                    "reasoning ends",
+                )
+            ),
+            Source(
+                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+                "is_reasoning_end(prompt_token_ids): nothing is reasoning of an answer where it is "
+                "true; StructuredOutputManager asks the same before the first token",
+            ),
+            Source(
+                "vllm/reasoning/kimi_k3_reasoning_parser.py:KimiK3ReasoningParser.is_reasoning_end",
+                'A plain "a close marker exists anywhere" check false-positives in multi-turn / '
+                "agent continuations, where the chat template keeps a prior turn's think channel",
+            ),
+        ),
+        hint="Look from the end of the tokens: is the last marker an end, or a start?",
+        resembles=(
+            "vllm-project/vllm#27703",
+            "vllm-project/vllm#32490",
+            "vllm-project/vllm#39885",
+        ),
+    ),
+    Rule(
+        id="RP-17",
+        title="Markers in the content are the same streamed as whole",
+        statement=(
+            "An answer whose content has the markers of reasoning again, as one about them has, "
+            "says the same streamed token by token as whole."
+        ),
+        section="The end of reasoning",
+        sources=(
+            Source(
+                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+                "a reasoning parser that has said that reasoning ended is not asked again: what "
+                "comes then is content",
+            ),
+        ),
+        hint="Part a whole answer at the first end, not at the last. "
+        "Only a SHOULD: what a marker means there is for the model to say.",
+    ),
     *others("RP"),
     together("RP-12"),
     cost("RP-13"),
