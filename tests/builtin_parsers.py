@@ -70,7 +70,7 @@ A thread is named where one is about the same thing; *new* means that a search f
 
 def registered() -> list[str]:
     """Return the targets of all parsers that vLLM registers."""
-    from conformance.parser.bench import manager
+    from conformance.parser.roles import manager
 
     roles = {"tool": "tool-parser", "reasoning": "reasoning-parser"}
     return [f"{form}:{name}" for role, form in roles.items() for name in manager(role).lazy_parsers]

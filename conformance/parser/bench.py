@@ -8,13 +8,21 @@ import sys
 from collections import deque
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited, progressed
+from conformance.interruption import (
+    CALL_LIMIT,
+    CONSTRUCTOR_LIMIT,
+    PluginExited,
+    in_call,
+    limited,
+    progressed,
+)
 from conformance.parser import tokens
 from conformance.parser.messages import Call, Client, Message, Stream
+from conformance.parser.roles import REASONING, ROLES, TOOL, base, manager, other
 from conformance.raised import said
 
 if TYPE_CHECKING:
@@ -31,8 +39,6 @@ if TYPE_CHECKING:
 #: The name under which a class is registered that its file does not register.
 NAME = "vllm_conformance"
 
-TOOL, REASONING = "tool", "reasoning"
-
 #: How an answer comes that is not streamed.
 WHOLE = "whole"
 
@@ -48,10 +54,6 @@ class Wish:
 
 #: What a request says that does not speak of it.
 PLAIN = Wish()
-
-
-class PluginExited(Exception):
-    """A call raised ``SystemExit``."""
 
 
 class NotMade(Exception):
@@ -94,27 +96,6 @@ def _takes(parser: type[Any], method: str, *arguments: object, **keywords: objec
         inspect.signature(getattr(parser, method)).bind(parser, *arguments, **keywords)
     except (AttributeError, TypeError) as error:
         raise ImportError(f"{parser.__mro__[1].__name__}.{method}: {error}") from None
-
-
-def other(role: str) -> str:
-    """Return what the partner of a parser is for."""
-    return REASONING if role == TOOL else TOOL
-
-
-def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
-    """Return what knows parsers by their names.
-
-    Raises:
-        ImportError: this release has no such parsers.
-
-    """
-    if role == TOOL:
-        from vllm.tool_parsers import ToolParserManager
-
-        return ToolParserManager
-    from vllm.reasoning import ReasoningParserManager
-
-    return ReasoningParserManager
 
 
 def name_of(cls: type[Any], role: str) -> str:
@@ -189,19 +170,10 @@ class Bench:
         """
         if self._parser is None:
             self._parser = composed(self.cls, self.role, self.partner)
-        parser: Callable[..., Any] = self._parser
-        try:
-            with limited(CONSTRUCTOR_LIMIT), in_call("making an instance"):
-                return parser(
-                    self.tokenizer,
-                    request.tools,
-                    chat_template_kwargs=dict(self.chat),
-                    model_config=None,
-                )
-        except SystemExit as error:
-            raise PluginExited(f"making an instance raised SystemExit({error.code})") from None
-        except Exception as error:
-            raise NotMade(said(error)) from error
+        chat = dict(self.chat)
+        made: Callable[..., Any] = self._parser
+        make = partial(made, self.tokenizer, request.tools, chat_template_kwargs=chat)
+        return _made(partial(make, model_config=None))
 
     def instance(self) -> None:
         """Make what this release makes of the class: for a request, and in the engine.
@@ -216,12 +188,8 @@ class Bench:
 
     def engine(self) -> Any:  # noqa: ANN401 - a plugin
         """Make a reasoning parser as the engine does, which asks it where its grammar begins."""
-        cls: Callable[..., Any] = self.cls
-        make = partial(cls, tokenizer=self.tokenizer, chat_template_kwargs=dict(self.chat))
-        found = guarded("making an instance", make)
-        if isinstance(found, Exception):
-            raise NotMade(said(found))
-        return found
+        chat, made = dict(self.chat), cast("Callable[..., Any]", self.cls)
+        return _made(partial(made, tokenizer=self.tokenizer, chat_template_kwargs=chat))
 
     def answer(self, text: str) -> Answer:
         """Return the tokens of an answer, with the text that requests are given of them."""
@@ -236,17 +204,13 @@ class Bench:
 
     def grammar(self, wish: Wish) -> Any:  # noqa: ANN401 - a schema, or its text
         """Return the schema of the JSON that vLLM itself has a model write for a choice."""
-        from vllm.tool_parsers import ToolParser
-
         request = self.request(wish, stream=True)
-        adjusted = ToolParser.adjust_request(self.make(request).tool_parser, request)
+        adjusted = base(TOOL).adjust_request(self.make(request).tool_parser, request)
         return getattr(adjusted.structured_outputs, "json", None)
 
     def bare(self) -> Bench:
         """Return the same with vLLM's base class, which reads nothing itself."""
-        from vllm.tool_parsers import ToolParser
-
-        return attrs.evolve(self, cls=ToolParser, parser=None)
+        return attrs.evolve(self, cls=base(TOOL), parser=None)
 
     def prompt_ids(self) -> list[int]:
         """Return the tokens of the prompt."""
@@ -255,7 +219,6 @@ class Bench:
 
     def whole(self, answer: Answer, wish: Wish = PLAIN) -> Message:
         """Return what the parser makes of a whole answer."""
-        method = "extract_tool_calls" if self.role == TOOL else "extract_reasoning"
 
         def parse() -> Message:
             request = self.request(wish, stream=False)
@@ -270,7 +233,7 @@ class Bench:
             made = tuple(Call(str(call.name), str(call.arguments)) for call in calls or ())
             return Message(reasoning or "", content or "", made)
 
-        found = guarded(method, parse)
+        found = guarded(ROLES[self.role].whole, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
     def stream(self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN) -> Stream:
@@ -311,7 +274,14 @@ class Bench:
         }
 
 
-def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
+def _made(make: Callable[[], Any]) -> Any:  # noqa: ANN401 - vLLM's parser, or a plugin
+    found = guarded("making an instance", make, CONSTRUCTOR_LIMIT)
+    if isinstance(found, Exception):
+        raise NotMade(said(found)) from found
+    return found
+
+
+def guarded(what: str, function: Callable[[], Any], seconds: float = CALL_LIMIT) -> Any:  # noqa: ANN401 - what it returns
     """Call into a plugin for a limited time; return what is returned, or the exception.
 
     Raises:
@@ -321,7 +291,7 @@ def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - wh
 
     """
     try:
-        with limited(), in_call(what):
+        with limited(seconds), in_call(what):
             return function()
     except SystemExit as error:
         raise PluginExited(f"{what} raised SystemExit({error.code})") from None
@@ -337,9 +307,7 @@ class Streaming:
     def __init__(
         self, bench: Bench, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN
     ) -> None:
-        self._what = (
-            "extract_tool_calls_streaming" if bench.role == TOOL else "extract_reasoning_streaming"
-        )
+        self._what = ROLES[bench.role].streamed
         self._parts = deque(answer.deltas(cuts))
         self._client = Client()
         self._raised: str | None = None

@@ -14,8 +14,7 @@ from conformance.parser.answers import differing, right
 from conformance.parser.bench import Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
-from conformance.parser.search import Judged
-from conformance.parser.trial import Trial
+from conformance.parser.trial import Judged, Trial
 from conformance.raised import said
 
 

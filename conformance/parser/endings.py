@@ -15,9 +15,8 @@ from conformance.parser.answers import agrees, differing
 from conformance.parser.bench import Bench, guarded
 from conformance.parser.messages import quoted
 from conformance.parser.samples import Sample
-from conformance.parser.search import Judged
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Trial
+from conformance.parser.trial import Judged, Trial
 from conformance.raised import said
 from conformance.verdict import Verdict
 
@@ -82,24 +81,18 @@ def content_ids(trial: Trial) -> Finding:
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
         expected = bench.whole(answer)
-        found = guarded(
-            "extract_content_ids", partial(bench.engine().extract_content_ids, list(answer.ids))
-        )
+        found = _returned(bench, "extract_content_ids", answer)
         wrong = None
-        if isinstance(found, Exception):
-            wrong = f"extract_content_ids raised {said(found)}"
-        elif not isinstance(found, list | tuple):
-            wrong = f"extract_content_ids returned {type(found).__name__}"
+        if not isinstance(found, list | tuple):
+            wrong = _instead(found, type(found).__name__)
         else:
             text = bench.tokenizer.decode(found, skip_special_tokens=True)
             thought, content = expected.reasoning.strip(), expected.content.strip()
             # Markers of the channel in which content stands are for the parser of calls.
             if content not in text or (thought and thought in text.replace(content, "", 1)):
-                wrong = (
-                    f"extract_content_ids returned the tokens of {quoted(text)}; whole: {expected}"
-                )
+                wrong = f"returned the tokens of {quoted(text)}; whole: {expected}"
         if wrong:
-            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
+            return Judged(wrong=f"{quoted(sample.text)}: extract_content_ids {wrong}")
         return Judged(bool(expected.content))
 
     return trial.search(judge)
@@ -116,21 +109,12 @@ def counted(trial: Trial) -> Finding:
         end = _end(bench, answer)
         most = end if isinstance(end, int) else len(answer)
         least = len(bench.answer(bench.whole(answer).reasoning)) - JOINED
-        found = guarded(
-            "count_reasoning_tokens",
-            partial(bench.engine().count_reasoning_tokens, list(answer.ids)),
-        )
-        wrong = None
-        if isinstance(found, Exception):
-            wrong = f"count_reasoning_tokens raised {said(found)}"
-        elif not isinstance(found, int) or not least <= found <= most:
-            wrong = (
-                f"count_reasoning_tokens returned {found!r}; of {len(answer)} tokens reasoning "
-                f"has {max(0, least)} to {most}"
-            )
-        if wrong:
-            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
-        return Judged(most > least > 0)
+        found = _returned(bench, "count_reasoning_tokens", answer)
+        if isinstance(found, int) and least <= found <= most:
+            return Judged(most > least > 0)
+        told = f"count_reasoning_tokens {_instead(found, repr(found))}"
+        there = f"of {len(answer)} tokens reasoning has {max(0, least)} to {most}"
+        return Judged(wrong=f"{quoted(sample.text)}: {told}; {there}")
 
     return trial.search(judge)
 
@@ -172,7 +156,7 @@ def earlier(trial: Trial) -> Finding:
         why = "the parser reads no reasoning that has begun in the prompt"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
     drawn = None if drawing is None else drawing.samples()
-    return trial.sought(known, drawn, judge, lambda sample: sample.text)
+    return trial.sought(known, drawn, judge)
 
 
 @checks("RP-17", after=("RP-04",))
@@ -184,7 +168,16 @@ def again(trial: Trial) -> Finding:
 
     known = map(twice, trial.first())
     drawn = trial.answers().map(twice)
-    return trial.sought(known, drawn, partial(agrees, trial), lambda sample: sample.text)
+    return trial.sought(known, drawn, partial(agrees, trial))
+
+
+def _returned(bench: Bench, what: str, answer: Answer) -> object:
+    """Return what a method of the engine's instance says of an answer, or what it raised."""
+    return guarded(what, partial(getattr(bench.engine(), what), list(answer.ids)))
+
+
+def _instead(found: object, returned: str) -> str:
+    return f"raised {said(found)}" if isinstance(found, Exception) else f"returned {returned}"
 
 
 def _place(token: object) -> str:

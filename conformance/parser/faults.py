@@ -13,9 +13,8 @@ from conformance.parser.answers import acted, right
 from conformance.parser.bench import WHOLE, Bench, Streaming
 from conformance.parser.messages import Call, Message, Stream, quoted
 from conformance.parser.samples import HARD, Sample
-from conformance.parser.search import Judged
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Trial
+from conformance.parser.trial import Judged, Trial
 from conformance.settings import Budget
 
 #: Truncated answers of each that is drawn; of those that are known, all are tried, but at budget

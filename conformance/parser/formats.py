@@ -14,8 +14,9 @@ from typing import Any
 
 import attrs
 
-from conformance.parser.bench import REASONING, TOOL, Bench, NotMade, composed
+from conformance.parser.bench import Bench, NotMade, composed
 from conformance.parser.messages import Call, Message
+from conformance.parser.roles import REASONING, ROLES, TOOL, base
 
 #: How JSON calls the types of values.
 _TYPES: Mapping[type, str] = {
@@ -171,17 +172,14 @@ class Fit:
 def _missing(cls: type[Any], role: str) -> str | None:
     """Return the method that reads whole answers where a class has none, and vLLM calls it."""
     from vllm.parser.abstract_parser import DelegatingParser
-    from vllm.reasoning import ReasoningParser
-    from vllm.tool_parsers import ToolParser
 
-    name = "extract_tool_calls" if role == TOOL else "extract_reasoning"
-    if getattr(cls, name) is not getattr(ToolParser if role == TOOL else ReasoningParser, name):
+    name = ROLES[role].whole
+    if getattr(cls, name) is not getattr(base(role), name):
         return None
     # Some of vLLM's own are put together in other ways, by their names.
     whole = composed(cls, role)
-    called = all(
-        getattr(whole, each) is getattr(DelegatingParser, each) for each in ("parse", name)
-    )
+    methods = ("parse", name)
+    called = all(getattr(whole, each) is getattr(DelegatingParser, each) for each in methods)
     return name if called else None
 
 

@@ -10,7 +10,8 @@ import pytest
 from vllm.tool_parsers import ToolParserManager
 
 from conformance import target as targets
-from conformance.parser.bench import TOOL, name_of
+from conformance.parser.bench import name_of
+from conformance.parser.roles import TOOL
 from conformance.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Target

@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of reasoning parsers."""
 
-from __future__ import annotations
+from functools import partial
 
 from conformance.parser.catalogue.common import (
     MADE,
     SERVED,
     cost,
     leaves_others_alone,
+    method,
     others,
     streaming,
     survives,
     together,
 )
+from conformance.parser.roles import REASONING
 from conformance.rules import Rule, Source, sentence
 
-
-def _base(symbol: str, says: str) -> Source:
-    return Source(f"vllm/reasoning/abs_reasoning_parsers.py:ReasoningParser.{symbol}", says)
-
+_base = partial(method, REASONING)
 
 RULES = (
     Rule(
@@ -42,7 +41,7 @@ RULES = (
         ),
         hint="Take **kwargs and hand them on: super().__init__(tokenizer, *args, **kwargs).",
     ),
-    survives("RP-02"),
+    survives(REASONING),
     Rule(
         id="RP-03",
         title="A whole answer is parted into reasoning and content",
@@ -61,7 +60,7 @@ RULES = (
         ),
         hint="Partition at the first end marker; what follows is content, whatever it holds.",
     ),
-    *streaming("RP", "extract_reasoning", "reasoning and content", _base),
+    *streaming(REASONING, "reasoning and content"),
     Rule(
         id="RP-06",
         title="Both say that reasoning ends at the same token",
@@ -181,8 +180,8 @@ RULES = (
         hint="Part a whole answer at the first end, not at the last. "
         "Only a SHOULD: what a marker means there is for the model to say.",
     ),
-    *others("RP"),
-    together("RP-12"),
-    cost("RP-13"),
-    leaves_others_alone("RP-14"),
+    *others(REASONING),
+    together(REASONING),
+    cost(REASONING),
+    leaves_others_alone(REASONING),
 )
