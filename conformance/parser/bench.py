@@ -103,8 +103,8 @@ def name_of(cls: type[Any], role: str) -> str:
     if not cls.__module__.startswith("vllm."):
         return NAME
     for name, (module, known) in manager(role).lazy_parsers.items():
-        # A few are defined in other modules than those that have them for the manager.
-        if known == cls.__name__ and getattr(sys.modules.get(module), known, None) is cls:
+        # A few are defined in other modules, and under other names, than the manager has them.
+        if getattr(sys.modules.get(module), known, None) is cls:
             return str(name)
     return NAME
 
