@@ -36,6 +36,11 @@ FIELDS: Mapping[str, Field] = {
         "Returns the text of an answer that says (content, calls), or (content, reasoning).",
         '"my_module:serialise"',
     ),
+    "chat_template": Field(
+        str,
+        "A file with the model's chat template: what it writes of a message is an answer.",
+        '"template.jinja"',
+    ),
     "partner": Field(
         str,
         "The parser of reasoning, or of calls, that serves the same model.",

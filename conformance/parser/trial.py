@@ -17,7 +17,7 @@ from conformance import expectation
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed
 from conformance.interruption import PluginExited, PluginHung
-from conformance.parser import formats, player, samples
+from conformance.parser import formats, player, samples, template
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
 from conformance.parser.roles import TOOL
@@ -61,7 +61,8 @@ class Wanted:
         """Return what a trial is opened with."""
         settings = opening.settings
         folder = opening.plugin.root or str(settings.directory)
-        return cls(role, opening.section, opening.origin, settings.budget, settings.seed, folder)
+        section = template.located(opening.section, opening.origin, folder)
+        return cls(role, section, opening.origin, settings.budget, settings.seed, folder)
 
     def samples(self) -> tuple[Sample, ...]:
         """Return the samples of the profile.
@@ -73,12 +74,14 @@ class Wanted:
         return samples.read(self.section, self.origin)
 
     def format(self) -> Format | None:
-        """Return the format that the profile names, or whose function it has.
+        """Return the format that the profile names, or whose function or template it has.
 
         Raises:
             UsageError: nobody knows it.
 
         """
+        if template.KEY in self.section:
+            return template.Template.of(self.section, self.origin, self.role).format()
         if (serialise := self.section.get(expectation.SERIALISE)) is not None:
             return formats.own(serialise.load(), self.section, self.role)
         known = {each.name: each for each in formats.KNOWN[self.role]}
