@@ -155,7 +155,7 @@ RULES = (
                 "agent continuations, where the chat template keeps a prior turn's think channel",
             ),
         ),
-        hint="Look from the end of the tokens: is the last marker an end, or a start?",
+        hint="Look from the end of the tokens: what counts is whether the last marker is an end.",
         resembles=(
             "vllm-project/vllm#27703",
             "vllm-project/vllm#32490",
