@@ -176,7 +176,7 @@ class Bench:
         return _made(partial(make, model_config=None))
 
     def instance(self) -> None:
-        """Make what this release makes of the class: for a request, and in the engine.
+        """Make what this release makes of the class: for a request, in the engine, for its budget.
 
         Raises:
             NotMade: the plugin raised.
@@ -185,6 +185,10 @@ class Bench:
         self.make(self.request(stream=True))
         if self.role == REASONING:
             self.engine()
+            from vllm.config import reasoning
+
+            if hasattr(reasoning, "ReasoningParserManager"):  # it asks for the markers at the start
+                _made(partial(cast("Callable[..., Any]", self.cls), self.tokenizer))
 
     def engine(self) -> Any:  # noqa: ANN401 - a plugin
         """Make a reasoning parser as the engine does, which asks it where its grammar begins."""

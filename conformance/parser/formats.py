@@ -197,11 +197,13 @@ def unfit(cls: type[Any], role: str) -> str | None:
         else:
             signature.bind(object(), model_config=None, chat_template_kwargs={})
             signature.bind(tokenizer=object(), chat_template_kwargs={})
+            signature.bind(object())
     except TypeError as error:
         call = (
             "(tokenizer, tools)"
             if role == TOOL
-            else "(tokenizer, model_config=..., chat_template_kwargs=...) and (tokenizer=..., ...)"
+            else "(tokenizer, model_config=..., chat_template_kwargs=...), (tokenizer=..., ...) "
+            "and (tokenizer)"
         )
         return f"the class cannot be called as vLLM does, with {call}: {error}"
     return None

@@ -25,8 +25,8 @@ RULES = (
         title="The parser can be made for a request",
         statement=(
             "The target imports, derives from ReasoningParser, has extract_reasoning, and is made "
-            "with a tokenizer, which the engine gives by its name, and with keywords of whatever "
-            "name."
+            "with a tokenizer, which the engine gives by its name, with keywords of whatever name "
+            "or without any."
         ),
         evidence=SERVED,
         section="Loading",
@@ -37,6 +37,10 @@ RULES = (
             Source(
                 "vllm/v1/structured_output/__init__.py:StructuredOutputManager._get_reasoner",
                 "reasoner_cls(tokenizer=..., **kwargs)",
+            ),
+            Source(
+                "vllm/config/reasoning.py:ReasoningConfig.initialize_token_ids",
+                "parser_cls(tokenizer): a server that starts asks for the markers",
             ),
         ),
         hint="Take **kwargs and hand them on: super().__init__(tokenizer, *args, **kwargs).",
