@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, ClassVar, Self, TypeVar
@@ -125,9 +126,16 @@ class Judging(Asked, abc.ABC):
         """Return the counterexample of a failure as data."""
 
 
+class Undecided(Exception):
+    """Nothing is known of a plugin that a rule could be judged by; the message says the way out."""
+
+
 @attrs.define(kw_only=True)
 class Simulation(Judging):
     """A trial that some errors of the plugin end: no rule can be judged after them."""
+
+    #: The rule that a plugin breaks that cannot be loaded, or made.
+    loads: ClassVar[str]
 
     #: The rule that a plugin breaks whose calls hang or end their process.
     survives: ClassVar[str]
@@ -151,7 +159,6 @@ class Simulation(Judging):
         assert found is not None
         return found
 
-    @abc.abstractmethod
     def attempt(self, rule: str) -> Finding:
         """Judge a rule where nothing has ended the trial, or return what it waits for.
 
@@ -159,6 +166,25 @@ class Simulation(Judging):
             BaseException: one of :attr:`breaks`.
 
         """
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # as in production, where a warning ends nothing
+                return self.waits(rule) or self.checks[rule].judge(self)
+        except Undecided as error:
+            return Finding(Verdict.NOT_VERIFIED, message=str(error))
+
+    def waits(self, rule: str) -> Finding | None:
+        """Return that a rule must wait for another one, or None."""
+        return None if rule == self.loads else self.broken((self.loads, *self.before(rule)))
+
+    def before(self, rule: str) -> tuple[str, ...]:
+        """Return the rules that a rule builds on, directly or not, causes first."""
+        after = self.checks[rule].after
+        every = [each for other in after for each in (*self.before(other), other)]
+        return tuple(dict.fromkeys(every))
+
+    def close(self) -> None:
+        """Do nothing: nothing was started."""
 
     def _all_survived(self) -> Finding:
         """Judge whether all that the other rules do with the plugin ends."""

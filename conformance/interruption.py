@@ -48,6 +48,10 @@ class PluginHung(BaseException):
         self.call = call
 
 
+class PluginExited(Exception):
+    """A call raised ``SystemExit``."""
+
+
 class OutOfTime(TimeoutError):
     """Nothing of the plugin was running when the time was over: the host is slow, or stuck."""
 

@@ -65,12 +65,17 @@ and ends with what it printed.
 Rules that wait for one that fails are not judged: a parser may have more faults than this shows.
 A thread is named where one is about the same thing; *new* means that a search found none.
 
+RP-17 has one cause nearly everywhere:
+behind the end of reasoning, `DelegatingParser.parse_delta` sends on what comes as it is,
+while `parse` has all of the answer read by the parser's engine,
+to which a second block is reasoning again, or a second marker nothing at all.
+
 """
 
 
 def registered() -> list[str]:
     """Return the targets of all parsers that vLLM registers."""
-    from conformance.parser.bench import manager
+    from conformance.parser.roles import manager
 
     roles = {"tool": "tool-parser", "reasoning": "reasoning-parser"}
     return [f"{form}:{name}" for role, form in roles.items() for name in manager(role).lazy_parsers]

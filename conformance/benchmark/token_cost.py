@@ -21,11 +21,13 @@ from vllm.tool_parsers import ToolParser
 
 from conformance.benchmark.figures import PER_TOKEN, TURNS, Overhead, Round, compare
 from conformance.benchmark.in_turns import Measuring
+from conformance.checking import Undecided
 from conformance.jobs import class_of
-from conformance.parser.bench import TOOL, Bench, NotMade
+from conformance.parser.bench import Bench, NotMade
 from conformance.parser.checks import trial
 from conformance.parser.cost import STEPS, growing, near_end
-from conformance.parser.trial import Undecided
+from conformance.parser.roles import TOOL
+from conformance.parser.trial import Wanted
 from conformance.profile import of_plugin
 from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Plugin
@@ -74,15 +76,15 @@ def opened(plugin: Plugin, settings: Settings) -> Iterator[Measuring[Tokens]]:
 
     """
     profile = of_plugin(plugin, settings)
-    judged = trial(
-        class_of(plugin),
+    wanted = Wanted(
         plugin.generation.removeprefix("parser/"),
         profile.section(plugin.interface) if profile else {},
-        origin=profile.origin if profile else None,
-        budget=settings.budget,
-        seed=settings.seed,
-        folder=plugin.root or str(settings.directory),
+        profile.origin if profile else None,
+        settings.budget,
+        settings.seed,
+        plugin.root or str(settings.directory),
     )
+    judged = trial(class_of(plugin), wanted)
     try:
         parts = dict(growing(judged))
         bench = judged.made()

@@ -23,7 +23,7 @@ from conformance.checking import checks
 from conformance.comparison import shortened
 from conformance.endurance import Growth, Guard, Sent, Stalled, Trouble
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import OutOfTime, PluginHung
+from conformance.interruption import OutOfTime, PluginExited, PluginHung
 from conformance.io_processor import stock
 from conformance.io_processor.admission import unserved
 from conformance.io_processor.answers import Answer, Kind
@@ -31,7 +31,6 @@ from conformance.io_processor.bench import Bench
 from conformance.io_processor.engine import made_up
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
-from conformance.io_processor.traffic import PluginExited
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.oddities import spread

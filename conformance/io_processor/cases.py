@@ -10,13 +10,13 @@ import attrs
 
 from conformance.comparison import Place
 from conformance.counterexample.source import decoded, encoded
-from conformance.interruption import PluginHung
+from conformance.interruption import PluginExited, PluginHung
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.isolation import Broken, judge
 from conformance.io_processor.stock import Stock
-from conformance.io_processor.traffic import Asked, Do, History, Move, PluginExited
+from conformance.io_processor.traffic import Asked, Do, History, Move
 
 
 def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:

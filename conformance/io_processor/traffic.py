@@ -20,7 +20,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.interruption import PluginHung, limited
+from conformance.interruption import PluginExited, PluginHung, limited
 from conformance.io_processor.answers import Answer, Kind, of_error
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine, serving
 from conformance.io_processor.host import Online, Surroundings
@@ -185,10 +185,6 @@ def _deeply() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
-
-
-class PluginExited(Exception):
-    """A call raised ``SystemExit``."""
 
 
 @attrs.define

@@ -11,13 +11,12 @@ import attrs
 
 from conformance.checking import Judging
 from conformance.findings import Finding, obstructed, waiting
-from conformance.interruption import PluginHung, place_in
+from conformance.interruption import PluginExited, PluginHung, place_in
 from conformance.io_processor import discovery
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.meaning import Meaning
-from conformance.io_processor.traffic import PluginExited
 from conformance.io_processor.watched import AFTER_OUTPUTS, Watched
 from conformance.raised import said
 from conformance.settings import Budget

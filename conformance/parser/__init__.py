@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from conformance.interface import CHECK_CASE, Field, Generation
 from conformance.parser.catalogue import reasoning, tool
+from conformance.parser.roles import REASONING, ROLES, TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.interface import ClassSource
+    from conformance.rules import Rule
 
 FIELDS: Mapping[str, Field] = {
     "samples": Field(
@@ -34,6 +36,11 @@ FIELDS: Mapping[str, Field] = {
         "Returns the text of an answer that says (content, calls), or (content, reasoning).",
         '"my_module:serialise"',
     ),
+    "chat_template": Field(
+        str,
+        "A file with the model's chat template: what it writes of a message is an answer.",
+        '"template.jinja"',
+    ),
     "partner": Field(
         str,
         "The parser of reasoning, or of calls, that serves the same model.",
@@ -43,47 +50,29 @@ FIELDS: Mapping[str, Field] = {
 }
 
 
-def _of_tools(source: ClassSource) -> bool:
-    return "ToolParser" in source.bases or "extract_tool_calls_streaming" in source.defines
+def _generation(role: str, rules: tuple[Rule, ...], order: int) -> Generation:
+    names = ROLES[role]
 
+    def likely(source: ClassSource) -> bool:
+        return names.base in source.bases or names.streamed in source.defines
 
-def _of_reasoning(source: ClassSource) -> bool:
-    return "ReasoningParser" in source.bases or "extract_reasoning_streaming" in source.defines
-
-
-generations = (
-    Generation(
+    return Generation(
         interface="parser",
-        name="parser/tool",
-        title="Tool parser (--tool-parser-plugin)",
-        loading_rule="TP-01",
-        survival_rule="TP-02",
-        rules=tool.RULES,
+        name=f"parser/{role}",
+        title=f"{role.capitalize()} parser (--{role}-parser-plugin)",
+        loading_rule=names.rule(1),
+        survival_rule=names.rule(2),
+        rules=rules,
         fields=FIELDS,
-        suite="conformance.parser.tool_suite",
+        suite=f"conformance.parser.{role}_suite",
         cases={"check": CHECK_CASE},
         program="conformance.parser.program:program",
-        registered=("tool-parser", "vllm.tool_parsers"),
-        likely=_of_tools,
-        sign=r"\bToolParserManager\b|\bToolParser\b",
+        registered=(f"{role}-parser", names.package),
+        likely=likely,
+        sign=rf"\b{names.base}(Manager)?\b",
         preload=("conformance.parser.bench",),
-        order=7,
-    ),
-    Generation(
-        interface="parser",
-        name="parser/reasoning",
-        title="Reasoning parser (--reasoning-parser-plugin)",
-        loading_rule="RP-01",
-        survival_rule="RP-02",
-        rules=reasoning.RULES,
-        fields=FIELDS,
-        suite="conformance.parser.reasoning_suite",
-        cases={"check": CHECK_CASE},
-        program="conformance.parser.program:program",
-        registered=("reasoning-parser", "vllm.reasoning"),
-        likely=_of_reasoning,
-        sign=r"\bReasoningParserManager\b|\bReasoningParser\b",
-        preload=("conformance.parser.bench",),
-        order=8,
-    ),
-)
+        order=order,
+    )
+
+
+generations = (_generation(TOOL, tool.RULES, 7), _generation(REASONING, reasoning.RULES, 8))

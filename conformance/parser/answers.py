@@ -12,12 +12,12 @@ import attrs
 from conformance.checking import checks
 from conformance.findings import Finding, passed
 from conformance.parser import samples
-from conformance.parser.bench import TOOL, WHOLE, Bench
+from conformance.parser.bench import WHOLE, Bench
 from conformance.parser.messages import Message, quoted, shortened
+from conformance.parser.roles import TOOL
 from conformance.parser.samples import Sample
-from conformance.parser.search import Judged
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Trial
+from conformance.parser.trial import Judged, Trial
 
 
 def acted(trial: Trial, message: Message) -> bool:
@@ -42,22 +42,9 @@ def made(trial: Trial) -> Finding:
 @checks("RP-03")
 def whole(trial: Trial) -> Finding:
     """Compare what is made of whole answers with what they say."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        found = bench.whole(answer)
-        told = f"of {quoted(sample.text)} the parser made {found}"
-        if sample.says is not None and not found.same(sample.says):
-            says = sample.says.document
-            scene = partial(bench.scene, "whole", answer, (), says=says)
-            return Judged(wrong=f"{told}; expected {sample.says}", scene=scene)
-        scene = partial(bench.scene, "reads", answer)
-        return Judged(acted(trial, found), told if found.raised else None, scene)
-
     drawing = trial.drawing
-    if drawing is None:
-        return trial.search(judge)
-    return trial.search(judge, attrs.evolve(drawing, typed=False).samples())
+    drawn = None if drawing is None else attrs.evolve(drawing, typed=False).samples()
+    return trial.search(partial(_means, trial), drawn)
 
 
 @checks("TP-13", after=("TP-03",))
@@ -65,32 +52,39 @@ def types(trial: Trial) -> Finding:
     """Compare the types of arguments with those that their schema says."""
 
     def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        found = bench.whole(answer)
-        if sample.says is None or found.same(sample.says):
-            return Judged(sample.says is not None and acted(trial, found))
-        told = f"of {quoted(sample.text)} the parser made {found}; expected {sample.says}"
-        scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
-        return Judged(wrong=told, scene=scene)
+        found = _means(trial, sample)
+        return attrs.evolve(found, acted=found.acted and sample.says is not None)
 
     return trial.search(judge)
+
+
+def _means(trial: Trial, sample: Sample) -> Judged:
+    bench, answer = trial.for_sample(sample)
+    found = bench.whole(answer)
+    told = f"of {quoted(sample.text)} the parser made {found}"
+    if sample.says is None or found.same(sample.says):
+        scene = partial(bench.scene, "reads", answer)
+        return Judged(acted(trial, found), told if found.raised else None, scene)
+    scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
+    return Judged(wrong=f"{told}; expected {sample.says}", scene=scene)
 
 
 @checks("TP-04", after=("TP-09", "TP-03", "TP-08", "TP-07"))
 @checks("RP-04", after=("RP-09", "RP-03"))
 def streamed(trial: Trial) -> Finding:
     """Compare answers that are streamed token by token with the same answers whole."""
+    return trial.search(partial(agrees, trial))
 
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        expected, found = bench.whole(answer), bench.by_token(answer).said
-        wrong = None
-        if not found.same(expected):
-            wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
-        scene = partial(differing, bench, answer)
-        return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 
-    return trial.search(judge)
+def agrees(trial: Trial, sample: Sample) -> Judged:
+    """Return what one shows that is streamed token by token, and whole."""
+    bench, answer = trial.for_sample(sample)
+    expected, found = bench.whole(answer), bench.by_token(answer).said
+    wrong = None
+    if not found.same(expected):
+        wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
+    scene = partial(differing, bench, answer)
+    return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 
 
 @checks("TP-05", after=("TP-04",))
@@ -168,4 +162,4 @@ def text(trial: Trial) -> Finding:
 
     plain = [each for each in trial.first() if each.says is not None and not each.says.calls]
     drawn = None if drawing is None else drawing.plain()
-    return trial.sought(plain, drawn, judge, lambda sample: sample.text)
+    return trial.sought(plain, drawn, judge)

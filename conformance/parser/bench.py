@@ -5,15 +5,24 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import deque
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.interruption import (
+    CALL_LIMIT,
+    CONSTRUCTOR_LIMIT,
+    PluginExited,
+    in_call,
+    limited,
+    progressed,
+)
 from conformance.parser import tokens
 from conformance.parser.messages import Call, Client, Message, Stream
+from conformance.parser.roles import REASONING, ROLES, TOOL, base, manager, other
 from conformance.raised import said
 
 if TYPE_CHECKING:
@@ -30,8 +39,6 @@ if TYPE_CHECKING:
 #: The name under which a class is registered that its file does not register.
 NAME = "vllm_conformance"
 
-TOOL, REASONING = "tool", "reasoning"
-
 #: How an answer comes that is not streamed.
 WHOLE = "whole"
 
@@ -47,10 +54,6 @@ class Wish:
 
 #: What a request says that does not speak of it.
 PLAIN = Wish()
-
-
-class PluginExited(Exception):
-    """A call raised ``SystemExit``."""
 
 
 class NotMade(Exception):
@@ -95,34 +98,13 @@ def _takes(parser: type[Any], method: str, *arguments: object, **keywords: objec
         raise ImportError(f"{parser.__mro__[1].__name__}.{method}: {error}") from None
 
 
-def other(role: str) -> str:
-    """Return what the partner of a parser is for."""
-    return REASONING if role == TOOL else TOOL
-
-
-def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
-    """Return what knows parsers by their names.
-
-    Raises:
-        ImportError: this release has no such parsers.
-
-    """
-    if role == TOOL:
-        from vllm.tool_parsers import ToolParserManager
-
-        return ToolParserManager
-    from vllm.reasoning import ReasoningParserManager
-
-    return ReasoningParserManager
-
-
 def name_of(cls: type[Any], role: str) -> str:
     """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
     if not cls.__module__.startswith("vllm."):
         return NAME
     for name, (module, known) in manager(role).lazy_parsers.items():
-        # A few are defined in other modules than those that have them for the manager.
-        if known == cls.__name__ and getattr(sys.modules.get(module), known, None) is cls:
+        # A few are defined in other modules, and under other names, than the manager has them.
+        if getattr(sys.modules.get(module), known, None) is cls:
             return str(name)
     return NAME
 
@@ -188,22 +170,13 @@ class Bench:
         """
         if self._parser is None:
             self._parser = composed(self.cls, self.role, self.partner)
-        parser: Callable[..., Any] = self._parser
-        try:
-            with limited(CONSTRUCTOR_LIMIT), in_call("making an instance"):
-                return parser(
-                    self.tokenizer,
-                    request.tools,
-                    chat_template_kwargs=dict(self.chat),
-                    model_config=None,
-                )
-        except SystemExit as error:
-            raise PluginExited(f"making an instance raised SystemExit({error.code})") from None
-        except Exception as error:
-            raise NotMade(said(error)) from error
+        chat = dict(self.chat)
+        made: Callable[..., Any] = self._parser
+        make = partial(made, self.tokenizer, request.tools, chat_template_kwargs=chat)
+        return _made(partial(make, model_config=None))
 
     def instance(self) -> None:
-        """Make what this release makes of the class: for a request, and in the engine.
+        """Make what this release makes of the class: for a request, in the engine, for its budget.
 
         Raises:
             NotMade: the plugin raised.
@@ -212,15 +185,15 @@ class Bench:
         self.make(self.request(stream=True))
         if self.role == REASONING:
             self.engine()
+            from vllm.config import reasoning
+
+            if hasattr(reasoning, "ReasoningParserManager"):  # it asks for the markers at the start
+                _made(partial(cast("Callable[..., Any]", self.cls), self.tokenizer))
 
     def engine(self) -> Any:  # noqa: ANN401 - a plugin
         """Make a reasoning parser as the engine does, which asks it where its grammar begins."""
-        cls: Callable[..., Any] = self.cls
-        make = partial(cls, tokenizer=self.tokenizer, chat_template_kwargs=dict(self.chat))
-        found = guarded("making an instance", make)
-        if isinstance(found, Exception):
-            raise NotMade(said(found))
-        return found
+        chat, made = dict(self.chat), cast("Callable[..., Any]", self.cls)
+        return _made(partial(made, tokenizer=self.tokenizer, chat_template_kwargs=chat))
 
     def answer(self, text: str) -> Answer:
         """Return the tokens of an answer, with the text that requests are given of them."""
@@ -235,17 +208,13 @@ class Bench:
 
     def grammar(self, wish: Wish) -> Any:  # noqa: ANN401 - a schema, or its text
         """Return the schema of the JSON that vLLM itself has a model write for a choice."""
-        from vllm.tool_parsers import ToolParser
-
         request = self.request(wish, stream=True)
-        adjusted = ToolParser.adjust_request(self.make(request).tool_parser, request)
+        adjusted = base(TOOL).adjust_request(self.make(request).tool_parser, request)
         return getattr(adjusted.structured_outputs, "json", None)
 
     def bare(self) -> Bench:
         """Return the same with vLLM's base class, which reads nothing itself."""
-        from vllm.tool_parsers import ToolParser
-
-        return attrs.evolve(self, cls=ToolParser, parser=None)
+        return attrs.evolve(self, cls=base(TOOL), parser=None)
 
     def prompt_ids(self) -> list[int]:
         """Return the tokens of the prompt."""
@@ -254,7 +223,6 @@ class Bench:
 
     def whole(self, answer: Answer, wish: Wish = PLAIN) -> Message:
         """Return what the parser makes of a whole answer."""
-        method = "extract_tool_calls" if self.role == TOOL else "extract_reasoning"
 
         def parse() -> Message:
             request = self.request(wish, stream=False)
@@ -269,15 +237,12 @@ class Bench:
             made = tuple(Call(str(call.name), str(call.arguments)) for call in calls or ())
             return Message(reasoning or "", content or "", made)
 
-        found = guarded(method, parse)
+        found = guarded(ROLES[self.role].whole, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
     def stream(self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN) -> Stream:
         """Return what the parser streams of an answer in parts, cut before these tokens."""
-        streaming = Streaming(self, answer, cuts, wish)
-        while streaming.step():
-            pass
-        return streaming.end()
+        return Streaming(self, answer, cuts, wish).rest()
 
     def by_token(self, answer: Answer, wish: Wish = PLAIN) -> Stream:
         """Return what the parser streams of an answer token by token."""
@@ -313,7 +278,14 @@ class Bench:
         }
 
 
-def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
+def _made(make: Callable[[], Any]) -> Any:  # noqa: ANN401 - vLLM's parser, or a plugin
+    found = guarded("making an instance", make, CONSTRUCTOR_LIMIT)
+    if isinstance(found, Exception):
+        raise NotMade(said(found)) from found
+    return found
+
+
+def guarded(what: str, function: Callable[[], Any], seconds: float = CALL_LIMIT) -> Any:  # noqa: ANN401 - what it returns
     """Call into a plugin for a limited time; return what is returned, or the exception.
 
     Raises:
@@ -323,7 +295,7 @@ def guarded(what: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - wh
 
     """
     try:
-        with limited(), in_call(what):
+        with limited(seconds), in_call(what):
             return function()
     except SystemExit as error:
         raise PluginExited(f"{what} raised SystemExit({error.code})") from None
@@ -339,11 +311,8 @@ class Streaming:
     def __init__(
         self, bench: Bench, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN
     ) -> None:
-        self._what = (
-            "extract_tool_calls_streaming" if bench.role == TOOL else "extract_reasoning_streaming"
-        )
-        self._parts = list(answer.deltas(cuts))
-        self._position = 0
+        self._what = ROLES[bench.role].streamed
+        self._parts = deque(answer.deltas(cuts))
         self._client = Client()
         self._raised: str | None = None
         self._request: Any = bench.request(wish, stream=True)
@@ -357,27 +326,37 @@ class Streaming:
 
     def step(self) -> bool:
         """Give the parser one more part; return False when there is none, or it has raised."""
-        if self._raised is not None or self._position == len(self._parts):
+        if self._raised is not None or not self._parts:
             return False
-        text, ids = self._parts[self._position]
-        self._position += 1
-        delta = guarded(
-            self._what,
-            partial(
-                self._parser.parse_delta,
-                delta_text=text,
-                delta_token_ids=ids,
-                request=self._request,
-                prompt_token_ids=list(self._prompt),
-                finished=self._position == len(self._parts),
-            ),
-        )
-        if isinstance(delta, Exception):
-            self._raised = said(delta)
-        else:
-            self._client.receive(delta)
+        self._call(self._next)
         return True
+
+    def rest(self) -> Stream:
+        """Give the parser all parts that are left, and return what the client has got."""
+        if self._raised is None:
+            self._call(self._every)
+        return self.end()
 
     def end(self) -> Stream:
         """Return what the client has got."""
         return self._client.stream(self._raised)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        if isinstance(found := guarded(self._what, function), Exception):
+            self._raised = said(found)
+
+    def _every(self) -> None:
+        while self._parts:
+            self._next()
+            progressed()  # one limit for each part, at the cost of one for all
+
+    def _next(self) -> None:
+        text, ids = self._parts.popleft()
+        delta = self._parser.parse_delta(
+            delta_text=text,
+            delta_token_ids=ids,
+            request=self._request,
+            prompt_token_ids=list(self._prompt),
+            finished=not self._parts,
+        )
+        self._client.receive(delta)

@@ -14,8 +14,7 @@ from conformance.parser.answers import differing, right
 from conformance.parser.bench import Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
-from conformance.parser.search import Judged
-from conformance.parser.trial import Trial
+from conformance.parser.trial import Judged, Trial
 from conformance.raised import said
 
 
@@ -147,9 +146,12 @@ def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
         says: what that says.
 
     """
+    first = attrs.evolve(says, calls=says.calls[:1])
+    yield Asked(Wish(parallel=False), text, (says, first))
+    if not {call.name for call in says.calls} <= {each["function"]["name"] for each in bench.tools}:
+        return  # a grammar has no place for what is no tool of the request
     named = {"type": "function", "function": {"name": says.calls[0].name}}
     in_json = [{"name": call.name, "parameters": call.value} for call in says.calls]
-    first = attrs.evolve(says, calls=says.calls[:1])
     for wish, grammar in (
         (Wish("required"), (json.dumps(in_json), Message(calls=says.calls))),
         (Wish(named), (says.calls[0].arguments, Message(calls=first.calls))),
@@ -164,7 +166,6 @@ def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
             continue  # a grammar of its own, or one of calls, in which there is no place for text
         elif wish.choice == "required" or first == says:
             yield Asked(wish, text, (says,))
-    yield Asked(Wish(parallel=False), text, (says, first))
 
 
 def _misread(bench: Bench, asks: Asked) -> str | None:

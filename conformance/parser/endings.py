@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+import attrs
 from vllm.reasoning import ReasoningParser
 
 from conformance.checking import checks
 from conformance.findings import Finding
+from conformance.parser.answers import agrees, differing
 from conformance.parser.bench import Bench, guarded
 from conformance.parser.messages import quoted
 from conformance.parser.samples import Sample
-from conformance.parser.search import Judged
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Trial
+from conformance.parser.trial import Judged, Trial
 from conformance.raised import said
 from conformance.verdict import Verdict
 
@@ -80,24 +81,18 @@ def content_ids(trial: Trial) -> Finding:
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
         expected = bench.whole(answer)
-        found = guarded(
-            "extract_content_ids", partial(bench.engine().extract_content_ids, list(answer.ids))
-        )
+        found = _returned(bench, "extract_content_ids", answer)
         wrong = None
-        if isinstance(found, Exception):
-            wrong = f"extract_content_ids raised {said(found)}"
-        elif not isinstance(found, list | tuple):
-            wrong = f"extract_content_ids returned {type(found).__name__}"
+        if not isinstance(found, list | tuple):
+            wrong = _instead(found, type(found).__name__)
         else:
             text = bench.tokenizer.decode(found, skip_special_tokens=True)
             thought, content = expected.reasoning.strip(), expected.content.strip()
             # Markers of the channel in which content stands are for the parser of calls.
             if content not in text or (thought and thought in text.replace(content, "", 1)):
-                wrong = (
-                    f"extract_content_ids returned the tokens of {quoted(text)}; whole: {expected}"
-                )
+                wrong = f"returned the tokens of {quoted(text)}; whole: {expected}"
         if wrong:
-            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
+            return Judged(wrong=f"{quoted(sample.text)}: extract_content_ids {wrong}")
         return Judged(bool(expected.content))
 
     return trial.search(judge)
@@ -114,23 +109,75 @@ def counted(trial: Trial) -> Finding:
         end = _end(bench, answer)
         most = end if isinstance(end, int) else len(answer)
         least = len(bench.answer(bench.whole(answer).reasoning)) - JOINED
-        found = guarded(
-            "count_reasoning_tokens",
-            partial(bench.engine().count_reasoning_tokens, list(answer.ids)),
-        )
-        wrong = None
-        if isinstance(found, Exception):
-            wrong = f"count_reasoning_tokens raised {said(found)}"
-        elif not isinstance(found, int) or not least <= found <= most:
-            wrong = (
-                f"count_reasoning_tokens returned {found!r}; of {len(answer)} tokens reasoning "
-                f"has {max(0, least)} to {most}"
-            )
-        if wrong:
-            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
-        return Judged(most > least > 0)
+        found = _returned(bench, "count_reasoning_tokens", answer)
+        if isinstance(found, int) and least <= found <= most:
+            return Judged(most > least > 0)
+        told = f"count_reasoning_tokens {_instead(found, repr(found))}"
+        there = f"of {len(answer)} tokens reasoning has {max(0, least)} to {most}"
+        return Judged(wrong=f"{quoted(sample.text)}: {told}; {there}")
 
     return trial.search(judge)
+
+
+@checks("RP-16", after=("RP-06", "RP-07"))
+def earlier(trial: Trial) -> Finding:
+    """Compare answers behind an earlier turn with the same answers behind none."""
+    drawing = trial.drawing
+    if drawing is None:
+        known = [sample for sample in trial.first() if sample.prompt is not None]
+    elif drawing.format.opens:
+        drawing = attrs.evolve(drawing, format=attrs.evolve(drawing.format, opened=True))
+        known = drawing.first()
+    else:
+        known, drawing = [], None
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        expected = bench.by_token(answer).said
+        if not expected.reasoning or (sample.says is not None and not expected.same(sample.says)):
+            return Judged(acted=False)  # nor does it read the answer alone
+        after = attrs.evolve(bench, prompt=f"{bench.prompt}{sample.text}\n{bench.prompt}")
+        told = f"{quoted(sample.text)} behind the prompt {quoted(after.prompt)}"
+        if not (found := after.by_token(answer).said).same(expected):
+            told = f"{told}: {found}; behind {bench.prompt!r}: {expected}"
+            return Judged(wrong=told, scene=partial(differing, after, answer))
+        for what, place in (
+            ("is_reasoning_end", _end),
+            ("is_reasoning_end_streaming", partial(_told, step=1)),
+        ):
+            if (now := place(after, answer)) != (before := place(bench, answer)):
+                return Judged(
+                    wrong=f"{told}: {what} is true {_place(now)}; "
+                    f"behind {bench.prompt!r} {_place(before)}"
+                )
+        return Judged()
+
+    if not any(judge(sample).acted for sample in known):
+        why = "the parser reads no reasoning that has begun in the prompt"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    drawn = None if drawing is None else drawing.samples()
+    return trial.sought(known, drawn, judge)
+
+
+@checks("RP-17", after=("RP-04",))
+def again(trial: Trial) -> Finding:
+    """Compare streamed answers, whose content has all markers again, with the same whole."""
+
+    def twice(sample: Sample) -> Sample:
+        return attrs.evolve(sample, text=sample.text * 2, says=None)
+
+    known = map(twice, trial.first())
+    drawn = trial.answers().map(twice)
+    return trial.sought(known, drawn, partial(agrees, trial))
+
+
+def _returned(bench: Bench, what: str, answer: Answer) -> object:
+    """Return what a method of the engine's instance says of an answer, or what it raised."""
+    return guarded(what, partial(getattr(bench.engine(), what), list(answer.ids)))
+
+
+def _instead(found: object, returned: str) -> str:
+    return f"raised {said(found)}" if isinstance(found, Exception) else f"returned {returned}"
 
 
 def _place(token: object) -> str:

@@ -13,12 +13,13 @@ from conformance.parser.answers import acted, right
 from conformance.parser.bench import WHOLE, Bench, Streaming
 from conformance.parser.messages import Call, Message, Stream, quoted
 from conformance.parser.samples import HARD, Sample
-from conformance.parser.search import Judged
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Trial
+from conformance.parser.trial import Judged, Trial
+from conformance.settings import Budget
 
-#: Truncated answers of each that is drawn; of those that are known, all are tried.
-ENDS = 3
+#: Truncated answers of each that is drawn; of those that are known, all are tried, but at budget
+#: quick no more than so many.
+ENDS, MOST = 3, 100
 
 
 @checks("TP-09")
@@ -79,7 +80,8 @@ def truncated(trial: Trial) -> Finding:
         sample, ends = example
         bench, answer = trial.for_sample(sample)
         complete = bench.whole(answer)
-        places = (end % len(answer) for end in ends) if ends else range(1, len(answer))
+        step = -(-len(answer) // MOST) if trial.budget is Budget.QUICK else 1
+        places = [end % len(answer) for end in ends] or range(1, len(answer), step)
         for place in places:
             first = answer.first(max(1, place))
             if wrong := _wrong(bench, first, complete.calls):

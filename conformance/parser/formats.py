@@ -14,8 +14,9 @@ from typing import Any
 
 import attrs
 
-from conformance.parser.bench import REASONING, TOOL, Bench, NotMade, composed
+from conformance.parser.bench import Bench, NotMade, composed
 from conformance.parser.messages import Call, Message
+from conformance.parser.roles import REASONING, ROLES, TOOL, base
 
 #: How JSON calls the types of values.
 _TYPES: Mapping[type, str] = {
@@ -62,6 +63,11 @@ class Format:
     def letters(self) -> bool:
         """Whether a string stands bare in an argument, where its ends and its type are unmarked."""
         return self.tagged is not None
+
+    @property
+    def opens(self) -> bool:
+        """Whether a prompt may hold what stands before reasoning: it is no plain text."""
+        return any(token in self.thinks[0] for token in self.special) if self.thinks else False
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -166,17 +172,14 @@ class Fit:
 def _missing(cls: type[Any], role: str) -> str | None:
     """Return the method that reads whole answers where a class has none, and vLLM calls it."""
     from vllm.parser.abstract_parser import DelegatingParser
-    from vllm.reasoning import ReasoningParser
-    from vllm.tool_parsers import ToolParser
 
-    name = "extract_tool_calls" if role == TOOL else "extract_reasoning"
-    if getattr(cls, name) is not getattr(ToolParser if role == TOOL else ReasoningParser, name):
+    name = ROLES[role].whole
+    if getattr(cls, name) is not getattr(base(role), name):
         return None
     # Some of vLLM's own are put together in other ways, by their names.
     whole = composed(cls, role)
-    called = all(
-        getattr(whole, each) is getattr(DelegatingParser, each) for each in ("parse", name)
-    )
+    methods = ("parse", name)
+    called = all(getattr(whole, each) is getattr(DelegatingParser, each) for each in methods)
     return name if called else None
 
 
@@ -194,11 +197,13 @@ def unfit(cls: type[Any], role: str) -> str | None:
         else:
             signature.bind(object(), model_config=None, chat_template_kwargs={})
             signature.bind(tokenizer=object(), chat_template_kwargs={})
+            signature.bind(object())
     except TypeError as error:
         call = (
             "(tokenizer, tools)"
             if role == TOOL
-            else "(tokenizer, model_config=..., chat_template_kwargs=...) and (tokenizer=..., ...)"
+            else "(tokenizer, model_config=..., chat_template_kwargs=...), (tokenizer=..., ...) "
+            "and (tokenizer)"
         )
         return f"the class cannot be called as vLLM does, with {call}: {error}"
     return None

@@ -6,13 +6,13 @@ from typing import Self
 import attrs
 from hypothesis import strategies as st
 
-from conformance.checking import checks
+from conformance.checking import Undecided, checks
 from conformance.findings import Finding
-from conformance.parser.bench import REASONING, TOOL, Bench
+from conformance.parser.bench import Bench
 from conformance.parser.messages import Message, quoted
+from conformance.parser.roles import REASONING, TOOL
 from conformance.parser.samples import Drawing, Sample
-from conformance.parser.search import Judged
-from conformance.parser.trial import Trial, Undecided
+from conformance.parser.trial import Judged, Trial
 from conformance.verdict import Verdict
 
 #: What must hold of a partner by itself, causes first.

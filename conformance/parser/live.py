@@ -11,19 +11,19 @@ from typing import Any
 
 import attrs
 
+from conformance.checking import Undecided
 from conformance.engine.asking import Question, saying
-from conformance.interruption import PluginHung
-from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, Wish, name_of
+from conformance.parser.bench import Bench, NotMade, Wish, name_of
 from conformance.parser.calls import Asked, asked
 from conformance.parser.checks import trial
 from conformance.parser.formats import KNOWN
 from conformance.parser.handover import THOUGHT, Pair
 from conformance.parser.messages import Message, Stream
 from conformance.parser.partners import partner
+from conformance.parser.roles import TOOL
 from conformance.parser.samples import Sample
-from conformance.parser.trial import Trial, Undecided
+from conformance.parser.trial import FATAL, Trial, Wanted
 from conformance.search import examples
-from conformance.settings import Budget
 
 #: Answers that are drawn beside those that are known, and the most tokens of one.
 DRAWN, LONGEST = 4, 400
@@ -34,12 +34,7 @@ class Errand:
     """What is to be done: :func:`found` or :func:`played`."""
 
     what: str
-    role: str
-    section: Mapping[str, Any]
-    origin: str | None
-    budget: Budget
-    seed: int
-    folder: str  #: in which a partner is looked for
+    wanted: Wanted
     special: tuple[str, ...] = ()  #: for one that plays: texts that are one token each
     skipped: tuple[str, ...] = ()  #: those that are special tokens
     question: Question | None = None
@@ -66,15 +61,7 @@ class Found:
 
 def found(cls: type[Any], errand: Errand) -> Found:
     """Find out what a model would say to a class."""
-    judged = trial(
-        cls,
-        errand.role,
-        errand.section,
-        origin=errand.origin,
-        budget=errand.budget,
-        seed=errand.seed,
-        folder=errand.folder,
-    )
+    judged = trial(cls, errand.wanted)
     try:
         judged.made()
         pair = Pair.of(judged)
@@ -83,17 +70,19 @@ def found(cls: type[Any], errand: Errand) -> Found:
         samples = known = told.first()
     except Undecided as error:
         return Found(why=str(error))
-    except (PluginHung, PluginExited) as error:
+    except FATAL as error:
         return Found(why=str(error), broken=2)
     except NotMade as error:
         # What it needs is not known; so the server says what else is wrong.
         plain = judged.plain_bench()
-        every = [token for each in KNOWN[errand.role] for token in each.special]
+        every = [token for each in KNOWN[judged.role] for token in each.special]
         plain.special = tuple(dict.fromkeys((*plain.special, *every)))
         return Found(why=str(error), broken=1, model=str(saying(plain.tokenizer)))
     markers = bench.special
     if told.drawing is not None:
-        drawn = examples(attrs.evolve(told.drawing, typed=False).samples(), DRAWN, errand.seed)
+        drawn = examples(
+            attrs.evolve(told.drawing, typed=False).samples(), DRAWN, errand.wanted.seed
+        )
         samples = [*known, *(attrs.evolve(sample, pieces=False) for sample in drawn)]
         markers = told.drawing.format.markers
     text = known[0].text
@@ -168,11 +157,11 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
     assert question is not None
     bench = Bench(
         cls=cls,
-        role=errand.role,
+        role=errand.wanted.role,
         tools=question.tools,
         special=errand.special,
         skipped=errand.skipped,
-        partner=partner(cls, errand.section, errand.role, errand.folder),
+        partner=partner(cls, errand.wanted),
         prompt=question.prompt,
         responses=question.responses,
         chat=question.template,

@@ -75,6 +75,12 @@ class Stream:
     stumbles: tuple[str, ...]
     indices: tuple[int, ...]  #: of the calls, in the order in which they began
     pieces: tuple[Message, ...]  #: what each delta added
+    sizes: tuple[int, ...] = ()  #: tokens of each delta, where a server tells
+
+    @property
+    def joined(self) -> bool:
+        """Whether there was a delta of several tokens."""
+        return max(self.sizes, default=1) > 1
 
     def alike(self, other: Stream) -> bool:
         """Tell whether another one says the same, with the same indices."""
@@ -126,7 +132,7 @@ class Client:
         self._calls[index] = (known + name, so_far + arguments)
         return Call(name, arguments)
 
-    def stream(self, raised: str | None) -> Stream:
+    def stream(self, raised: str | None, sizes: tuple[int, ...] = ()) -> Stream:
         """Return what was put together."""
         order = sorted(self._calls)
         calls = tuple(Call(*self._calls[index]) for index in order)
@@ -135,6 +141,7 @@ class Client:
             tuple(self._stumbles),
             tuple(self._calls),
             tuple(self._pieces),
+            sizes,
         )
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance import target as targets
-from conformance.parser.bench import NAME, manager, name_of, other
+from conformance.parser.bench import NAME, name_of
+from conformance.parser.roles import manager, other
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from conformance.parser.trial import Wanted
     from conformance.target import Target
 
 
@@ -69,7 +71,7 @@ def registered(role: str) -> Mapping[str, tuple[str, str]]:
     return found
 
 
-def partner(cls: type[Any], section: Mapping[str, Any], role: str, folder: str) -> type[Any] | None:
+def partner(cls: type[Any], wanted: Wanted) -> type[Any] | None:
     """Return the parser of the other role with which a model is served, or None.
 
     It is the one that the profile names; vLLM's own have it under the same name.
@@ -78,15 +80,15 @@ def partner(cls: type[Any], section: Mapping[str, Any], role: str, folder: str) 
         UsageError: there is no such parser.
 
     """
-    kind, name = other(role), name_of(cls, role)
-    text = section.get("partner")
+    kind, name = other(wanted.role), name_of(cls, wanted.role)
+    text = wanted.section.get("partner")
     if text is None and name != NAME and name in registered(kind):
         text = f"{kind}-parser:{name}"
     if text is None:
         return None
     where = "[parser] partner"
     try:
-        found = [resolved(kind, each) for each in targets.parse(text, Path(folder))]
+        found = [resolved(kind, each) for each in targets.parse(text, Path(wanted.folder))]
         if len(found) == 1 and found[0].qualname is not None:
             return targets.load_class(found[0])
     except (UsageError, targets.LoadFailure) as error:

@@ -7,10 +7,10 @@ request has left something behind.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 import attrs
 import openai
@@ -19,10 +19,11 @@ from conformance.engine import access, asking
 from conformance.engine.asking import PROCESSOR, Heard, Question
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
-from conformance.parser.bench import NAME, REASONING, TOOL, name_of, other
+from conformance.parser.bench import NAME, name_of
 from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
-from conformance.parser.trial import Given
+from conformance.parser.roles import REASONING, ROLES, TOOL, other
+from conformance.parser.trial import Wanted
 from conformance.untouched import Ended, Untouched
 from conformance.verdict import Reason, must_wait
 
@@ -35,23 +36,17 @@ CROWD, LEAVING = 16, 4
 #: Answers that are asked for through ``/v1/responses`` and cut off, and in how many parts.
 FEW, PARTS = 3, 4
 
-#: Where the module with the manager of a role's parsers is, and the manager.
-_MANAGERS = {
-    TOOL: ("vllm.tool_parsers", "ToolParserManager"),
-    REASONING: ("vllm.reasoning", "ReasoningParserManager"),
-}
-
 #: vLLM's own parser of answers in which there is no reasoning.
 _IDENTITY = "vllm.reasoning.identity_reasoning_parser", "IdentityReasoningParser"
 
 
 def _registered(folder: Path, role: str, module: str, qualname: str) -> str:
     """Write a file that registers a class, and return the option that has it loaded."""
-    where, manager = _MANAGERS[role]
+    manager = f"{ROLES[role].base}Manager"
     path = folder.absolute() / f"{role}_parser_plugin.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        f"from {where} import {manager}\n\n"
+        f"from {ROLES[role].package} import {manager}\n\n"
         f"from {module} import {qualname.partition('.')[0]}\n\n"
         f'{manager}.register_module("{NAME}", force=True, module={qualname})\n',
         encoding="utf-8",
@@ -63,34 +58,16 @@ def _registered(folder: Path, role: str, module: str, qualname: str) -> str:
 _OF_ANSWERS = (3, 4, 5, 7, 8)
 
 
+def _joined(heard: Heard) -> Stream:
+    """Put together what came of a question, as a client does."""
+    client = Client()
+    for delta in heard.deltas:
+        client.receive(delta)
+    return client.stream(heard.raised, heard.sizes)
+
+
 class _Over(Exception):
     """Nothing more can be asked; why is in the ledger."""
-
-
-@attrs.frozen
-class Answer:
-    """What came of a question, put together as a client does."""
-
-    stream: Stream
-    sizes: tuple[int, ...]  #: tokens of each delta
-
-    @classmethod
-    def read(cls, heard: Heard) -> Self:
-        """Put an answer together."""
-        client = Client()
-        for delta in heard.deltas:
-            client.receive(delta)
-        return cls(client.stream(heard.raised), heard.sizes)
-
-    @property
-    def said(self) -> Message:
-        """The message."""
-        return self.stream.said
-
-    @property
-    def joined(self) -> bool:
-        """Whether there was a delta of several tokens."""
-        return max(self.sizes, default=1) > 1
 
 
 @attrs.define(eq=False)
@@ -101,10 +78,11 @@ class Trial(LiveTrial):
 
     role: str
     found: Found = attrs.field(init=False)
+    _wanted: Wanted = attrs.field(init=False)
     _untouched: Untouched = attrs.field(init=False)
     _sdk: openai.AsyncOpenAI = attrs.field(init=False)
     #: What each answer gave, token by token, when nobody else was served.
-    _alone: list[tuple[Question, Answer]] = attrs.field(init=False, factory=list)
+    _alone: list[tuple[Question, Stream]] = attrs.field(init=False, factory=list)
     #: Whether there was a request that may have left something behind.
     _before: bool = attrs.field(init=False, default=False)
 
@@ -116,7 +94,8 @@ class Trial(LiveTrial):
 
         """
         opening = self.opening
-        Given.read(opening.section, opening.origin, self.role)
+        self._wanted = Wanted.of(opening, self.role)
+        self._wanted.samples(), self._wanted.format()
         self._untouched = Untouched.fork(opening.cls)
         self.ends.callback(self._untouched.close)
         self.found = Found(
@@ -131,15 +110,9 @@ class Trial(LiveTrial):
             self.serve(self._start(self.found.model))
 
     def _errand(self, what: str) -> Errand:
-        opening = self.opening
         return Errand(
             what=f"conformance.parser.live:{what}",
-            role=self.role,
-            section=opening.section,
-            origin=opening.origin,
-            budget=opening.settings.budget,
-            seed=opening.settings.seed,
-            folder=opening.plugin.root or str(opening.settings.directory),
+            wanted=self._wanted,
             special=self.found.special,
             skipped=self.found.skipped,
         )
@@ -150,11 +123,11 @@ class Trial(LiveTrial):
         return why if broken is None else must_wait([self._rule(broken)], why)
 
     def _rule(self, number: int) -> str:
-        return f"{'TP' if self.role == TOOL else 'RP'}-{number:02}"
+        return ROLES[self.role].rule(number)
 
     @property
     def _together(self) -> str:
-        return self._rule(14 if self.role == TOOL else 12)
+        return self._rule(ROLES[self.role].together)
 
     def _start(self, model: str) -> Server:
         opening, folder = self.opening, Path(self.opening.folder)
@@ -171,8 +144,7 @@ class Trial(LiveTrial):
         if self.found.partner is None:
             self.ledger.beside[self._together] = "the profile names no partner"
         for role, (module, qualname, each) in served.items():
-            kind = "tool-call-parser" if role == TOOL else "reasoning-parser"
-            arguments.append(f"--{kind}={each}")
+            arguments.append(f"--{ROLES[role].option}={each}")
             if role == TOOL:
                 arguments.append("--enable-auto-tool-choice")
             if each == NAME:
@@ -222,7 +194,7 @@ class Trial(LiveTrial):
             ):
                 await judge()
 
-    async def _ask(self, *questions: Question) -> list[Answer]:
+    async def _ask(self, *questions: Question) -> list[Stream]:
         """Ask everything at the same time.
 
         Raises:
@@ -240,19 +212,30 @@ class Trial(LiveTrial):
             if each.silent or death:
                 stalled = f"the server has answered nobody for {asking.LIMIT:.0f} s"
                 self._fail(2, f"{what}: {death or stalled}")
-        return [Answer.read(each) for each in heard]
+        return [_joined(each) for each in heard]
+
+    async def _both(
+        self,
+        question: Question,
+        **changes: Any,  # noqa: ANN401 - fields
+    ) -> AsyncIterator[tuple[Question, Stream]]:
+        """Ask a question, changed so, not streamed and streamed."""
+        for stream in (False, True):
+            asked = attrs.evolve(question, stream=stream, **changes)
+            (answer,) = await self._ask(asked)
+            yield asked, answer
 
     def _fail(self, number: int, message: str) -> NoReturn:
         self.ledger.fail(self._rule(number), message)
         raise _Over
 
-    def _saw(self, answer: Answer, *numbers: int) -> None:
+    def _saw(self, answer: Stream, *numbers: int) -> None:
         """Note that rules held, where the parser found what it is there for."""
         if answer.said.calls if self.role == TOOL else answer.said.reasoning:
             for number in numbers:
                 self.ledger.saw(self._rule(number))
 
-    def _wrong(self, number: int, question: Question, answer: Answer, what: str) -> NoReturn:
+    def _wrong(self, number: int, question: Question, answer: Stream, what: str) -> NoReturn:
         """Fail a rule; where the same is right without others, that about other requests.
 
         *what* is what should have come, or what is wrong with what did.
@@ -262,14 +245,14 @@ class Trial(LiveTrial):
         if self._forbidden(answer, alone):
             self.ledger.stop(f"{told}; the parser has the model obey a grammar that forbids it")
             raise _Over
-        if self._before and alone is not None and not alone.alike(answer.stream):
+        if self._before and alone is not None and not alone.alike(answer):
             self._fail(9, f"{told}; by itself, in a process of its own: {alone.said}")
         if self.found.partner is not None and number in _OF_ANSWERS:
             self.ledger.fail(self._together, told)
             raise _Over
         self._fail(number, told)
 
-    def _forbidden(self, answer: Answer, alone: Stream | None) -> bool:
+    def _forbidden(self, answer: Stream, alone: Stream | None) -> bool:
         """Tell whether no parser raised, but a grammar that a real model would have obeyed."""
         raised = alone is None or alone.said.raised is not None
         return self.found.grammar and answer.said.raised is not None and not raised
@@ -289,9 +272,7 @@ class Trial(LiveTrial):
             return
         for question, _ in self.found.answers[:1]:
             for changes in ({"choice": "none"}, {"tools": ()}):
-                for stream in (False, True):
-                    asked = attrs.evolve(question, stream=stream, **changes)
-                    (answer,) = await self._ask(asked)
+                async for asked, answer in self._both(question, **changes):
                     if answer.said.raised is not None or answer.said.calls:
                         kind = "without tools" if "tools" in changes else "with tool_choice none"
                         self._fail(12, f"a request {kind}, {asked.how}, got {answer.said}")
@@ -330,9 +311,7 @@ class Trial(LiveTrial):
     async def _choices(self) -> None:
         """Requests that want a call, a tool's, or one at the most, get what they want."""
         for question, asks in self.found.choices:
-            for stream in (False, True):
-                asked = attrs.evolve(question, stream=stream)
-                (answer,) = await self._ask(asked)
+            async for asked, answer in self._both(question):
                 if not any(
                     Message(calls=answer.said.calls).same(Message(calls=each.calls))
                     for each in asks.expected
@@ -340,10 +319,10 @@ class Trial(LiveTrial):
                     self._wrong(15, asked, answer, f"{asks.how}, expected {asks.expected[-1]}")
                 self._saw(answer, 15)
 
-    def _complete(self, question: Question, answer: Answer) -> None:
+    def _complete(self, question: Question, answer: Stream) -> None:
         """Look whether a client can put calls together."""
-        if answer.stream.stumbles:
-            self._wrong(8, question, answer, answer.stream.stumbles[0])
+        if answer.stumbles:
+            self._wrong(8, question, answer, answer.stumbles[0])
         for call in answer.said.calls:
             if call.arguments and isinstance(call.value, str):
                 self._wrong(7, question, answer, "the arguments are no JSON")
@@ -353,9 +332,8 @@ class Trial(LiveTrial):
         # These requests have nowhere to say what a chat template is given.
         plain = [(question, alone) for question, alone in self._alone if not question.template]
         for question, expected in plain[:FEW]:
-            for stream, rule in ((False, 3), (True, 4)):
-                asked = attrs.evolve(question, responses=True, stream=stream)
-                (answer,) = await self._ask(asked)
+            async for asked, answer in self._both(question, responses=True):
+                rule = 4 if asked.stream else 3
                 if answer.said.same(expected.said):
                     self._saw(answer, rule)
                     continue
@@ -379,10 +357,10 @@ class Trial(LiveTrial):
         await self._ask(*leaving)
         await self._beside(asked[:LEAVING])
 
-    async def _beside(self, asked: list[tuple[Question, Answer]]) -> None:
+    async def _beside(self, asked: list[tuple[Question, Stream]]) -> None:
         answers = await self._ask(*(question for question, _ in asked))
         for (question, expected), answer in zip(asked, answers, strict=True):
-            if not answer.said.same(expected.said) or answer.stream.stumbles:
+            if not answer.said.same(expected.said) or answer.stumbles:
                 self._wrong(5, question, answer, f"alone: {expected.said}")
             self._saw(answer, 9)
 
@@ -395,9 +373,7 @@ class Trial(LiveTrial):
         ]
         for number, questions in ((10, cut), (11, self.found.malformed)):
             for question in questions:
-                for stream in (False, True):
-                    asked = attrs.evolve(question, stream=stream)
-                    (answer,) = await self._ask(asked)
+                async for asked, answer in self._both(question):
                     if answer.said.raised is not None:
                         if self._forbidden(answer, self._without_server(asked)):
                             continue

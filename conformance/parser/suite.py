@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.expectation import located
 from conformance.parser import formats
-from conformance.parser.bench import NotMade, composed
+from conformance.parser.bench import Bench, NotMade, composed
 from conformance.parser.partners import resolved
+from conformance.parser.roles import ROLES
 from conformance.parser.tokens import tokenizer
 from conformance.rules import Evidence
 from conformance.settings import Budget
@@ -25,77 +26,52 @@ if TYPE_CHECKING:
     from conformance.suite import Trial as Opened
 
 
-def suite(role: str, base: str, module: str, telling: str, shares: tuple[str, str]) -> Suite:
-    """Return the suite of one kind of parser.
-
-    Args:
-        role: what the parser is for.
-        base: name of the class that parsers derive from.
-        module: where that class is.
-        telling: the method that tells what the author meant.
-        shares: the rule about what loading leaves to others, and that about instances.
-
-    """
+def suite(role: str) -> Suite:
+    """Return the suite of one kind of parser."""
+    names = ROLES[role]
 
     def recognises(cls: type) -> bool:
-        return any(each.__name__ == base and each.__module__ == module for each in cls.__mro__[1:])
-
-    def meant(cls: type) -> bool:
-        return recognises(cls) or telling in vars(cls)
-
-    def opened(opening: Opening) -> Opened:
-        try:
-            composed(opening.cls, role)
-        except ImportError as error:  # no ParserManager, or no package that the parser is made of
-            why = f"the installed vLLM cannot compose the parser here: {error}"
-            return Unopened(" ".join(why.split()), opening.evidence)
-        settings = opening.settings
-        folder = opening.plugin.root or str(settings.directory)
-        if opening.evidence is Evidence.SERVER:
-            from conformance.parser.server import Trial
-
-            return Trial(opening, role)
-        from conformance.parser.checks import trial
-
-        return trial(
-            opening.cls,
-            role,
-            opening.section,
-            origin=opening.origin,
-            budget=settings.budget,
-            seed=settings.seed,
-            folder=folder,
-        )
-
-    def replay(cls: type, case: Mapping[str, Any], _model: str) -> Replayed:
-        from conformance.parser.checks import trial
-
-        made = trial(
-            cls,
-            role,
-            located(case["section"], Path(case.get("beside", ".")), "the case"),
-            origin="the case",
-            budget=Budget.STANDARD,
-            seed=int(case["seed"]),
-        )
-        return replayed(made.check(case["rule"]))
+        found = ((each.__module__, each.__name__) for each in cls.__mro__[1:])
+        return (names.module, names.base) in found
 
     return Suite(
-        base=f"{module}.{base}",
+        base=f"{names.module}.{names.base}",
         recognises=recognises,
-        meant=meant,
-        open_trial=opened,
-        replay=replay,
+        meant=lambda cls: recognises(cls) or names.streamed in vars(cls),
+        open_trial=partial(_opened, role),
+        replay=partial(_replay, role),
         resolved=partial(resolved, role),
         maker=partial(_maker, role),
-        shares=shares,
+        shares=(names.rule(names.shares), names.rule(1)),
     )
+
+
+def _opened(role: str, opening: Opening) -> Opened:
+    try:
+        composed(opening.cls, role)
+    except ImportError as error:  # no ParserManager, or no package that the parser is made of
+        why = f"the installed vLLM cannot compose the parser here: {error}"
+        return Unopened(" ".join(why.split()), opening.evidence)
+    if opening.evidence is Evidence.SERVER:
+        from conformance.parser.server import Trial
+
+        return Trial(opening, role)
+    from conformance.parser import checks, trial
+
+    return checks.trial(opening.cls, trial.Wanted.of(opening, role))
+
+
+def _replay(role: str, cls: type, case: Mapping[str, Any], _model: str) -> Replayed:
+    from conformance.parser import checks, trial
+
+    section = located(case["section"], Path(case.get("beside", ".")), "the case")
+    wanted = trial.Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]))
+    return replayed(checks.trial(cls, wanted).check(case["rule"]))
 
 
 def _maker(role: str, _: str, section: Mapping[str, Any]) -> Maker:
     """Return what makes parsers as a server does for a request, where their tokens are known."""
     from conformance.parser import samples
-    from conformance.parser.bench import Bench
 
     named = tuple(map(str, section.get("special_tokens", ())))
     chat = dict(section.get("chat_template_kwargs", {}))

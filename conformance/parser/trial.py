@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -15,59 +14,83 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance import expectation
-from conformance.checking import Simulation
-from conformance.findings import Finding
-from conformance.interruption import PluginHung
-from conformance.parser import formats, player, samples
-from conformance.parser.bench import TOOL, Bench, NotMade, PluginExited, guarded
+from conformance.checking import Simulation, Undecided
+from conformance.findings import Finding, failed, passed
+from conformance.interruption import PluginExited, PluginHung
+from conformance.parser import formats, player, samples, template
+from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
+from conformance.parser.roles import TOOL
 from conformance.parser.samples import Drawing, Sample
-from conformance.parser.search import Judged, search
 from conformance.parser.tokens import Answer
+from conformance.search import ANSWERS, smallest
 from conformance.settings import Budget, UsageError
+from conformance.suite import Opening
 from conformance.verdict import RuleResult, Verdict
 
 _Example = TypeVar("_Example")
 
 #: What no parser survives.
-_FATAL = (PluginHung, PluginExited)
+FATAL = (PluginHung, PluginExited)
 
 
-class Undecided(Exception):
-    """Nothing is known of the parser that it could be judged by; the message says the way out."""
+@attrs.frozen
+class Judged:
+    """What one example showed."""
+
+    acted: bool = True  #: whether the parser found anything in it
+    wrong: str | None = None
+    #: Returns what shows it, where that is known: see :meth:`conformance.parser.bench.Bench.scene`.
+    scene: Callable[[], dict[str, Any]] | None = None
+    raised: str | None = None  #: what kept it from finding anything, where another rule tells of it
 
 
-@attrs.frozen(kw_only=True)
-class Given:
-    """What a profile says."""
+@attrs.frozen
+class Wanted:
+    """What a run and a profile say of a trial."""
 
-    section: Mapping[str, Any]
-    origin: str | None
-    format: Format | None = None  #: the one that it names
-    samples: tuple[Sample, ...] = ()
+    role: str
+    section: Mapping[str, Any]  #: of the profile
+    origin: str | None  #: of that
+    budget: Budget
+    seed: int
+    folder: str = "."  #: in which a file of a partner is looked for
 
     @classmethod
-    def read(cls, section: Mapping[str, Any], origin: str | None, role: str) -> Self:
-        """Read the section of a profile.
+    def of(cls, opening: Opening, role: str) -> Self:
+        """Return what a trial is opened with."""
+        settings = opening.settings
+        folder = opening.plugin.root or str(settings.directory)
+        section = template.located(opening.section, opening.origin, folder)
+        return cls(role, section, opening.origin, settings.budget, settings.seed, folder)
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Return the samples of the profile.
 
         Raises:
-            UsageError: it is wrong.
+            UsageError: one is written wrong.
 
         """
-        known = {each.name: each for each in formats.KNOWN[role]}
-        name = section.get("format")
-        if name is not None and name not in known:
-            raise UsageError(
-                f"profile {origin}: [parser] format {name!r} is none of {', '.join(known)}."
-            )
-        form = None if name is None else known[name]
-        if (serialise := section.get(expectation.SERIALISE)) is not None:
-            form = formats.own(serialise.load(), section, role)
-        return cls(
-            section=section,
-            origin=origin,
-            format=form,
-            samples=samples.read(section, origin),
+        return samples.read(self.section, self.origin)
+
+    def format(self) -> Format | None:
+        """Return the format that the profile names, or whose function or template it has.
+
+        Raises:
+            UsageError: nobody knows it.
+
+        """
+        if template.KEY in self.section:
+            return template.Template.of(self.section, self.origin, self.role).format()
+        if (serialise := self.section.get(expectation.SERIALISE)) is not None:
+            return formats.own(serialise.load(), self.section, self.role)
+        known = {each.name: each for each in formats.KNOWN[self.role]}
+        if (name := self.section.get("format")) is None:
+            return None
+        if name in known:
+            return known[name]
+        raise UsageError(
+            f"profile {self.origin}: [parser] format {name!r} is none of {', '.join(known)}."
         )
 
 
@@ -75,39 +98,37 @@ class Given:
 class Trial(Simulation):
     """One parser, with its bench and what it is tried with."""
 
-    loads: ClassVar[str]
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {}
 
     cls: type[Any]
-    role: str
-    given: Given
-    budget: Budget
-    seed: int
+    wanted: Wanted
     partner: Trial | None = None  #: of the parser that takes the other part of answers
-    _fit: formats.Fit | None = None
-    _why: str | None = None
-    _sought: bool = False
+    given: tuple[Sample, ...] = attrs.field(init=False)  #: samples of the profile
+    format: Format | None = attrs.field(init=False)  #: the one that the profile names
+
+    def __attrs_post_init__(self) -> None:
+        """Read the profile.
+
+        Raises:
+            UsageError: it is wrong.
+
+        """
+        self.budget = self.wanted.budget
+        self.given, self.format = self.wanted.samples(), self.wanted.format()
+
+    @property
+    def role(self) -> str:
+        """What the parser is for."""
+        return self.wanted.role
 
     def check(self, rule: str) -> RuleResult:
-        """Judge one rule."""
-        with warnings.catch_warnings(), _quiet():
-            warnings.simplefilter("ignore")  # as in production, where a warning ends nothing
-            return super().check(rule)
-
-    def attempt(self, rule: str) -> Finding:
-        """Judge a rule, or return what it waits for."""
-        check = self.checks[rule]
+        """Judge one rule; what vLLM's parsers log of malformed answers stays out of the report."""
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
         try:
-            waits = None if rule == self.loads else self.broken((self.loads, *self._before(rule)))
-            return waits or check.judge(self)
-        except Undecided as error:
-            return Finding(Verdict.NOT_VERIFIED, message=str(error))
-
-    def _before(self, rule: str) -> tuple[str, ...]:
-        """Return the rules that a rule builds on, directly or not, causes first."""
-        after = self.checks[rule].after
-        every = [each for other in after for each in (*self._before(other), other)]
-        return tuple(dict.fromkeys(every))
+            return super().check(rule)
+        finally:
+            logging.disable(before)
 
     def case(self, rule: str, finding: Finding) -> dict[str, Any]:
         """Return a failure as data: what replaying it needs, and the answer that shows it."""
@@ -117,9 +138,9 @@ class Trial(Simulation):
         return {
             "kind": "check",
             "rule": rule,
-            "seed": self.seed,
-            "section": expectation.plain(self.given.section),
-            "beside": getattr(self.given.section.get(expectation.SERIALISE), "folder", "."),
+            "seed": self.wanted.seed,
+            "section": expectation.plain(self.wanted.section),
+            "beside": getattr(self.wanted.section.get(expectation.SERIALISE), "folder", "."),
             **found,
             "parameters": [],
             "invalid": [],
@@ -130,38 +151,39 @@ class Trial(Simulation):
 
         No token of it is one that a request may have skipped.
         """
-        if not scene or self.given.section.get("skipped_tokens"):
+        if not scene or self.wanted.section.get("skipped_tokens"):
             return False
         given = dict(scene)
         play = getattr(player, f"check_{given.pop('is')}")
         try:
             with redirect_stdout(None):
                 fault = guarded("the program", partial(play, self.cls, **given))
-        except _FATAL:
+        except FATAL:
             return False
         return isinstance(fault, str)
 
-    def close(self) -> None:
-        """Do nothing: nothing was started."""
-
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        found = self._fit.format if self._fit is not None else None
-        fitted = {"format": found.name} if found is not None else {}
-        section = expectation.plain(self.given.section)
-        return {"profile": {"origin": self.given.origin or "none", **section} | fitted}
+        fitted = {"format": self.fit.format.name} if self.fit is not None else {}
+        section = expectation.plain(self.wanted.section)
+        return {"profile": {"origin": self.wanted.origin or "none", **section} | fitted}
 
     # What it is tried with
 
     @property
     def tools(self) -> tuple[dict[str, Any], ...]:
         """The tools of requests."""
-        named = self.given.section.get("tools")
+        named = self.wanted.section.get("tools")
         if not named:
             return samples.TOOLS
         return tuple(
             tool if "function" in tool else {"type": "function", "function": tool} for tool in named
         )
+
+    @property
+    def fit(self) -> formats.Fit | None:
+        """The format that the parser reads, where one is known."""
+        return self.once(Trial._sought)[0]
 
     @property
     def bench(self) -> Bench:
@@ -171,19 +193,17 @@ class Trial(Simulation):
             Undecided: there are none.
 
         """
-        self._seek()
-        if self._fit is not None:
-            return self._fit.bench
-        if self.given.samples:
+        if self.fit is not None:
+            return self.fit.bench
+        if self.given:
             return self.plain_bench()
-        raise Undecided(self._why or "")
+        raise Undecided(self.once(Trial._sought)[1])
 
     @property
     def drawing(self) -> Drawing | None:
         """What draws answers, where a format is known."""
-        self._seek()
-        free = not self.given.section.get("tools")
-        return None if self._fit is None else Drawing(self._fit.format, self.tools, free)
+        free = not self.wanted.section.get("tools")
+        return None if self.fit is None else Drawing(self.fit.format, self.tools, free)
 
     def first(self) -> list[Sample]:
         """Return the answers that are tried before any that is drawn.
@@ -193,9 +213,9 @@ class Trial(Simulation):
 
         """
         drawing = self.drawing
-        if drawing is None and not self.given.samples:
-            raise Undecided(self._why or "")
-        return [*self.given.samples, *(drawing.first() if drawing else ())]
+        if drawing is None and not self.given:
+            raise Undecided(self.once(Trial._sought)[1])
+        return [*self.given, *(drawing.first() if drawing else ())]
 
     def answers(self) -> SearchStrategy[Sample]:
         """Draw answers: known ones, and others where a format is known."""
@@ -215,15 +235,12 @@ class Trial(Simulation):
         return bench, bench.answer(sample.text)
 
     def search(
-        self,
-        judge: Callable[[Sample], Judged],
-        drawn: SearchStrategy[Sample] | None = None,
+        self, judge: Callable[[Sample], Judged], drawn: SearchStrategy[Sample] | None = None
     ) -> Finding:
         """Judge answers: those that are known, and those that are drawn."""
-        drawing = self.drawing
-        if drawn is None and drawing is not None:
-            drawn = drawing.samples()
-        return self.sought(self.first(), drawn, judge, lambda sample: sample.text)
+        if drawn is None and self.drawing is not None:
+            drawn = self.drawing.samples()
+        return self.sought(self.first(), drawn, judge)
 
     def search_with(
         self,
@@ -241,23 +258,45 @@ class Trial(Simulation):
         first: Iterable[_Example],
         drawn: SearchStrategy[_Example] | None,
         judge: Callable[[_Example], Judged],
-        text: Callable[[_Example], str],
+        text: Callable[[Any], str] = lambda sample: str(sample.text),
         where: str = "any answer that is known",
     ) -> Finding:
-        """Judge examples, of which *text* is the answer; *where* says what the known ones are."""
-        return search(
-            first,
-            drawn,
-            judge,
-            budget=self.budget,
-            seed=self.seed,
-            text=text,
-            nothing=self.way_out(where),
-        )
+        """Judge examples, those that are known first; what fails among the drawn is shrunk.
+
+        Args:
+            first: known examples.
+            drawn: others.
+            judge: tells what one shows.
+            text: returns the answer of an example.
+            where: what the known ones are, for a parser that finds nothing in any.
+
+        """
+        acted = 0
+        raised: str | None = None
+
+        def look(example: _Example) -> tuple[_Example, Judged] | None:
+            nonlocal acted, raised
+            found = judge(example)
+            acted += found.acted
+            raised = raised or found.raised
+            return (example, found) if found.wrong is not None else None
+
+        budget, seed = self.wanted.budget, self.wanted.seed
+        count, broken = smallest(drawn, look, ANSWERS, budget=budget, seed=seed, first=first)
+        if broken is not None:
+            example, found = broken
+            shown = found.scene() if found.scene else {}
+            cut = {"deltas": shown["deltas"]} if shown else {}
+            case = {"answer": {"text": text(example), **cut}, "program": shown}
+            return failed(str(found.wrong), count, max(acted, 1), case=case)
+        if acted:
+            return passed(count, acted)
+        why = f"nothing was found in any answer: the parser raised {raised}"
+        return Finding(Verdict.NOT_VERIFIED, count, 0, why if raised else self.way_out(where))
 
     def plain_bench(self) -> Bench:
         """Return the parser with tokens that the profile names."""
-        section = self.given.section
+        section = self.wanted.section
         return Bench(
             cls=self.cls,
             role=self.role,
@@ -267,21 +306,15 @@ class Trial(Simulation):
             chat=dict(section.get("chat_template_kwargs", {})),
         )
 
-    def _seek(self) -> None:
-        """Find the format, once."""
-        if self._sought:
-            return
-        self._sought = True
-        named = self.given.format
-        if named is None and self.given.samples:
-            return  # the profile tells what answers look like
-        tried = (named,) if named else formats.KNOWN[self.role]
-        found, raised = formats.fits(self.plain_bench(), tried, named=named is not None)
-        if found:
-            # Rather its own, or one that holds more: several calls, any values, text.
-            self._fit = max(found, key=self._worth)
-            return
-        self._why = self.way_out(f"any of {len(tried)} known formats", raised)
+    def _sought(self) -> tuple[formats.Fit | None, str]:
+        """Return the format that the parser reads, or why none is known."""
+        if self.format is None and self.given:
+            return None, ""  # the profile tells what answers look like
+        tried = (self.format,) if self.format else formats.KNOWN[self.role]
+        found, raised = formats.fits(self.plain_bench(), tried, named=self.format is not None)
+        # Rather its own, or one that holds more: several calls, any values, text.
+        best = max(found, key=self._worth, default=None)
+        return best, self.way_out(f"any of {len(tried)} known formats", raised)
 
     def _worth(self, fit: formats.Fit) -> tuple[bool, bool, bool, bool]:
         found = fit.format
@@ -311,16 +344,12 @@ class Trial(Simulation):
         """
         if why := formats.unfit(self.cls, self.role):
             raise NotMade(why)
-        self._seek()
-        if self._fit is not None:
-            self._fit.bench.instance()
-            return self._fit.bench
-        bench = self.plain_bench()
-        if bench.special or self.given.samples:
+        bench = self.plain_bench() if self.fit is None else self.fit.bench
+        if self.fit is not None or bench.special or self.given:
             bench.instance()
             return bench
         raised = None
-        for each in (*formats.TOOL_FORMATS, *formats.REASONING_FORMATS):
+        for each in (each for known in formats.KNOWN.values() for each in known):
             other = attrs.evolve(bench, special=each.special)
             try:
                 other.instance()
@@ -334,26 +363,15 @@ class Trial(Simulation):
         )
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what vLLM's parsers log, a traceback for each malformed answer, out of the report."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
 class ToolTrial(Trial):
     """A tool parser."""
 
     loads, survives = "TP-01", "TP-02"
-    breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(_FATAL, (survives, "{}"))}
+    breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
 
 
 class ReasoningTrial(Trial):
     """A reasoning parser."""
 
     loads, survives = "RP-01", "RP-02"
-    breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(_FATAL, (survives, "{}"))}
+    breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}

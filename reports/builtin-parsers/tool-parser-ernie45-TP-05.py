@@ -29,5 +29,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-ac3355284de09d1e', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='chatcmpl-tool-92ddfe62ffe56485', name='get_time', arguments='{"city": "Rome"}')])
-# 'Let me look. <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>' -> {'content': 'Let me look. ', 'tool_calls': [{'id': 'chatcmpl-tool-9be6f967ae0361df', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}
+# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-8550f0cb16c899b2', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='chatcmpl-tool-a14e872587e93f5d', name='get_time', arguments='{"city": "Rome"}')])
+# 'Let me look. <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>' -> {'content': 'Let me look. ', 'tool_calls': [{'id': 'chatcmpl-tool-bac969745ab6418c', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}

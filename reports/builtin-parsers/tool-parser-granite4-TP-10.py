@@ -1,6 +1,6 @@
 """tool-parser:granite4, TP-10: An answer may end anywhere.
 
-It says get_weather({}).
+It says get_weather({"city": "Paris"}).
 """
 
 from transformers import ByT5Tokenizer
@@ -8,9 +8,12 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>',
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>\n<tool_call>\n',
 ]
-TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather"}},
+    {"type": "function", "function": {"name": "get_time"}},
+]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["<tool_call>", "</tool_call>"])
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
@@ -22,4 +25,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>\n<tool_call>', None)
+# whole: (None, '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>\n<tool_call>\n', None)

@@ -24,5 +24,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-89433d54fc2170eb', name='get_weather', arguments='{}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a10b358daedcd201', name='get_weather', arguments='{}')])
 # '<|python_tag|>{"name": "get_weather", "parameters": {}}' -> None

@@ -1,28 +1,21 @@
 """tool-parser:phi4_mini_json, TP-03: A whole answer gives the calls that are in it.
 
-It says get_weather({"city": []}).
+It says get_weather({"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}).
 """
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ['functools[{"name": "get_weather", "arguments": {"city": []}}]']
+DELTAS = [
+    'functools[{"name": "get_weather", "arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}]',
+]
 TOOLS = [
     {
         "type": "function",
         "function": {
             "name": "get_weather",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "city": {
-                        "type": "array",
-                        "items": {"type": "object", "properties": {}, "required": []},
-                    },
-                },
-                "required": ["city"],
-            },
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
         },
     },
 ]

@@ -1,6 +1,6 @@
 """tool-parser:step3, TP-13: Arguments have the types that the schema says.
 
-It says get_weather({"city": "xy", "limit": 0}).
+It says get_weather({"city": "xy", "limit": 9007199254740993}).
 """
 
 from transformers import ByT5Tokenizer
@@ -8,7 +8,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather"><steptml:parameter name="city">xy</steptml:parameter><steptml:parameter name="limit">0</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
+    '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather"><steptml:parameter name="city">xy</steptml:parameter><steptml:parameter name="limit">9007199254740993</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
 ]
 TOOLS = [
     {
@@ -39,4 +39,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b3c98e51e3f5b5fd', name='get_weather', arguments='{"city": "xy", "limit": "0"}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8cc00115939e89c9', name='get_weather', arguments='{"city": "xy", "limit": "9007199254740993"}')])

@@ -4,7 +4,10 @@ from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ['[TOOL_CALLS][{"name": "get_weather", "', 'arguments": {"city": "{"}}]']
+DELTAS = [
+    '[TOOL_CALLS][{"name": "get_weather", "',
+    'arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}]',
+]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["[TOOL_CALLS]"])
@@ -24,6 +27,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, '', [FunctionCall(id='call_0_aebec2bae1545fab', name='get_weather', arguments='{"city": "{"}')])
-# '[TOOL_CALLS][{"name": "get_weather", "' -> {'tool_calls': [{'id': 'call_0_96cde6fe6d2859c1', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
-# 'arguments": {"city": "{"}}]' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{{"city": "{"}'}}]}
+# whole: (None, '', [FunctionCall(id='call_0_864775bb569ff267', name='get_weather', arguments='{"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
+# '[TOOL_CALLS][{"name": "get_weather", "' -> {'tool_calls': [{'id': 'call_0_8bc84017403baec7', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# 'arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}]' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{{"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}'}}]}

@@ -120,7 +120,7 @@ def test_the_simulator_finds_nothing(zygote: Zygote, specimen: Specimen, tmp_pat
     """What only requests of the other endpoint bring to light, the simulator passes."""
     found = certify(zygote, specimen, tmp_path)
 
-    assert {one.verdict for one in found.values()} == {Verdict.PASS}
+    assert {one.verdict for one in found.values()} <= GOOD
 
 
 def test_every_rule_of_a_server_has_a_parser_that_fails_there() -> None:

@@ -77,6 +77,59 @@ def test_answers_are_drawn_from_the_authors_function(
     assert min(each.acted for each in found) >= 10
 
 
+#: How some models write answers; each template is the author's own file.
+TEMPLATE = """\
+{% for message in messages %}<|start|>{{ message.role }}
+{% if message.reasoning %}<think>{{ message.reasoning }}</think>{% endif %}{{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|stop|>
+{% endfor %}{% if add_generation_prompt %}<|start|>assistant
+{% endif %}"""
+
+
+@pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize("number", [0, 2], ids=["tool", "reasoning"])
+def test_answers_are_what_a_chat_template_writes(
+    zygote: Zygote, tmp_path: Path, number: int
+) -> None:
+    """The file of the model says how its answers look, and where they begin and end."""
+    (tmp_path / "mine.jinja").write_text(TEMPLATE, encoding="utf-8")
+    reference = parser_references()[number]
+    special = {0: ["<tool_call>", "</tool_call>"], 2: ["<think>", "</think>"]}[number]
+    profile = {"chat_template": str(tmp_path / "mine.jinja"), "special_tokens": special}
+    specimen = Specimen(reference.target, None, profile, generation=reference.generation)
+    found = certify(zygote, specimen, tmp_path)
+
+    alarms = {rule: one.message for rule, one in found.items() if one.verdict is Verdict.FAIL}
+    assert not alarms
+    for rule in ("TP-03", "TP-05", "TP-13") if number == 0 else ("RP-03", "RP-05", "RP-07"):
+        assert found[rule].verdict is Verdict.PASS
+        assert found[rule].acted >= 10
+
+
+@pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file"),
+        ("{{ messages[5].content }}", "raised UndefinedError"),
+        (TEMPLATE.replace("message.tool_calls or []", "[]"), "the template writes no calls"),
+        (TEMPLATE.replace("prompt %}<|start|>a", "prompt %}a"), "no answer begins where"),
+    ],
+)
+def test_a_template_that_says_nothing_is_told(
+    zygote: Zygote, tmp_path: Path, text: str | None, said: str
+) -> None:
+    """What is wrong with a template is told in a sentence."""
+    if text is not None:
+        (tmp_path / "mine.jinja").write_text(text, encoding="utf-8")
+    profile = {"chat_template": str(tmp_path / "mine.jinja")}
+    wrong = Specimen(parser_references()[0].target, None, profile, generation="parser/tool")
+    with pytest.raises(UsageError, match=said):
+        certify(zygote, wrong, tmp_path, rules={"TP-03"})
+
+
 @pytest.mark.usefixtures("shared_zygote")
 def test_what_is_raised_at_every_delta_is_told_by_one_rule(zygote: Zygote, tmp_path: Path) -> None:
     """Where nothing is found of streamed answers, the exception is named; TP-04 fails alone."""

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from vllm.tool_parsers import ToolParserManager
 
 from conformance import target as targets
-from conformance.parser.bench import TOOL, name_of
+from conformance.parser.bench import name_of
+from conformance.parser.roles import REASONING, TOOL, manager
 from conformance.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.target import Target
@@ -71,11 +71,13 @@ def test_a_parser_is_certified_by_its_name(
     assert [result.verdict for result in results.values()] == [Verdict.PASS]
 
 
-def test_a_class_has_the_name_of_the_module_that_shows_it() -> None:
-    """The tool parser ``hf`` is defined elsewhere than its manager says."""
-    cls = ToolParserManager.get_tool_parser("hf")
+@pytest.mark.parametrize(("role", "name"), [(TOOL, "hf"), (REASONING, "kimi_k2")])
+def test_a_class_has_the_name_of_the_module_that_shows_it(role: str, name: str) -> None:
+    """One is defined elsewhere than its manager says, the class of the other has another name."""
+    kept = manager(role)
+    find = kept.get_tool_parser if role == TOOL else kept.get_reasoning_parser
 
-    assert name_of(cls, TOOL) == "hf"
+    assert name_of(find(name), role) == name
 
 
 @pytest.mark.parametrize(

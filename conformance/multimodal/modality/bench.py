@@ -11,9 +11,10 @@ from typing import Any
 
 import attrs
 
-from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.checking import Undecided
+from conformance.interruption import CONSTRUCTOR_LIMIT, PluginExited, in_call, limited
 from conformance.multimodal.modality import models, promises, stock
-from conformance.multimodal.modality.calls import PluginExited, ask
+from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.promises import Promises
@@ -30,10 +31,6 @@ LENGTH = 1_000_000
 
 class ConstructorRaised(Exception):
     """Making an instance raised."""
-
-
-class Undecided(Exception):
-    """Nothing is known of the plugin that items could be judged by; the message says why."""
 
 
 @attrs.define(eq=False)

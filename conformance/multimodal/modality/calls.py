@@ -8,12 +8,8 @@ from typing import Any
 
 import attrs
 
-from conformance.interruption import in_call, limited
+from conformance.interruption import PluginExited, in_call, limited
 from conformance.multimodal.modality.runtime import runtime
-
-
-class PluginExited(Exception):
-    """A call raised ``SystemExit``."""
 
 
 @attrs.frozen(eq=False)

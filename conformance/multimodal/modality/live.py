@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from conformance.interruption import PluginHung
+from conformance.checking import Undecided
+from conformance.interruption import PluginExited, PluginHung
 from conformance.live_trial import LiveTrial
 from conformance.multimodal.modality import deployment, hostile
-from conformance.multimodal.modality.bench import Bench, ConstructorRaised, Undecided, opened
-from conformance.multimodal.modality.calls import PluginExited
+from conformance.multimodal.modality.bench import Bench, ConstructorRaised, opened
 from conformance.multimodal.modality.deployment import Deployment, Prompt
 from conformance.multimodal.modality.stock import Sample
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that parsers of both kinds share, and where they come from."""
 
-from collections.abc import Callable
-
 from conformance import sharing
+from conformance.parser.roles import ROLES, TOOL
 from conformance.rules import Evidence, Rule, Source, changes, ends, sentence
 
 _SERVING = "vllm/entrypoints/openai/chat_completion/serving.py:OpenAIServingChat"
@@ -15,10 +14,16 @@ SERVED = (Evidence.SIMULATOR, Evidence.SERVER)
 MADE = Source(f"{_SERVING}._make_parser", "a parser is made for each request, and each choice")
 
 
-def survives(rule: str) -> Rule:
+def method(role: str, name: str, says: str) -> Source:
+    """Return what is said of a method of the class that parsers derive from."""
+    names = ROLES[role]
+    return Source(f"{names.module.replace('.', '/')}.py:{names.base}.{name}", says)
+
+
+def survives(role: str) -> Rule:
     """Return the rule that calls return."""
     return Rule(
-        id=rule,
+        id=ROLES[role].rule(2),
         title="Every call returns",
         statement=(
             "No call hangs, exits, or ends the process, whatever the model says, and none stops "
@@ -33,28 +38,19 @@ def survives(rule: str) -> Rule:
     )
 
 
-def leaves_others_alone(rule: str) -> Rule:
+def leaves_others_alone(role: str) -> Rule:
     """Return the rule about what loading leaves to others."""
+    rule = ROLES[role].rule(ROLES[role].shares)
     return sharing.leaves_others_alone(
         rule, *sharing.FRONT_END, MADE, where=sharing.IN_FRONT_END, heading="Loading"
     )
 
 
-def streaming(
-    prefix: str, whole: str, parts: str, base: Callable[[str, str], Source]
-) -> tuple[Rule, Rule]:
-    """Return the rules that an answer says the same token by token, and cut anywhere.
-
-    Args:
-        prefix: of the ids.
-        whole: the method for whole answers; that for streamed ones is called after it.
-        parts: what an answer is parted into.
-        base: names a symbol of the base class, and its words.
-
-    """
-    streamed = f"{whole}_streaming"
+def streaming(role: str, parts: str) -> tuple[Rule, Rule]:
+    """Return the rules that an answer gives the same parts token by token, and cut anywhere."""
+    whole, streamed = ROLES[role].whole, ROLES[role].streamed
     return Rule(
-        id=f"{prefix}-04",
+        id=ROLES[role].rule(4),
         title="Streamed token by token, an answer says the same",
         statement=(
             f"The deltas of {streamed}, one for each token, add up to the {parts} that {whole} "
@@ -62,11 +58,11 @@ def streaming(
         ),
         evidence=SERVED,
         section="Streaming",
-        sources=(sentence(base(streamed, "extracting ... from an incomplete response")),),
+        sources=(sentence(method(role, streamed, "extracting ... from an incomplete response")),),
         hint="Print the deltas of the answer in the message, one for each token.",
         resembles=("vllm-project/vllm#47901", "vllm-project/vllm#48294"),
     ), Rule(
-        id=f"{prefix}-05",
+        id=ROLES[role].rule(5),
         title="Where an answer is cut makes no difference",
         statement=(
             "However the tokens of an answer are parted into deltas, one for all of it included, "
@@ -75,7 +71,9 @@ def streaming(
         evidence=SERVED,
         section="Streaming",
         sources=(
-            sentence(base(streamed, "delta_token_ids: Sequence[int], as many as there are")),
+            sentence(
+                method(role, streamed, "delta_token_ids: Sequence[int], as many as there are")
+            ),
             Source(
                 "vllm serve --stream-interval",
                 "the number of tokens in a delta; speculative decoding brings several as well",
@@ -91,12 +89,12 @@ def streaming(
     )
 
 
-def others(prefix: str) -> tuple[Rule, ...]:
+def others(role: str) -> tuple[Rule, ...]:
     """Return the rules about other requests, and about answers that make no sense."""
     error = Source(_LOOP, "an exception of the parser ends the stream with an error")
     return (
         Rule(
-            id=f"{prefix}-09",
+            id=ROLES[role].rule(9),
             title="A request leaves nothing to another one",
             statement=(
                 "An answer gives the same after others, after one that was broken off, and beside "
@@ -108,11 +106,11 @@ def others(prefix: str) -> tuple[Rule, ...]:
             hint="Keep state on self, made in __init__: not on the class, nor in the module.",
         ),
         Rule(
-            id=f"{prefix}-10",
+            id=ROLES[role].rule(10),
             title="An answer may end anywhere",
             statement=(
                 "An answer that ends after any token, as by max_tokens, never raises"
-                + (", and keeps the calls that were complete." if prefix == "TP" else ".")
+                + (", and keeps the calls that were complete." if role == TOOL else ".")
             ),
             evidence=SERVED,
             section="Faults",
@@ -120,7 +118,7 @@ def others(prefix: str) -> tuple[Rule, ...]:
             hint="Look for an index, a split or a decoder that takes the rest for granted.",
         ),
         Rule(
-            id=f"{prefix}-11",
+            id=ROLES[role].rule(11),
             title="Malformed answers do not raise",
             statement="Whatever the model says, the parser returns what it can, or all as content.",
             evidence=SERVED,
@@ -131,10 +129,10 @@ def others(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-def together(rule: str) -> Rule:
+def together(role: str) -> Rule:
     """Return the rule that both parsers of a model work together."""
     return Rule(
-        id=rule,
+        id=ROLES[role].rule(ROLES[role].together),
         title="Behind reasoning, calls are those that they are alone",
         statement=(
             "With the partner that the profile names, an answer gives its reasoning, and then the "
@@ -160,10 +158,10 @@ def together(rule: str) -> Rule:
     )
 
 
-def cost(rule: str) -> Rule:
+def cost(role: str) -> Rule:
     """Return the rule that a step does not cost more behind a longer answer."""
     return Rule(
-        id=rule,
+        id=ROLES[role].rule(ROLES[role].cost),
         title="What a step costs does not grow with the answer",
         statement=(
             "One more token has about as many lines of Python executed behind an answer as behind "

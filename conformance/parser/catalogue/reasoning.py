@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of reasoning parsers."""
 
-from __future__ import annotations
+from functools import partial
 
 from conformance.parser.catalogue.common import (
     MADE,
     SERVED,
     cost,
     leaves_others_alone,
+    method,
     others,
     streaming,
     survives,
     together,
 )
+from conformance.parser.roles import REASONING
 from conformance.rules import Rule, Source, sentence
 
-
-def _base(symbol: str, says: str) -> Source:
-    return Source(f"vllm/reasoning/abs_reasoning_parsers.py:ReasoningParser.{symbol}", says)
-
+_base = partial(method, REASONING)
 
 RULES = (
     Rule(
@@ -26,8 +25,8 @@ RULES = (
         title="The parser can be made for a request",
         statement=(
             "The target imports, derives from ReasoningParser, has extract_reasoning, and is made "
-            "with a tokenizer, which the engine gives by its name, and with keywords of whatever "
-            "name."
+            "with a tokenizer, which the engine gives by its name, with keywords of whatever name "
+            "or without any."
         ),
         evidence=SERVED,
         section="Loading",
@@ -39,10 +38,14 @@ RULES = (
                 "vllm/v1/structured_output/__init__.py:StructuredOutputManager._get_reasoner",
                 "reasoner_cls(tokenizer=..., **kwargs)",
             ),
+            Source(
+                "vllm/config/reasoning.py:ReasoningConfig.initialize_token_ids",
+                "parser_cls(tokenizer): a server that starts asks for the markers",
+            ),
         ),
         hint="Take **kwargs and hand them on: super().__init__(tokenizer, *args, **kwargs).",
     ),
-    survives("RP-02"),
+    survives(REASONING),
     Rule(
         id="RP-03",
         title="A whole answer is parted into reasoning and content",
@@ -61,7 +64,7 @@ RULES = (
         ),
         hint="Partition at the first end marker; what follows is content, whatever it holds.",
     ),
-    *streaming("RP", "extract_reasoning", "reasoning and content", _base),
+    *streaming(REASONING, "reasoning and content"),
     Rule(
         id="RP-06",
         title="Both say that reasoning ends at the same token",
@@ -128,8 +131,61 @@ RULES = (
         hint="The start marker may stand in the prompt, and is not among the tokens then. Only a "
         "SHOULD: the number is told to the client whose answer it is.",
     ),
-    *others("RP"),
-    together("RP-12"),
-    cost("RP-13"),
-    leaves_others_alone("RP-14"),
+    Rule(
+        id="RP-16",
+        title="An earlier turn ends no reasoning of this one",
+        statement=(
+            "Behind a prompt that holds an earlier turn with its reasoning, and in which reasoning "
+            "has begun anew, an answer is streamed as behind one without, and both methods say "
+            "that reasoning ends at the same token."
+        ),
+        section="The end of reasoning",
+        sources=(
+            sentence(
+                Source(
+                    "vllm/reasoning/AGENTS.md",
+                    "The structured-output gate and the frontend's extraction must agree on where "
+                    "reasoning ends",
+                )
+            ),
+            Source(
+                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+                "is_reasoning_end(prompt_token_ids): nothing is reasoning of an answer where it is "
+                "true; StructuredOutputManager asks the same before the first token",
+            ),
+            Source(
+                "vllm/reasoning/kimi_k3_reasoning_parser.py:KimiK3ReasoningParser.is_reasoning_end",
+                'A plain "a close marker exists anywhere" check false-positives in multi-turn / '
+                "agent continuations, where the chat template keeps a prior turn's think channel",
+            ),
+        ),
+        hint="Look from the end of the tokens: what counts is whether the last marker is an end.",
+        resembles=(
+            "vllm-project/vllm#27703",
+            "vllm-project/vllm#32490",
+            "vllm-project/vllm#39885",
+        ),
+    ),
+    Rule(
+        id="RP-17",
+        title="Markers in the content are the same streamed as whole",
+        statement=(
+            "An answer whose content has the markers of reasoning again, as one about them has, "
+            "says the same streamed token by token as whole."
+        ),
+        section="The end of reasoning",
+        sources=(
+            Source(
+                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+                "a reasoning parser that has said that reasoning ended is not asked again: what "
+                "comes then is content",
+            ),
+        ),
+        hint="Part a whole answer at the first end, not at the last. "
+        "Only a SHOULD: what a marker means there is for the model to say.",
+    ),
+    *others(REASONING),
+    together(REASONING),
+    cost(REASONING),
+    leaves_others_alone(REASONING),
 )

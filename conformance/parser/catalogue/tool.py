@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of tool parsers."""
 
-from __future__ import annotations
+from functools import partial
 
 from conformance.parser.catalogue.common import (
     MADE,
     SERVED,
     cost,
     leaves_others_alone,
+    method,
     others,
     streaming,
     survives,
     together,
 )
+from conformance.parser.roles import TOOL
 from conformance.rules import Rule, Source, sentence
 
-
-def _base(symbol: str, says: str) -> Source:
-    return Source(f"vllm/tool_parsers/abstract_tool_parser.py:ToolParser.{symbol}", says)
-
+_base = partial(method, TOOL)
 
 RULES = (
     Rule(
@@ -34,7 +33,7 @@ RULES = (
         hint="Take tools as well, and hand both on: super().__init__(tokenizer, tools).",
         resembles=("vllm-project/vllm#38837", "vllm-project/vllm#42065"),
     ),
-    survives("TP-02"),
+    survives(TOOL),
     Rule(
         id="TP-03",
         title="A whole answer gives the calls that are in it",
@@ -54,7 +53,7 @@ RULES = (
         ),
         hint="Let a JSON decoder find the end of an object, not a regular expression.",
     ),
-    *streaming("TP", "extract_tool_calls", "content and calls", _base),
+    *streaming(TOOL, "content and calls"),
     Rule(
         id="TP-06",
         title="Text without a call is content, all of it",
@@ -101,7 +100,7 @@ RULES = (
         ),
         hint="Look where current_tool_id grows, and whether a name can be sent twice.",
     ),
-    *others("TP"),
+    *others(TOOL),
     Rule(
         id="TP-12",
         title="A request keeps what its client says of tools",
@@ -134,7 +133,7 @@ RULES = (
         ),
         hint="vllm.tool_parsers.utils has coerce_to_schema_type and find_tool_properties.",
     ),
-    together("TP-14"),
+    together(TOOL),
     Rule(
         id="TP-15",
         title="Each tool_choice gives the calls that are in the answer",
@@ -161,6 +160,6 @@ RULES = (
         ),
         hint="Call super().adjust_request, or set supports_required_and_named to False.",
     ),
-    cost("TP-16"),
-    leaves_others_alone("TP-17"),
+    cost(TOOL),
+    leaves_others_alone(TOOL),
 )

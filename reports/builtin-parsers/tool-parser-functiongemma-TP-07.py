@@ -1,15 +1,17 @@
-"""tool-parser:hunyuan_a13b, TP-04: Streamed token by token, an answer says the same."""
+"""tool-parser:functiongemma, TP-07: Arguments that were sent are never taken back."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ['<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n]</tool_calls>']
+DELTAS = [
+    "<start_function_call>call:get_weather{city:<escape>xy<escape>,unit:<escape>xy<escape>}<end_function_call>",
+]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
-tokenizer.add_tokens(["<tool_calls>", "</tool_calls>"])
+tokenizer.add_tokens(["<start_function_call>", "<end_function_call>", "<escape>"])
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
-Parser = ParserManager.get_parser(tool_parser_name="hunyuan_a13b", enable_auto_tools=True)
+Parser = ParserManager.get_parser(tool_parser_name="functiongemma", enable_auto_tools=True)
 
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
@@ -24,5 +26,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='call_af43745f2e0b83b1', name='get_weather', arguments='{"city": "Paris"}')])
-# '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n]</tool_calls>' -> {'tool_calls': [{'id': 'call_0_95584b9d1d0b443e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-bd07dbe0d42e8249', name='get_weather', arguments='{"city": "xy", "unit": "xy"}')])
+# '<start_function_call>call:get_weather{city:<escape>xy<escape>,unit:<escape>xy<escape>}<end_function_call>' -> None

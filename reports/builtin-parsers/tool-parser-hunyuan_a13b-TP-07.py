@@ -1,15 +1,17 @@
-"""tool-parser:functiongemma, TP-04: Streamed token by token, an answer says the same."""
+"""tool-parser:hunyuan_a13b, TP-07: Arguments that were sent are never taken back."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ["<start_function_call>call:get_weather{}<end_function_call>"]
+DELTAS = [
+    '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n]</tool_calls>',
+]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
-tokenizer.add_tokens(["<start_function_call>", "<end_function_call>", "<escape>"])
+tokenizer.add_tokens(["<tool_calls>", "</tool_calls>"])
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
-Parser = ParserManager.get_parser(tool_parser_name="functiongemma", enable_auto_tools=True)
+Parser = ParserManager.get_parser(tool_parser_name="hunyuan_a13b", enable_auto_tools=True)
 
 text = "".join(DELTAS)
 ids = tokenizer.encode(text)
@@ -24,5 +26,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-bd959e7b7bf41716', name='get_weather', arguments='{}')])
-# '<start_function_call>call:get_weather{}<end_function_call>' -> None
+# whole: (None, None, [FunctionCall(id='call_b0fdd913a9ad8555', name='get_weather', arguments='{"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
+# '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n]</tool_calls>' -> {'tool_calls': [{'id': 'call_0_ae5851d4bf26b23b', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}]}

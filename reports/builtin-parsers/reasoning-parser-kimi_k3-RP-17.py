@@ -1,0 +1,29 @@
+"""reasoning-parser:kimi_k3, RP-17: Markers in the content are the same streamed as whole."""
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+
+DELTAS = [
+    "<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|><|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|>",
+]
+tokenizer = ByT5Tokenizer()
+tokenizer.add_tokens(["<|open|>", "<|close|>", "<|sep|>"])
+request = ChatCompletionRequest(messages=[])
+Parser = ParserManager.get_parser(reasoning_parser_name="kimi_k3", enable_auto_tools=True)
+
+text = "".join(DELTAS)
+ids = tokenizer.encode(text)
+whole = Parser(tokenizer).parse(text, request, False, ids)
+print("whole:", whole)
+
+parser, said = Parser(tokenizer), []
+for number, text in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(text, add_special_tokens=last)
+    said.append(parser.parse_delta(text, ids, request, [], finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+
+# It printed:
+# whole: ('First I think.', 'Then I say it.', [])
+# '<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|><|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|>' -> {'content': 'Then I say it.<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.', 'reasoning': 'First I think.'}
