@@ -42,6 +42,9 @@ SERVER_RULES |= {"MM-04", "MM-06"}
 #: Shown where the profile has options that the processor does not take in every form.
 OPTIONS = "MM-83"
 
+#: Shown in an engine where the profile says how many places an item has.
+MEANT = "MM-81"
+
 
 @pytest.mark.smoke
 @pytest.mark.server
@@ -54,6 +57,7 @@ def test_the_reference_is_conformant_live(tmp_path: Path) -> None:
     assert {rule for rule, where in shown.items() if "offline" in where} == {
         *OFFLINE_RULES,
         OPTIONS,
+        MEANT,
     }
     assert {rule for rule, where in shown.items() if "server" in where} == {
         *SERVER_RULES,
