@@ -77,6 +77,10 @@ STRATUM = Effort((12, 24, 60), shrinking=(200, 500, 3000))
 TRIED = Effort((60, 120, 600))
 VARIED = Effort((10, 30, 200))
 LED = Effort((3, 4, 12))
+
+#: The share of these that is tried before anything new was found: a plugin whose lines are left for
+#: another reason, as those that refuse a request are, is not searched for long.
+AT_FIRST = 1 / 3
 #: Batches of drawn pairs and triples of what requests ask for.
 COMBINATIONS = Effort((6, 8, 60))
 #: Requests for logits processors, beside those at the edges.

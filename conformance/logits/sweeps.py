@@ -27,7 +27,7 @@ from conformance.logits.rows import RowsAlone
 from conformance.logits.trails import Trail
 from conformance.logits.trails import trails as trails_to
 from conformance.logits.variation import MOST_OUTPUTS, Material, led, varied
-from conformance.search import LED, STRATUM, TRIED, VARIED, draw
+from conformance.search import AT_FIRST, LED, STRATUM, TRIED, VARIED, draw
 from conformance.settings import Budget
 
 #: How many times as many examples are played, at most, where fewer than that acted.
@@ -233,7 +233,7 @@ def _varied(
 ) -> Iterator[tuple[Shape, History]]:
     """Yield variations of histories that are kept, the last of them most: it went furthest."""
     chance = random.Random(bench.seed)
-    left = VARIED.most(budget)
+    left = round(VARIED.most(budget) * AT_FIRST)
     while kept and left > 0 and lines.anything_left():
         known = len(kept)
         one = kept[-1] if chance.random() < _LAST else chance.choice(kept)

@@ -21,6 +21,7 @@ from conformance.interruption import PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone
+from conformance.search import AT_FIRST
 
 #: Outputs of a request, at most, and of those how many are new to what was kept.
 LONGEST, NEW = 30, 10
@@ -70,7 +71,7 @@ def trails(rows_alone: RowsAlone, bench: Stock, tries: int, chance: random.Rando
     choices = [each for each in bench.choices if each[0] in _SWITCHING] or list(bench.choices)
     kept = [Trail(choice, tuple(bench.prompt), ()) for choice in dict.fromkeys(choices)]
     times: Counter[Step] = Counter()
-    left = tries
+    left = round(tries * AT_FIRST)
     with lines.stepping() as steps:
         while left > 0 and lines.anything_left():
             one = chance.choice(kept[-_NEAR:] if chance.random() < _LAST else kept)
