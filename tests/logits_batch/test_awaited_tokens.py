@@ -60,6 +60,13 @@ class Hidden(LogitsProcessor):
 """
 ON = {"on": [{"extra_args": {"calm": 2.0}}], "off": [{}]}
 
+#: Waits for 347 and then 351: the first alone changes nothing that could be seen.
+DEEPLY = HIDDEN.replace(
+    "any(token * 7919 % 500 == 393 for token in output_ids)",
+    "any(a * 7919 % 500 == 393 and b * 7919 % 500 == 69 "
+    "for a, b in zip(output_ids, output_ids[1:]))",
+)
+
 #: Takes a list that is as long as the answer, and says so only of lists.
 DEMANDING = (
     HIDDEN.partition("class Hidden")[0]
@@ -119,14 +126,14 @@ def _broken(results: dict[str, RuleResult]) -> dict[str, str | None]:
     return {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
 
 
-def _hidden(folder: Path, **more: Any) -> Specimen:  # noqa: ANN401 - of the profile
-    (folder / "hidden.py").write_text(HIDDEN, encoding="utf-8")
+def _hidden(folder: Path, source: str = HIDDEN, **more: Any) -> Specimen:  # noqa: ANN401 - of the profile
+    (folder / "hidden.py").write_text(source, encoding="utf-8")
     return Specimen(f"{folder / 'hidden.py'}:Hidden", None, ON | more)
 
 
 def test_what_was_said_to_a_plugin_that_never_acted_is_told(zygote: Zygote, tmp_path: Path) -> None:
     """Never having acted is no failure of a plugin that looks at tokens."""
-    acts = certify(zygote, _hidden(tmp_path), tmp_path, rules={"LB-05"})["LB-05"]
+    acts = certify(zygote, _hidden(tmp_path, DEEPLY), tmp_path, rules={"LB-05"})["LB-05"]
 
     assert acts.verdict is Verdict.NOT_VERIFIED
     assert acts.message
@@ -162,9 +169,16 @@ def test_a_profile_names_what_it_waits_for(
     assert not _broken(certify(zygote, _hidden(tmp_path, **named), tmp_path))
 
 
+def test_outputs_of_a_profile_say_what_no_search_finds(zygote: Zygote, tmp_path: Path) -> None:
+    """Two tokens in a row, neither of which does anything alone."""
+    named = _hidden(tmp_path, DEEPLY, outputs=[[9, 347, 351]])
+
+    assert certify(zygote, named, tmp_path, rules={"LB-05"})["LB-05"].verdict is Verdict.PASS
+
+
 def test_what_a_profile_names_has_to_work(zygote: Zygote, tmp_path: Path) -> None:
     """A plugin that does nothing with what its author says it waits for is broken."""
-    wrong = _hidden(tmp_path, tokens=[348])
+    wrong = _hidden(tmp_path, DEEPLY, tokens=[348])
 
     assert certify(zygote, wrong, tmp_path, rules={"LB-05"})["LB-05"].verdict is Verdict.FAIL
 
