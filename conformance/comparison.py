@@ -116,3 +116,8 @@ def _equal(one: object, other: object, rtol: float = RELATIVE) -> bool:
             return math.isnan(other)
         return math.isclose(one, other, rel_tol=rtol, abs_tol=min(rtol, ABSOLUTE))
     return type(one) is type(other) and bool(one == other)
+
+
+def letter(index: int) -> str:
+    """Return the letter that messages call one of several by: A is the first."""
+    return chr(ord("A") + index)

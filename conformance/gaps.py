@@ -118,7 +118,7 @@ def gaps(
         source: of the file.
         ran: the lines that ran.
         without: lines that do not count.
-        gone: the ways that were gone and no line stands for; None where nobody looked.
+        gone: of the ways that no line stands for, those that ran; None where none was watched.
 
     Raises:
         SyntaxError: it is no Python.
@@ -177,10 +177,8 @@ def _blocks(tree: ast.AST, text: Sequence[str]) -> Iterator[int]:
 def _untaken(node: ast.stmt, arm: Arm, tree: ast.AST) -> Gap:
     """Return what is to be said of a way that was never gone."""
     within = _function_of(arm.first, tree)
-    decided = None
+    decided = _decided(node, "orelse", within)
     match node, arm.way:
-        case ast.If(test=test), _:
-            says, decided = f"{quoted(test)} was never false", Decided(test, Want.FALSE, within)
         case ast.While(test=test), Way.EMPTY:
             says = f"{quoted(test)} was true whenever the loop began"
             decided = Decided(test, Want.FALSE, within)
@@ -189,7 +187,7 @@ def _untaken(node: ast.stmt, arm: Arm, tree: ast.AST) -> Gap:
         case ast.Match(subject=subject), _:
             says = f"{quoted(subject)} was like one of the cases each time"
         case _:
-            says = "the loop never came to its end"
+            says = _why(node, "orelse")
     return Gap((first_line(node),), says, decided, way=True)
 
 
@@ -229,8 +227,7 @@ def _in_body(
             if before is not None:
                 rest, tested = body[body.index(each) :], isinstance(before, ast.If)
                 says = _why(before, "orelse") if tested else "what stands before it never went on"
-                decided = Decided(before.test, Want.FALSE, within) if tested else None
-                yield Gap(_all(rest, never), says, decided)
+                yield Gap(_all(rest, never), says, _decided(before, "orelse", within))
             return
         before = each
         yield from _in_statement(each, never, known, within)

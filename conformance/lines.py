@@ -127,7 +127,7 @@ _sources: dict[Path, Part] = {}
 _functions: dict[tuple[str, int, str], _Function] = {}
 #: How often something ran that had not run before in this process, or the one that it is a fork of.
 _new = 0
-#: How often somebody began to ask which functions are called.
+#: How often :func:`since_now` was called.
 _times = 0
 #: Who collects lines, beside the sheet, and who steps from one line to the next.
 _collecting: list[set[int]] = []

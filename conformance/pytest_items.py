@@ -28,7 +28,26 @@ class Target(pytest.Collector):
         return []
 
 
-class RuleItem(pytest.Item):
+class PluginItem(pytest.Item):
+    """What is asked of one plugin.
+
+    It has a time limit of its own: one that a repository sets for its tests would end a server that
+    starts.
+    """
+
+    def __init__(self, *, plugin: Plugin, **kwargs: Any) -> None:  # noqa: ANN401 - pytest's own
+        super().__init__(**kwargs)
+        self.plugin = plugin
+        self.add_marker(pytest.mark.conformance)
+        if self.config.pluginmanager.hasplugin("timeout"):
+            self.add_marker(pytest.mark.timeout(0))
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return where the item is, for the progress lines."""
+        return Path(self.plugin.path or self.plugin.target), None, self.name
+
+
+class RuleItem(PluginItem):
     """One rule, on one kind of evidence, for one plugin."""
 
     def __init__(
@@ -40,13 +59,11 @@ class RuleItem(pytest.Item):
         folder: Path,
         **kwargs: Any,  # noqa: ANN401 - pytest's own
     ) -> None:
-        super().__init__(name=check.name, **kwargs)
+        super().__init__(name=check.name, plugin=check.plugin, **kwargs)
         self.check = check
-        self.plugin = check.plugin
         self._judge = judge
         self._known = known
         self._folder = folder  #: of the certificate
-        _mark(self)
 
     def runtest(self) -> None:
         """Run the check and turn its verdict into pytest's terms."""
@@ -86,12 +103,8 @@ class RuleItem(pytest.Item):
             loaded=plugin.broken is None,
         )
 
-    def reportinfo(self) -> tuple[Path, None, str]:
-        """Return where the item is, for the progress lines."""
-        return Path(self.check.plugin.path or self.check.plugin.target), None, self.name
 
-
-class ConfigurationItem(pytest.Item):
+class ConfigurationItem(PluginItem):
     """One plugin under one configuration of an engine."""
 
     def __init__(
@@ -102,11 +115,9 @@ class ConfigurationItem(pytest.Item):
         judge: Callable[[Plugin, str], Row],
         **kwargs: Any,  # noqa: ANN401 - pytest's own
     ) -> None:
-        super().__init__(name=f"configuration[{configuration}]", **kwargs)
-        self.plugin = plugin
+        super().__init__(name=f"configuration[{configuration}]", plugin=plugin, **kwargs)
         self.configuration = configuration
         self._judge = judge
-        _mark(self)
 
     def runtest(self) -> None:
         """Run the engines and turn the verdict into pytest's terms."""
@@ -126,20 +137,6 @@ class ConfigurationItem(pytest.Item):
         if not isinstance(excinfo.value, _Misbehaved):
             return super().repr_failure(excinfo, style)
         return f"{self.configuration}: {excinfo.value}"
-
-    def reportinfo(self) -> tuple[Path, None, str]:
-        """Return where the item is, for the progress lines."""
-        return Path(self.plugin.path or self.plugin.target), None, self.name
-
-
-def _mark(item: pytest.Item) -> None:
-    """Mark an item as one of the rules, which have time limits of their own.
-
-    A limit that a repository sets for its tests would end a server that starts.
-    """
-    item.add_marker(pytest.mark.conformance)
-    if item.config.pluginmanager.hasplugin("timeout"):
-        item.add_marker(pytest.mark.timeout(0))
 
 
 class _Misbehaved(Exception):

@@ -16,7 +16,7 @@ import pytest
 from conformance import pytest_options
 from conformance.baseline import Entry
 from conformance.configuration.judgement import Row
-from conformance.pytest_items import ConfigurationItem, RuleItem, Target
+from conformance.pytest_items import ConfigurationItem, PluginItem, RuleItem, Target
 from conformance.reporting import summary
 from conformance.runner import Certification
 from conformance.session import (
@@ -173,7 +173,7 @@ class Session:
         """
         report = yield
         if (
-            isinstance(item, RuleItem | ConfigurationItem)
+            isinstance(item, PluginItem)
             and call.when in ("setup", "call")
             and hasattr(self.config, "workerinput")
         ):
@@ -266,8 +266,7 @@ class Session:
         )
         if exitstatus in (0, 1, 2, 5):
             foreign = (
-                any(not isinstance(item, RuleItem | ConfigurationItem) for item in session.items)
-                and exitstatus == 1
+                any(not isinstance(item, PluginItem) for item in session.items) and exitstatus == 1
             )
             worst = status(self.documents)
             if self.interrupted and self.controller and worst is ExitStatus.CONFORMANT:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance import lines, reached
+from conformance import gaps, lines, reached
 from conformance.plugin_files import sources
 from conformance.statements import arms
 
@@ -226,3 +226,32 @@ def test_functions_that_are_known_are_not_watched(tmp_path: Path) -> None:
         assert not lines.anything_left()
     finally:
         lines.forget()
+
+
+UNTAKEN = """\
+def plugin(a, b):
+    match a:
+        case 1:
+            b = 2
+    if b:
+        b = 3
+    for x in b:
+        b = 4
+    while a:
+        a = 0
+    return b
+"""
+
+
+def test_each_way_that_was_never_gone_is_told_in_a_sentence() -> None:
+    """All lines ran, and of every statement one way is missing."""
+    found = gaps.gaps(UNTAKEN, range(1, UNTAKEN.count("\n") + 1), gone=())
+
+    assert [(gap.lines, gap.says) for gap in found] == [
+        ((2,), "`a` was like one of the cases each time"),
+        ((5,), "`b` was never false"),
+        ((7,), "the loop never came to its end"),
+        ((7,), "`b` was never empty"),
+        ((9,), "the loop never came to its end"),
+        ((9,), "`a` was true whenever the loop began"),
+    ]

@@ -126,7 +126,7 @@ async def _scored(
         await asyncio.wait(calls, timeout=bench.patience)
         for call in calls:
             if not call.cancel() and not call.cancelled():
-                call.exception()  # retrieved: asyncio logs those that nobody retrieves
+                call.exception()  # asyncio logs an exception that is never retrieved
         del contexts, calls, call
         await turns(TURNS)
         if not len(given) % MEASURED:

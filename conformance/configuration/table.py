@@ -25,6 +25,11 @@ _SERVED = LOGITS | {"io/data", "hook/rfc"}
 _ITEMS = frozenset({"mm/processor"})
 
 
+#: The folder of a run, in the arguments of servers, and where encoders leave there what they make.
+FOLDER = "{folder}"
+ENCODED = f"{FOLDER}/encoded"
+
+
 def _encoded(role: str) -> str:
     """Return the argument with which encoders write what they make of items, or read it, or both.
 
@@ -36,11 +41,6 @@ def _encoded(role: str) -> str:
         "ec_connector_extra_config": {"shared_storage_path": ENCODED},
     }
     return f"--ec-transfer-config={json.dumps(connector)}"
-
-
-#: The folder of a run, in the arguments of servers, and where encoders leave there what they make.
-FOLDER = "{folder}"
-ENCODED = f"{FOLDER}/encoded"
 
 
 @attrs.frozen(kw_only=True)

@@ -107,13 +107,18 @@ def coroutines(url: str, seconds: float) -> httpx.AsyncClient:
     return httpx.AsyncClient(**_of_rest(url, seconds))
 
 
+def elsewhere(url: str) -> bool:
+    """Tell whether a server is none of our own."""
+    return url in _known
+
+
 def tls(url: str) -> ssl.SSLContext:
     """Return how a client of an address trusts servers.
 
     Reading the certificates of the world takes every client a tenth of a second.  For servers of
     our own, which have no TLS, none is read, and none is trusted; for others they are read once.
     """
-    return _trusting() if url in _known else _trusting_nobody()
+    return _trusting() if elsewhere(url) else _trusting_nobody()
 
 
 @cache
@@ -166,5 +171,5 @@ def _of_rest(url: str, seconds: float) -> dict[str, Any]:
         "timeout": seconds,
         "limits": httpx.Limits(max_connections=None),  # `gather` and thread pools bound them
         # A proxy that is set for the world does not lead to our own loopback.
-        "trust_env": url in _known,
+        "trust_env": elsewhere(url),
     }

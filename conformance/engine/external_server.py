@@ -108,9 +108,7 @@ def external(url: str, how: access.Access | None = None) -> ExternalServer:
     return ExternalServer(address, open_client(address, how.headers))
 
 
-def open_client(
-    url: str, headers: Mapping[str, str] | None = None, *, own: bool = False
-) -> httpx.Client:
+def open_client(url: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
     """Return a client for a server elsewhere, or for one of our own."""
     import httpx
 
@@ -120,7 +118,7 @@ def open_client(
         timeout=_PATIENCE,
         follow_redirects=True,
         # A proxy that is set for the world does not lead to our own loopback.
-        trust_env=not own,
+        trust_env=access.elsewhere(url),
         # No connection is kept, so nobody has to close the client.
         limits=httpx.Limits(max_keepalive_connections=0),
     )

@@ -100,7 +100,7 @@ class Server:
         self._fresh = fresh
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._client = open_client(f"http://{_HOST}", own=True)
+        self._client = open_client(f"http://{_HOST}")
         self._starts = 0
         self._exit_status: int | None = None
         self._was_healthy = False

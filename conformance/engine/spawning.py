@@ -28,7 +28,7 @@ def fork_instead() -> None:
     To be called before anything of a plugin is imported, in a process without other threads.
     Only what Python itself would keep of a fork server that it starts is set.
     """
-    address: str = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined] # typeshed
+    address: str = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined] # typeshed lacks it
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -41,7 +41,7 @@ def fork_instead() -> None:
             finally:
                 os._exit(0)
         os.close(alive)
-    server: Any = forkserver.ensure_running.__self__  # type: ignore[attr-defined] # it is bound
+    server: Any = forkserver.ensure_running.__self__  # type: ignore[attr-defined] # a bound method
     server._forkserver_address = address
     server._forkserver_alive_fd = ours
     server._forkserver_pid = pid

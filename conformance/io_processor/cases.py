@@ -8,10 +8,9 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import Place
+from conformance.comparison import Place, letter
 from conformance.counterexample.source import decoded, encoded
 from conformance.interruption import PluginExited, PluginHung
-from conformance.io_processor import traffic
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.isolation import Broken, judge
@@ -32,7 +31,7 @@ def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:
         "awaited": broken.awaited,
         "requests": [
             {
-                "name": traffic._name(index),  # noqa: SLF001 - a friend
+                "name": letter(index),
                 "id": asked.id,
                 "valid": asked.valid,
                 "data": encoded(carried(stock, asked)),
@@ -60,7 +59,7 @@ def carried(stock: Stock, asked: Asked) -> Any:  # noqa: ANN401 - JSON values
 
 def _applied(broken: Broken) -> tuple[Move, ...]:
     """Return the moves that did something, to the end; all of them where nobody can tell."""
-    names = [traffic._name(index) for index in range(len(broken.history.asked))]  # noqa: SLF001
+    names = [letter(index) for index in range(len(broken.history.asked))]
     waiting: dict[int, list[int]] = {}
     found: list[Move] = []
     if broken.history.hurried:
@@ -145,7 +144,7 @@ def _judged(bench: Bench, saved: Saved) -> tuple[list[str], str]:
     for index, asked in enumerate(saved.history.asked):
         answer = bench.alone(asked.data, asked.id, awaited=saved.awaited, valid=asked.valid)
         if asked.valid and answer.kind is not Kind.ANSWERED:
-            name = traffic._name(index)  # noqa: SLF001 - a friend
+            name = letter(index)
             return ["unanswered"], f"request {name}, alone, {answer.describe()}"
     if bench.hidden - saved.hidden:
         return ["unsteady"], "the same request, asked again, gets another answer"

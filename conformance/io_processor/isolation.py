@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.comparison import difference, plain, shortened
+from conformance.comparison import difference, letter, plain, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Kind
@@ -218,16 +218,16 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
         elif got.request_id != wanted.request_id:
             what = f"was answered as request {got.request_id!r}; alone, as {wanted.request_id!r}"
         if what:
-            name = traffic._name(request)  # noqa: SLF001 - a friend
+            name = letter(request)
             return Broken(history, played, request, f"request {name} {what}", awaited)
     return None
 
 
 def _in_use(played: Played, history: History, request: int) -> bool:
     """Tell whether another request had the id of one when it arrived, and was not over."""
-    own = traffic._name(request)  # noqa: SLF001 - a friend
+    own = letter(request)
     others = {
-        traffic._name(number)  # noqa: SLF001 - a friend
+        letter(number)
         for number, asked in enumerate(history.asked)
         if number != request and asked.id == history.asked[request].id
     }

@@ -20,6 +20,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from conformance.comparison import letter
 from conformance.interruption import PluginExited, PluginHung, limited
 from conformance.io_processor.answers import Answer, Kind, of_error
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine, serving
@@ -304,7 +305,7 @@ class _Play:
         elif waits:
             then = f"waits for {waits} output{'s' if waits > 1 else ''}"
         what = _IN_WORDS.get(do, do.value).format(output)
-        self.steps.append(Step(do, _name(request), output, waits, over, what, then, hurried))
+        self.steps.append(Step(do, letter(request), output, waits, over, what, then, hurried))
 
     def answer(self, request: int) -> Answer:
         task = self.tasks[request]
@@ -352,7 +353,3 @@ def play(
             if engine.closed.get(request, 0) < taken
         ),
     )
-
-
-def _name(request: int) -> str:
-    return chr(ord("A") + request)

@@ -31,6 +31,9 @@ LIKELY: tuple[Any, ...] = (67, 5, 1, 0.5, 2.0, True, "a", [5, 67], [[5, 67]])
 #: texts, which may have to differ.
 LEADING: tuple[Any, ...] = (1, "a", "b", 0.5, True, [5, 67], [[5, 67]])
 
+#: Values of the last key.
+ENDING: tuple[Any, ...] = (*LEADING, *(value for value in LIKELY if value not in LEADING))
+
 
 @attrs.frozen
 class Guessed:
@@ -57,7 +60,7 @@ def guess(read: Read, tried: Tried) -> Guessed:
     if tried.waits.tokens != before:
         on, tables = _discover(read, tried)
     on = on or [*islice(filter(tried.acts, further), MOST_FOUND)]
-    refused = None if on else _most_telling([*_alone(read), *further], tried)
+    refused = None if on else _most_telling(_alone(read), tried)
     return Guessed(tuple(on), tables, (*read.keys, *keys), tried, refused)
 
 
@@ -69,8 +72,8 @@ def _alone(read: Read) -> list[Keywords]:
 def _discover(read: Read, tried: Tried) -> tuple[list[Keywords], dict[str, list[str]]]:
     """Return parameters that switch a plugin on, made of what it reads, and its tables.
 
-    Those are the keys that it reads of a table under a key; the first few parameters suffice, and
-    nobody looks for tables then.
+    Those are the keys that it reads of a table under a key.  Where a few parameters are found
+    without tables, none is looked for.
     """
     if tried.acts({}):
         return [{}], {}
@@ -105,7 +108,7 @@ def _led_on(read: Read, tried: Tried) -> tuple[list[Keywords], tuple[str, ...]]:
             arguments[key], key = value, min(new)
             known |= new
         if arguments:
-            ends = ({"extra_args": {**arguments, key: value}} for value in (*LEADING, *LIKELY))
+            ends = ({"extra_args": {**arguments, key: value}} for value in ENDING)
             served = (each for each in ends if tried.reaction(each) is not Reaction.RAISES)
             found += islice(served, MOST_FOUND)
     return found, tuple(sorted(known - {*read.keys, *UNRELATED}))

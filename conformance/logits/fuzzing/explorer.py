@@ -335,7 +335,7 @@ class Explorer:
 
 
 def bases_of(parameters: Parameters) -> list[Keywords]:
-    """Return the requests to begin with: guessed, where nobody knows one that switches it on."""
+    """Return the requests to begin with: guesses, where none is known to switch the plugin on."""
     bases = [converted(keywords) for keywords in parameters.on]
     guesses = [entry for field in parameters.fields for entry in LIKELY_FIELDS[field][:1]]
     return bases if any(bases) else guesses or bases

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process that explores leaves word of, for whoever waits for it: memory that both have."""
+"""Memory that an exploring process shares with its parent: its request, and its progress."""
 
 from __future__ import annotations
 

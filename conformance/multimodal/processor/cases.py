@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conformance.comparison import letter
 from conformance.findings import Finding
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import outline
 from conformance.multimodal.processor.search import Broken
 
@@ -146,7 +147,7 @@ def _lines(bench: Bench, prompt: Prompt, broken: Broken) -> list[dict[str, Any]]
             continue
         index, (name, place) = next(places)
         line = {
-            "item": named(index),
+            "item": letter(index),
             "what": f"{part.modality} {part.text}",
             "here": broken.trouble.item == index,
         }

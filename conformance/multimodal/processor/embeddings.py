@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from conformance.comparison import letter
 from conformance.findings import Finding, failed
 from conformance.missing import way_out
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.host import Range, by_place, mask_of, ranges_of
-from conformance.multimodal.processor.prompts import Prompt, named
+from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
@@ -98,7 +99,7 @@ def _counted(bench: Bench, prompt: Prompt, wrong: Callable[[int, int], bool]) ->
         if wrong(len(rows), wanted):
             name = "surplus" if len(rows) > wanted else "single" if len(rows) == 1 else "missing"
             return Trouble(
-                f"item {named(index)} ({prompt.items[index].text}) has {wanted} placeholders and "
+                f"item {letter(index)} ({prompt.items[index].text}) has {wanted} placeholders and "
                 f"{len(rows)} row{'' if len(rows) == 1 else 's'} of embeddings: {_WHAT[name]}",
                 index,
                 str(wanted),
@@ -113,7 +114,7 @@ def usable(bench: Bench, prompt: Prompt) -> Trouble | None:
         return None
     width = bench.host.config.model_config.get_inputs_embeds_size()
     for index, rows in enumerate(bench.encode(prompt).value):
-        name = f"the rows of item {named(index)}"
+        name = f"the rows of item {letter(index)}"
         if not rows.is_floating_point():
             return Trouble(f"{name} are of type {rows.dtype}", index, "floating", str(rows.dtype))
         # A model may hand itself more than its width, if it takes it apart again.
@@ -141,10 +142,10 @@ def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
                 rows, bench.rows(item, prompt.options).value
             ):
                 return Trouble(
-                    f"item {named(index)} gets the rows of item {named(other)}",
+                    f"item {letter(index)} gets the rows of item {letter(other)}",
                     index,
-                    named(index),
-                    named(other),
+                    letter(index),
+                    letter(other),
                 )
     return None
 
@@ -155,7 +156,7 @@ def independent(bench: Bench, prompt: Prompt) -> Trouble | None:
         wanted = bench.rows(prompt.items[index], prompt.options).value
         if rows.shape != wanted.shape:
             return Trouble(
-                f"item {named(index)} has {len(rows)} rows in a batch with the others and "
+                f"item {letter(index)} has {len(rows)} rows in a batch with the others and "
                 f"{len(wanted)} alone",
                 index,
                 str(len(wanted)),
@@ -163,7 +164,7 @@ def independent(bench: Bench, prompt: Prompt) -> Trouble | None:
             )
         worst = float((rows - wanted).abs().max())
         return Trouble(
-            f"the rows of item {named(index)} in a batch with the others differ from those alone "
+            f"the rows of item {letter(index)} in a batch with the others differ from those alone "
             f"by {worst:.3g}",
             index,
         )
@@ -196,7 +197,7 @@ def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
         return Trouble(f"encoding the same items again {again.describe()}")
     for index, (one, other) in enumerate(zip(bench.encode(prompt).value, again.value, strict=True)):
         if not same_rows(one, other):
-            return Trouble(f"item {named(index)} gets other rows the second time", index)
+            return Trouble(f"item {letter(index)} gets other rows the second time", index)
     return None
 
 
@@ -231,7 +232,7 @@ def _misplaced(
         # A model that makes wider rows takes them apart itself.
         if rows[index].shape[1] == there.shape[1] and not same_rows(there, rows[index]):
             return Trouble(
-                f"embed_input_ids does not put the rows of item {named(index)} at "
+                f"embed_input_ids does not put the rows of item {letter(index)} at "
                 f"{one.offset} to {one.end - 1}",
                 index,
             )

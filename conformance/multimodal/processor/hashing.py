@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from conformance.comparison import letter
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.host import Processed
-from conformance.multimodal.processor.prompts import Prompt, alone, named, side_by_side
+from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.sameness import same_data
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
@@ -132,7 +133,7 @@ def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
     for index, (name, place) in enumerate(prompt.places()):
         own = bench.alone(prompt.items[index], prompt.options).value.hashes[name][0]
         if found.value.hashes[name][place] != own:
-            return Trouble(f"item {named(index)} has another hash here than alone", index)
+            return Trouble(f"item {letter(index)} has another hash here than alone", index)
     again = bench.process(prompt)
     if again.good and again.value.hashes != found.value.hashes:
         return Trouble("the same items have other hashes the second time")

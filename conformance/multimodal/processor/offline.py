@@ -17,7 +17,7 @@ import torch
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
-from conformance.comparison import first_line
+from conformance.comparison import first_line, letter
 from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request, Response
 from conformance.expectation import OracleFailed
@@ -25,7 +25,7 @@ from conformance.interruption import OutOfTime, place_in
 from conformance.multimodal.processor import checkpoint, forms, live
 from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.live import ProcessorTrial
-from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.raised import said
@@ -302,7 +302,7 @@ class Trial(ProcessorTrial):
             if not same_rows(rows, self._alone_rows(one, prompt.options)):
                 self.ledger.fail(
                     live.INDEPENDENT,
-                    f"in the engine item {named(index)} of {live.shown(prompt)}, "
+                    f"in the engine item {letter(index)} of {live.shown(prompt)}, "
                     f"{one.modality} {one.text}, has other rows than alone",
                 )
                 return
@@ -324,7 +324,7 @@ class Trial(ProcessorTrial):
         one = prompt.items[index]
         self.ledger.fail(
             rule,
-            f"in the engine item {named(index)} of {live.shown(prompt)}, {one.modality} "
+            f"in the engine item {letter(index)} of {live.shown(prompt)}, {one.modality} "
             f"{one.text}, has {live.counted(rows, wanted)}: {then or live.COUNTS[rule]}",
         )
         return True

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from conformance.comparison import difference, shortened
+from conformance.comparison import difference, letter, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.host import Processed, Range, by_place, mask_of, ranges_of
-from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import outline, same_data
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
@@ -65,20 +65,20 @@ def within(bench: Bench, prompt: Prompt) -> Trouble | None:
     for index, one in enumerate(ranges):
         if not 0 <= one.offset < one.end <= length:
             return Trouble(
-                f"item {named(index)} is at {one.offset} to {one.end - 1} of a prompt that has "
+                f"item {letter(index)} is at {one.offset} to {one.end - 1} of a prompt that has "
                 f"{length} tokens",
                 index,
             )
         if one.mask is not None and len(one.mask) != one.length:
             return Trouble(
-                f"the mask is_embed of item {named(index)} has {len(one.mask)} entries for "
+                f"the mask is_embed of item {letter(index)} has {len(one.mask)} entries for "
                 f"{one.length} tokens",
                 index,
             )
         for position in one.embedded():
             if position in taken:
                 return Trouble(
-                    f"items {named(taken[position])} and {named(index)} both have embeddings at "
+                    f"items {letter(taken[position])} and {letter(index)} both have embeddings at "
                     f"{position}",
                     index,
                 )
@@ -98,7 +98,7 @@ def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
                 continue
             if before is not None and one.offset < before.offset:
                 return Trouble(
-                    f"item {named(index)} is at {one.offset}, before an item that precedes it at "
+                    f"item {letter(index)} is at {one.offset}, before an item that precedes it at "
                     f"{before.offset}",
                     index,
                 )
@@ -110,7 +110,7 @@ def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
             i for i, pair in enumerate(zip(counts, wanted, strict=True)) if len({*pair}) > 1
         )
         return Trouble(
-            f"item {named(index)} has {counts[index]} placeholders, which another item needs; it "
+            f"item {letter(index)} has {counts[index]} placeholders, which another item needs; it "
             f"needs {wanted[index]}",
             index,
             str(wanted[index]),
@@ -138,7 +138,7 @@ def means(bench: Bench, prompt: Prompt) -> Trouble | None:
         wanted = bench.meant(item, prompt.options)
         if wanted not in (None, one.count):
             return Trouble(
-                f"item {named(index)} ({item.modality} {item.text}) has {one.count} placeholders, "
+                f"item {letter(index)} ({item.modality} {item.text}) has {one.count} placeholders, "
                 f"and its author says {wanted}",
                 index,
                 str(wanted),
@@ -149,7 +149,7 @@ def means(bench: Bench, prompt: Prompt) -> Trouble | None:
         for key, value in bench.told_data.get((item, prompt.options), {}).items():
             if not _as_said(made.get(key), value):
                 is_now, says = _added_up(made.get(key)), _added_up(value)
-                what = f"{key} of item {named(index)} ({item.modality} {item.text}) is {is_now}"
+                what = f"{key} of item {letter(index)} ({item.modality} {item.text}) is {is_now}"
                 return Trouble(f"{what}, and its author says {says}", index, says, is_now)
     return None
 
@@ -175,7 +175,7 @@ def same_count(bench: Bench, prompt: Prompt) -> Trouble | None:
     for index, (one, wanted) in enumerate(zip(ranges, _counts_alone(bench, prompt), strict=True)):
         if one.count != wanted:
             return Trouble(
-                f"item {named(index)} has {one.count} placeholders here and {wanted} alone",
+                f"item {letter(index)} has {one.count} placeholders here and {wanted} alone",
                 index,
                 str(wanted),
                 str(one.count),
@@ -304,7 +304,7 @@ def in_text(bench: Bench, prompt: Prompt) -> Trouble | None:
     for index, (one, wanted) in enumerate(zip(now, ranges, strict=True)):
         if one.count != wanted.count:
             return Trouble(
-                f"in the text {shortened(text)} item {named(index)} has {one.count} placeholders",
+                f"in the text {shortened(text)} item {letter(index)} has {one.count} placeholders",
                 index,
                 str(wanted.count),
                 str(one.count),

@@ -16,6 +16,7 @@ from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
+from conformance.comparison import letter
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
@@ -23,7 +24,7 @@ from conformance.multimodal.processor.forms import RATE
 from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.host import Processed, size_of
 from conformance.multimodal.processor.placeholders import inserted
-from conformance.multimodal.processor.prompts import Prompt, alone, named
+from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import same_data, told_apart
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
@@ -119,7 +120,8 @@ def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) ->
         one, other = now.ranges[name][place], wanted.ranges[name][place]
         if one.count != other.count:
             return Trouble(
-                f"{when} item {named(index)} has {one.count} placeholders instead of {other.count}",
+                f"{when} item {letter(index)} has {one.count} placeholders instead of "
+                f"{other.count}",
                 index,
                 str(other.count),
                 str(one.count),
@@ -130,7 +132,7 @@ def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) ->
 def _other_value(index: int, key: str, mine: object, first: object, when: str) -> Trouble:
     """Say what an item has under a key, and what it had at first."""
     is_now, was = told_apart(of_item(mine).get(key), of_item(first).get(key))
-    what = f"{when} {key} of item {named(index)} is {is_now} instead of {was}"
+    what = f"{when} {key} of item {letter(index)} is {is_now} instead of {was}"
     return Trouble(what, index, was, is_now)
 
 
@@ -174,7 +176,7 @@ def same_data_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
         got = found.value.data[name][place]
         if key := _differing_key(got, wanted):
             here, there = told_apart(of_item(got).get(key), of_item(wanted).get(key))
-            what = f"{key} of item {named(index)} is {here} here and {there} alone"
+            what = f"{key} of item {letter(index)} is {here} here and {there} alone"
             return Trouble(what, index, there, here)
     return None
 
@@ -196,7 +198,7 @@ def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
         if len(data.get(name, ())) != len(kept[name]):
             return Trouble(f"the list of {name} is changed")
         if not _same_thing(data[name][place], item.make()):
-            return Trouble(f"the data of item {named(index)} are changed", index)
+            return Trouble(f"the data of item {letter(index)} are changed", index)
     return None
 
 
@@ -332,7 +334,7 @@ def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool
     for index, (name, place) in enumerate(prompt.places()):
         by_itself = bench.alone(prompt.items[index], prompt.options).value.data[name][0]
         if now.data[name][place] is None:
-            return Trouble(f"{when} nobody has the data of item {named(index)}", index)
+            return Trouble(f"{when} nobody has the data of item {letter(index)}", index)
         if whole and (key := _differing_key(now.data[name][place], by_itself)):
             mine, first = now.data[name][place], wanted.data[name][place]
             return _other_value(index, key, mine, first, when)

@@ -10,6 +10,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from conformance.comparison import letter
 from conformance.multimodal.processor.stock import Item, Stock
 
 #: Tokens of text in a row; parts and items of a prompt.
@@ -155,11 +156,6 @@ def _allowed(parts: Sequence[int | Item], limits: Mapping[str, int]) -> tuple[in
     return _joined(found)
 
 
-def named(index: int) -> str:
-    """Return the letter of an item."""
-    return chr(ord("A") + index)
-
-
 def letters(prompt: Prompt) -> Sequence[str]:
     """Return the letters of a prompt's items."""
-    return [named(index) for index in range(len(prompt.items))]
+    return [letter(index) for index in range(len(prompt.items))]

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import attrs
 
 from conformance import target as targets
+from conformance.comparison import letter
 from conformance.engine import access
 from conformance.engine.server import HostTrouble, Server, ServerFailed, external
 from conformance.live_trial import DEATH_SECONDS, START_LIMIT
@@ -27,7 +28,7 @@ from conformance.multimodal.processor import checkpoint, clients, live
 from conformance.multimodal.processor.clients import OUTPUT, Answer, Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
 from conformance.multimodal.processor.live import ProcessorTrial
-from conformance.multimodal.processor.prompts import Prompt, named
+from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import USUAL, item
 
 Content = Sequence[Mapping[str, Any]]
@@ -258,7 +259,7 @@ class Trial(ProcessorTrial):
                 if found is not None and found[0] == live.MISSING:
                     self.ledger.fail(
                         live.MISSING,
-                        f"{live.shown(prompt)} got {then}. Item {named(found[1])} has "
+                        f"{live.shown(prompt)} got {then}. Item {letter(found[1])} has "
                         f"{live.counted(*counts[found[1]])}; {command}",
                     )
                     return
