@@ -15,20 +15,20 @@ from typing import Any
 import click
 
 from conformance import __version__
-from conformance.bench_command import bench
-from conformance.certificate_commands import badge, report, verify
-from conformance.certify_command import EPILOG, certify
-from conformance.configurations_command import configurations
+from conformance.commands.bench import bench
+from conformance.commands.certificates import badge, report, verify
+from conformance.commands.certify import EPILOG, certify
+from conformance.commands.configurations import configurations
+from conformance.commands.host import host
+from conformance.commands.init import init
+from conformance.commands.matrix import matrix
+from conformance.commands.mutate import mutate
+from conformance.commands.port import port
+from conformance.commands.soak import soak
+from conformance.commands.warm import warm
 from conformance.generations import all_generations, find_rule
-from conformance.host_command import host
-from conformance.init_command import init
-from conformance.matrix_command import matrix
-from conformance.mutate_command import mutate
-from conformance.port_command import port
 from conformance.settings import UsageError
-from conformance.soak_command import soak
 from conformance.verdict import ExitStatus
-from conformance.warm_command import warm
 
 
 class _Group(click.Group):
@@ -50,7 +50,7 @@ class _Group(click.Group):
         except UsageError as error:
             _fail(str(error), ExitStatus.USAGE)
         except Exception as error:  # noqa: BLE001 - never a verdict on a plugin, never a traceback
-            from conformance.session import explained
+            from conformance.reporting.session import explained
 
             _fail(explained(error), ExitStatus.HARNESS_FAILED)
 
@@ -132,7 +132,7 @@ def replay(case: Path) -> int:
     CASE is a file under cases/ of a report. Says FIXED (exit status 0), STILL FAILS (1)
     or CHANGED (1: it fails in another way).
     """
-    from conformance.replay import Outcome, replay_case
+    from conformance.running.replay import Outcome, replay_case
 
     outcome, message = replay_case(case, python_path=tuple(sys.path))
     click.echo(f"{outcome.value}: {message}")

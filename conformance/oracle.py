@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from conformance.comparison import difference, plain, shortened
-from conformance.expectation import Expected, OracleFailed
-from conformance.interruption import place_in
-from conformance.raised import said
+from conformance.plugin.expectation import Expected, OracleFailed
+from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.interruption import place_in
+from conformance.watching.raised import said
 
 
 def asked(

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Literal
 
-    from conformance.loading import Maker, Observer
+    from conformance.plugin.target import Plugin, Target
     from conformance.rules import Evidence
     from conformance.settings import Settings
-    from conformance.target import Plugin, Target
+    from conformance.watching.loading import Maker, Observer
 
 #: What playing a counterexample again shows: the kinds of trouble there are now, and a message.
 Replayed = tuple[list[str], str]

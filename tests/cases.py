@@ -11,7 +11,7 @@ import attrs
 from programs import write
 from support import certify
 
-from conformance.replay import Outcome, replay_case
+from conformance.running.replay import Outcome, replay_case
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 

@@ -17,8 +17,8 @@ from sight import seeing_zygote
 from user import CACHE
 from xdist.scheduler import LoadScopeScheduling
 
+from conformance.running.zygotes import start_nursery, start_zygote
 from conformance.worker import nursery
-from conformance.zygotes import start_nursery, start_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 def shared_zygote(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs within this process share the zygote; each by itself would import vLLM again."""
     lasting = SimpleNamespace(fork=zygote.fork, wait_ready=zygote.wait_ready, close=lambda: None)
-    monkeypatch.setattr("conformance.zygotes.start_zygote", lambda: lasting)
+    monkeypatch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting)
     # `pytester` moves the home folder, and with it the cache.
     monkeypatch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from user import CACHE
 
-from conformance import target as targets
 from conformance.counterexample import FIELDS, logits_checks
 from conformance.engine.environment import host_environment
+from conformance.plugin import target as targets
 from conformance.reporting import folder
 from conformance.worker import JobDied
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.generations import named
+from conformance.plugin.target import Plugin
 from conformance.reporting import certificate
 from conformance.rules import Evidence
 from conformance.settings import Settings
-from conformance.target import Plugin
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torchvision_site
 from support import ROOT
 
 from conformance.engine.environment import host_environment
+from conformance.running.zygotes import PRELOAD
 from conformance.worker import Zygote
-from conformance.zygotes import PRELOAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

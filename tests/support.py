@@ -14,7 +14,7 @@ import pytest
 
 from conformance.reporting import certificate
 from conformance.rules import Evidence
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import DEFAULT_SEED, Budget, Device, Settings
 from conformance.verdict import Verdict
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.certify_command import _closing
-from conformance.runner import Certification
+from conformance.commands.certify import _closing
+from conformance.running.runner import Certification
+from conformance.running.trials import Check
+from conformance.running.validation import AT_ONCE, affordable
 from conformance.settings import Budget, Device, Settings, UsageError
-from conformance.trials import Check
-from conformance.validation import AT_ONCE, affordable
 from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import pytest
 from support import ROOT
 from user import environment, verdicts
 
-from conformance.likeness import likely
-from conformance.runner import Certification
-from conformance.session import write_reports
+from conformance.plugin.likeness import likely
+from conformance.plugin.target import Target
+from conformance.reporting.session import write_reports
+from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings
-from conformance.target import Target
 from conformance.verdict import Verdict
 from conformance.worker import limits
 

@@ -12,8 +12,8 @@ import user
 from samples import SETTINGS, sample
 from support import DEFECTIVE, FIXTURES
 
-from conformance import baseline
 from conformance.rules import Evidence, Level
+from conformance.running import baseline
 from conformance.settings import UsageError
 from conformance.verdict import ExitStatus, RuleResult, Verdict, combine, must_wait, unjudged
 

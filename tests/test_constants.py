@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 JOB = """
 from hypothesis.internal.conjecture import providers
 
-from conformance import constants
+from conformance.inputs import constants
 
 def collects(connection):
     constants.leave_out_host()
-    import conformance.comparison, plugin
+    import conformance.watching.comparison, plugin
     connection.recv()
     found = providers._get_local_constants()
     connection.send((sorted(found.integers), sorted(found.strings)))

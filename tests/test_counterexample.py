@@ -25,9 +25,9 @@ from conformance.counterexample.source import (
     laid_out,
     literal,
 )
-from conformance.replay import replay_case
 from conformance.reporting import folder
 from conformance.reporting.certificate import FILE_NAME
+from conformance.running.replay import replay_case
 from conformance.settings import UsageError
 from conformance.verdict import Verdict
 

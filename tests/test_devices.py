@@ -12,7 +12,7 @@ from programs import execute, write
 from support import DEFECTIVE, DEFECTIVE_SLOT, Specimen, certify, gallery
 
 from conformance.counterexample import logits_checks
-from conformance.replay import Outcome
+from conformance.running.replay import Outcome
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.history import Step
+from conformance.inputs.history import Step
 from conformance.logits.playing import Endings
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.endless import endless
+from conformance.watching.endless import endless
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance import endurance
-from conformance.endurance import Errand, Growth, Guard, Stalled, Trouble, endured
-from conformance.interruption import PluginHung, in_call, limited
-from conformance.untouched import Untouched
+from conformance.watching import endurance
+from conformance.watching.endurance import Errand, Growth, Guard, Stalled, Trouble, endured
+from conformance.watching.interruption import PluginHung, in_call, limited
+from conformance.watching.untouched import Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pytest
 from conformance.logits import errands
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import Parameters
-from conformance.untouched import ERRANDS, Ended, Untouched
+from conformance.watching.untouched import ERRANDS, Ended, Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

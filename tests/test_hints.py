@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.gaps import Decided, Want
-from conformance.hints import Sent, hints, said
+from conformance.coverage.gaps import Decided, Want
+from conformance.coverage.hints import Sent, hints, said
 
 FUNCTION = dedent(
     """\

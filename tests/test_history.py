@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance import history
-from conformance.history import (
+from conformance.inputs import history
+from conformance.inputs.history import (
     Choice,
     History,
     Request,
@@ -25,7 +25,7 @@ from conformance.history import (
     strategy,
     to_json,
 )
-from conformance.words import Words
+from conformance.inputs.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

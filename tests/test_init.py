@@ -13,14 +13,14 @@ from samples import PLUGIN
 from support import FIXTURES, ROOT
 from user import CLI, run
 
+from conformance.commands.init import profile
 from conformance.generations import sections
-from conformance.init_command import profile
-from conformance.profile import Profile, check
+from conformance.plugin.profile import Profile, check
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conformance.target import Plugin
+    from conformance.plugin.target import Plugin
 
 LABELS = ROOT / "reference_plugins" / "io_processor" / "labels.py"
 

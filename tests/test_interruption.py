@@ -11,8 +11,8 @@ import pytest
 import torch
 from support import ROOT
 
-from conformance import interruption
-from conformance.interruption import (
+from conformance.watching import interruption
+from conformance.watching.interruption import (
     OutOfTime,
     PluginHung,
     in_call,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch._dynamo  # noqa: F401 - its hook is set below
 from torch._C._dynamo.eval_frame import set_eval_frame
 
-from conformance import leaks
-from conformance.leaks import BYTES_PER_REQUEST, Given, Spent, growing, kept
+from conformance.watching import leaks
+from conformance.watching.leaks import BYTES_PER_REQUEST, Given, Spent, growing, kept
 
 if TYPE_CHECKING:
     import pytest

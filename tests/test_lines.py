@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from support import certificate_of
 
-from conformance import gaps, lines, reached
-from conformance.plugin_files import sources
+from conformance.coverage import gaps, lines, reached
+from conformance.plugin.files import sources
 from conformance.reporting import certificate, page, summary
 from conformance.settings import Budget, Settings
 from conformance.worker import Zygote

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 
-from conformance import lookalikes
+from conformance.inputs import lookalikes
 
 TEXT = "The Fox has 12 cubs."
 

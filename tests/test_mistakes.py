@@ -18,18 +18,20 @@ from click.testing import CliRunner
 from support import FIXTURES, ROOT
 from user import CLI, PYTEST, certificates, run, start, verdicts
 
-from conformance import bench_command, likeness, zygotes
 from conformance.cli import main
+from conformance.commands import bench as bench_command
 from conformance.engine.entry_points import write_distribution
-from conformance.foregone import foregone
-from conformance.guarded import Guarded
+from conformance.plugin import likeness
+from conformance.plugin.target import Plugin, Target
 from conformance.reporting import folder as reports
 from conformance.rules import Evidence
-from conformance.runner import Certification, HarnessError
-from conformance.target import Plugin, Target
-from conformance.trials import Check, Trials
+from conformance.running import zygotes
+from conformance.running.foregone import foregone
+from conformance.running.runner import Certification, HarnessError
+from conformance.running.trials import Check, Trials
 from conformance.verdict import RuleResult, Verdict
 from conformance.worker import private
+from conformance.worker.guarded import Guarded
 
 if TYPE_CHECKING:
     import subprocess

@@ -15,7 +15,7 @@ from user import CLI, run
 
 from conformance.mutation.copies import changed, root_of
 from conformance.mutation.edits import edits, sample
-from conformance.target import Plugin
+from conformance.plugin.target import Plugin
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from user import CLI, run, start
 
+from conformance.running.zygotes import start_zygote
 from conformance.worker import Zygote, nursery
-from conformance.zygotes import start_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

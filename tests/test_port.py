@@ -14,12 +14,12 @@ from specimens import references
 from support import Specimen, certify
 from user import CLI, run
 
-from conformance import profile
 from conformance.generations import named
+from conformance.plugin import profile
+from conformance.plugin.target import Plugin
 from conformance.porting.looking import Kind, name_of, written
 from conformance.rules import Level
 from conformance.settings import Budget
-from conformance.target import Plugin
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:

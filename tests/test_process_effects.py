@@ -23,11 +23,11 @@ from specimens import REFERENCE_VLM
 from support import UNUSUAL, UNUSUAL_SLOT
 from user import certificates
 
-from conformance import loading, process_effects
 from conformance.cli import main
-from conformance.loading import Observer
-from conformance.process_effects import Kind
-from conformance.target import Target
+from conformance.plugin.target import Target
+from conformance.watching import loading, process_effects
+from conformance.watching.loading import Observer
+from conformance.watching.process_effects import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

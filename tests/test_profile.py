@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance import profile, validation
+from conformance.plugin import profile
+from conformance.running import validation
 from conformance.settings import Settings, UsageError
 
 if TYPE_CHECKING:
@@ -154,7 +155,10 @@ def test_a_broken_profile_is_told_in_one_sentence(tmp_path: Path, text: str, sen
         ("plugin.conformance.tml", "is no module:object either. Did you mean 'plugin.conformance"),
         (".", "--plugin-profile '.' is a folder: name a TOML file in it."),
         ("no_such_module_here:thing", "there is no module 'no_such_module_here' on sys.path."),
-        ("conformance.profile:fnd", "conformance.profile has no 'fnd'. Did you mean 'find'?"),
+        (
+            "conformance.plugin.profile:fnd",
+            "conformance.plugin.profile has no 'fnd'. Did you mean 'find'?",
+        ),
     ],
 )
 def test_a_profile_that_is_not_there_is_told(tmp_path: Path, spec: str, sentence: str) -> None:

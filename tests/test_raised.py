@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.raised import said
+from conformance.watching.raised import said
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import ROOT
 
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Settings
 from conformance.worker import Zygote
 

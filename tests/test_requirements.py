@@ -14,7 +14,7 @@ import pytest
 from support import FIXTURES, ROOT
 
 from conformance.generations import all_generations
-from conformance.requirements import (
+from conformance.reporting.requirements import (
     Entry,
     Fate,
     Passage,

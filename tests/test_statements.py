@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from conformance import gaps, lines, reached
-from conformance.plugin_files import sources
-from conformance.statements import arms
+from conformance.coverage import gaps, lines, reached
+from conformance.coverage.statements import arms
+from conformance.plugin.files import sources
 
 SOURCE = dedent(
     """\

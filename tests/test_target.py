@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from conformance import target as targets
 from conformance.engine.entry_points import synthetic_distribution
+from conformance.plugin import target as targets
+from conformance.plugin.target import (
+    LoadFailure,
+    Target,
+    classes_of,
+    find_source,
+    load_class,
+    parse,
+)
 from conformance.settings import UsageError
-from conformance.target import LoadFailure, Target, classes_of, find_source, load_class, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

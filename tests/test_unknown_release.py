@@ -79,7 +79,7 @@ def test_other_families_are_judged_all_the_same(moved: Path, tmp_path: Path) -> 
 RELEASES = """
 import json, sys
 import vllm
-from conformance import hindrances
+from conformance.worker import hindrances
 
 said = {}
 for vllm.__version__ in sys.argv[1:]:

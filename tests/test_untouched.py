@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.untouched import ERRANDS, Untouched
+from conformance.watching.untouched import ERRANDS, Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

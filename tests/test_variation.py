@@ -7,11 +7,11 @@ import random
 
 import attrs
 
-from conformance import history
-from conformance.history import History, Request, Step
+from conformance.inputs import history
+from conformance.inputs.history import History, Request, Step
+from conformance.inputs.words import Words
 from conformance.logits.trails import Trail
 from conformance.logits.variation import MOST_OUTPUTS, Material, led, smaller, varied
-from conformance.words import Words
 
 WORDS = Words((7, 11, 13), (499,))
 HISTORY: History = (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from conformance.history import Choice, History, Request, Shape, strategy
-from conformance.words import Words, following
+from conformance.inputs.history import Choice, History, Request, Shape, strategy
+from conformance.inputs.words import Words, following
 
 if TYPE_CHECKING:
     from collections.abc import Callable

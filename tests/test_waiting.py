@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings
 from conformance.verdict import Verdict
 

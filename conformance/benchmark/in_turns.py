@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 from conformance.benchmark.figures import Failed, Overhead
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings, UsageError
-from conformance.target import Plugin
 
 
 class Load(Protocol):

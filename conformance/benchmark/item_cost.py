@@ -17,15 +17,15 @@ import attrs
 
 from conformance.benchmark.figures import TURNS, Overhead, Round, compare
 from conformance.benchmark.in_turns import Measuring
-from conformance.jobs import class_of
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.checkpoint import chosen, folder_of, remove
 from conformance.multimodal.processor.prompts import Prompt, side_by_side
 from conformance.multimodal.processor.stock import Item
-from conformance.profile import of_plugin
+from conformance.plugin.profile import of_plugin
+from conformance.plugin.target import Plugin
 from conformance.settings import Budget, Settings, UsageError
-from conformance.target import Plugin
+from conformance.worker.jobs import class_of
 
 #: Sizes of each modality that are measured.
 SIZES = {Budget.QUICK: 1, Budget.STANDARD: 3, Budget.DEEP: 6}

@@ -23,10 +23,10 @@ from conformance.benchmark.figures import Failed, Round
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.engine.pooling_models import named_model
-from conformance.jobs import class_of
-from conformance.profile import of_plugin
+from conformance.plugin.profile import of_plugin
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings, UsageError
-from conformance.target import Plugin
+from conformance.worker.jobs import class_of
 
 Body = Mapping[str, Any]
 

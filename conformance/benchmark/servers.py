@@ -17,7 +17,7 @@ import psutil
 from conformance.benchmark.figures import Failed, Round
 from conformance.engine.entry_points import HOOK_RUNTIME, IO_PROCESSORS
 from conformance.engine.server import Server
-from conformance.target import Plugin
+from conformance.plugin.target import Plugin
 from conformance.worker import Job
 
 #: Name under which the second server knows an IO processor.

@@ -22,8 +22,8 @@ from conformance.benchmark.servers import CannotMeasure, Pair, Place, expected
 from conformance.engine.model_runner import Runner
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import ServerFailed
+from conformance.plugin.target import Plugin
 from conformance.settings import Budget, Settings, UsageError
-from conformance.target import Plugin
 from conformance.worker import Job, JobDied, JobHung, Zygote
 
 #: What can be measured.

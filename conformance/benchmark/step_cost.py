@@ -34,11 +34,11 @@ from conformance.benchmark.served import (
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.generations import named
-from conformance.jobs import class_of
 from conformance.logits import errands
-from conformance.profile import of_plugin
+from conformance.plugin.profile import of_plugin
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings, UsageError
-from conformance.target import Plugin
+from conformance.worker.jobs import class_of
 
 #: Rounds of one load: no more than a request has room for.
 MOST_ROUNDS = LONGEST - HISTORY - len(PROMPT) - 10

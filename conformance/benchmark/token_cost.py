@@ -22,15 +22,15 @@ from vllm.tool_parsers import ToolParser
 from conformance.benchmark.figures import PER_TOKEN, TURNS, Overhead, Round, compare
 from conformance.benchmark.in_turns import Measuring
 from conformance.checking import Undecided
-from conformance.jobs import class_of
 from conformance.parser.bench import Bench, NotMade
 from conformance.parser.checks import trial
 from conformance.parser.cost import STEPS, growing, near_end
 from conformance.parser.roles import TOOL
 from conformance.parser.trial import Wanted
-from conformance.profile import of_plugin
+from conformance.plugin.profile import of_plugin
+from conformance.plugin.target import Plugin
 from conformance.settings import Budget, Settings, UsageError
-from conformance.target import Plugin
+from conformance.worker.jobs import class_of
 
 #: About so many tokens are in front of those that are timed.
 LENGTHS = {

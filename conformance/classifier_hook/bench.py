@@ -13,11 +13,11 @@ import attrs
 
 from conformance.classifier_hook.calls import Call, one, row, run
 from conformance.classifier_hook.runtime import runtime
-from conformance.comparison import Place, difference, shortened, unsteady
-from conformance.expectation import Expected
-from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
-from conformance.raised import said
+from conformance.plugin.expectation import Expected
 from conformance.settings import UsageError
+from conformance.watching.comparison import Place, difference, shortened, unsteady
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.watching.raised import said
 from conformance.worker.limits import explained, out_of_memory
 
 #: What is scored besides the texts of the profile, for checks that ask for no verdict.

@@ -17,9 +17,9 @@ import attrs
 
 from conformance.classifier_hook.runtime import runtime
 from conformance.classifier_hook.traffic import Arrival
-from conformance.clocks import clocks, gave_way, undelayed
-from conformance.interruption import PluginHung, in_call, limited
-from conformance.raised import said
+from conformance.watching.clocks import clocks, gave_way, undelayed
+from conformance.watching.interruption import PluginHung, in_call, limited
+from conformance.watching.raised import said
 
 #: Seconds of a pause, and how many there are within a coroutine that is slowed down.
 PAUSE, PAUSES = 0.002, 20

@@ -20,7 +20,7 @@ from conformance.classifier_hook import (
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.trial import Trial
 from conformance.settings import Budget
-from conformance.untouched import Untouched
+from conformance.watching.untouched import Untouched
 
 CHECKS = collected(attributes, isolation, meaning, memory, process, scoring, texts, timing)
 

@@ -19,8 +19,8 @@ import attrs
 import openai
 
 from conformance.classifier_hook.live import Answer
-from conformance.comparison import first_line
 from conformance.engine import access
+from conformance.watching.comparison import first_line
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 120.0

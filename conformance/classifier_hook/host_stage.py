@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.classifier_hook.host_engine import Out, ScriptedLLM, Step
 from conformance.hosts import Broken, Sight
-from conformance.interruption import limited
+from conformance.watching.interruption import limited
 from reference_plugins.classifier_hook import Policy, hooks_of
 from reference_plugins.classifier_hook.mount import METHOD, mount
 from reference_plugins.classifier_hook.virtual_time import Deadlock, VirtualTimeLoop

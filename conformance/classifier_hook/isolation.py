@@ -21,11 +21,11 @@ from conformance.classifier_hook.calls import (
 )
 from conformance.classifier_hook.traffic import History, Shape
 from conformance.classifier_hook.trial import Trial
-from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.search import CALLS as HISTORIES
 from conformance.search import NEIGHBOURS, smallest
 from conformance.verdict import Verdict
+from conformance.watching.comparison import difference, shortened
 
 SEQUENCE = traffic.Shape("sequence", "CH-30", overlapping=False)
 TOGETHER = traffic.Shape("together", "CH-31")

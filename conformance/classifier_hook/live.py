@@ -20,13 +20,13 @@ from conformance.classifier_hook.bench import Bench, ConstructorRaised
 from conformance.classifier_hook.calls import HookExited, one
 from conformance.classifier_hook.runtime import runtime
 from conformance.classifier_hook.scoring import ANNOTATES
-from conformance.comparison import Place, difference, shortened, unsteady
-from conformance.expectation import OracleFailed
-from conformance.interruption import PluginHung
 from conformance.ledger import Ledger
 from conformance.live_trial import LiveTrial
+from conformance.plugin.expectation import OracleFailed
 from conformance.rules import Evidence
 from conformance.settings import UsageError
+from conformance.watching.comparison import Place, difference, shortened, unsteady
+from conformance.watching.interruption import PluginHung
 
 LOADS, SCORES, ALLOWS, BLOCKS, REPLACES, CONTEXTS, STEADY = (
     "CH-01", "CH-10", "CH-11", "CH-12", "CH-13", "CH-16", "CH-18",

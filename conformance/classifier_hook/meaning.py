@@ -12,11 +12,11 @@ from conformance.classifier_hook.bench import Bench, plain
 from conformance.classifier_hook.runtime import runtime
 from conformance.classifier_hook.scoring import contexts
 from conformance.classifier_hook.trial import Trial
-from conformance.comparison import shortened
-from conformance.expectation import OracleFailed
 from conformance.findings import Finding, failed, passed
 from conformance.oracle import asked
+from conformance.plugin.expectation import OracleFailed
 from conformance.verdict import Verdict
+from conformance.watching.comparison import shortened
 
 #: How far numbers may be apart, in proportion.
 TOLERANCE = 1e-4

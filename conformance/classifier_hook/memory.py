@@ -13,11 +13,20 @@ from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import PAUSE, TURNS, asked, run, turns
 from conformance.classifier_hook.trial import Trial
-from conformance.endless import endless
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import progressed
-from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, size_of, threads
 from conformance.verdict import Verdict
+from conformance.watching.endless import endless
+from conformance.watching.interruption import progressed
+from conformance.watching.leaks import (
+    LONGEST,
+    STRAIGHT,
+    Given,
+    Spent,
+    growing,
+    kept,
+    size_of,
+    threads,
+)
 
 #: With any budget: a cache that has an end must have come to it.
 CALLS = 10_000

@@ -18,8 +18,8 @@ from conformance.classifier_hook.bench import Bench, plain
 from conformance.classifier_hook.calls import Call, many, one, row, run
 from conformance.classifier_hook.scoring import ODD
 from conformance.classifier_hook.traffic import Arrival
-from conformance.comparison import difference, shortened
-from conformance.lookalikes import LONG, OTHERS, Watching, long_pair, names_in, other_case
+from conformance.inputs.lookalikes import LONG, OTHERS, Watching, long_pair, names_in, other_case
+from conformance.watching.comparison import difference, shortened
 
 #: How often one completion is scored before another: who counts failures counts to five or ten.
 MANY = 24

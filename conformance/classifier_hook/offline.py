@@ -12,8 +12,8 @@ from conformance.classifier_hook import live
 from conformance.classifier_hook.live import Answer, HookTrial
 from conformance.classifier_hook.program import Ask, Cancelled, Program
 from conformance.classifier_hook.timing import ENDING, STEP
-from conformance.comparison import shortened
 from conformance.engine.async_engine import AsyncEngineFailed
+from conformance.watching.comparison import shortened
 
 #: How a text is asked for.
 WAYS = ("FINAL_ONLY", "DELTA", "CUMULATIVE")

@@ -9,13 +9,13 @@ from typing import Any
 
 import attrs
 
-from conformance import serving
 from conformance.checking import checks
 from conformance.classifier_hook.bench import STEADY, Bench
 from conformance.classifier_hook.calls import one
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding
-from conformance.process_effects import Effect, noted
+from conformance.watching import serving
+from conformance.watching.process_effects import Effect, noted
 
 
 @attrs.frozen

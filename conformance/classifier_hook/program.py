@@ -21,11 +21,11 @@ import attrs
 
 from conformance.classifier_hook.live import Answer
 from conformance.classifier_hook.witness import Witness
-from conformance.clocks import clocks
 from conformance.engine.async_engine import EngineProcess, answering, in_one_process
 from conformance.engine.environment import GPU_SHARE
 from conformance.engine.fork import drop_sockets
-from conformance.raised import said
+from conformance.watching.clocks import clocks
+from conformance.watching.raised import said
 
 CONTEXT = 512
 

@@ -17,10 +17,10 @@ from conformance.classifier_hook.bench import Bench, plain
 from conformance.classifier_hook.calls import Call, one
 from conformance.classifier_hook.runtime import runtime
 from conformance.classifier_hook.trial import Trial
-from conformance.comparison import shortened
 from conformance.findings import LEAST_ACTED, Finding, failed, passed
 from conformance.search import TEXTS, smallest
 from conformance.verdict import Verdict
+from conformance.watching.comparison import shortened
 
 #: Texts that a model can write: what cannot be decoded arrives as U+FFFD.
 ODD = (

@@ -22,7 +22,7 @@ from conformance.counterexample.source import flat, literal
 from conformance.engine import access
 from conformance.engine.entry_points import HOOK_RUNTIME
 from conformance.engine.server import Server, external
-from conformance.target import Plugin
+from conformance.plugin.target import Plugin
 
 #: Requests at the same time, and those that disconnect.
 CROWD, LEAVING = 50, 20

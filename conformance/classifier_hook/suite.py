@@ -11,14 +11,14 @@ from typing import Any
 import attrs
 
 from conformance.classifier_hook.bench import Said
-from conformance.comparison import shortened
 from conformance.counterexample.source import decoded
-from conformance.loading import Maker
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial, replayed
-from conformance.untouched import Untouched
 from conformance.verdict import RuleResult, gravest
+from conformance.watching.comparison import shortened
+from conformance.watching.loading import Maker
+from conformance.watching.untouched import Untouched
 
 Arguments = Mapping[str, Any]
 

@@ -15,17 +15,18 @@ from typing import Any
 
 import attrs
 
-from conformance import endurance, oddities
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import HookExited
 from conformance.classifier_hook.trial import Trial
-from conformance.comparison import shortened
-from conformance.endurance import Growth, Guard, Sent, Stalled, Trouble
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import OutOfTime, PluginHung
-from conformance.raised import said
+from conformance.inputs import oddities
 from conformance.settings import Budget
+from conformance.watching import endurance
+from conformance.watching.comparison import shortened
+from conformance.watching.endurance import Growth, Guard, Sent, Stalled, Trouble
+from conformance.watching.interruption import OutOfTime, PluginHung
+from conformance.watching.raised import said
 
 #: Seconds after which no more is scored by a hook that waits for something each time.
 SECONDS = {Budget.QUICK: 5.0, Budget.STANDARD: 10.0, Budget.DEEP: 60.0}

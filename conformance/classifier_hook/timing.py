@@ -11,10 +11,10 @@ from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import Call, cancelled, one, turns
 from conformance.classifier_hook.trial import Trial
-from conformance.clocks import undelayed
-from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.verdict import Verdict
+from conformance.watching.clocks import undelayed
+from conformance.watching.comparison import shortened
 
 #: Seconds for which a step of ``score`` may wait, or work, on the event loop, and for which it may
 #: go on after it was cancelled.

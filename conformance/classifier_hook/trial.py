@@ -12,9 +12,9 @@ from conformance.checking import Simulation
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
 from conformance.classifier_hook.calls import HookExited
 from conformance.findings import Finding, waiting
-from conformance.interruption import PluginHung
 from conformance.settings import Budget
-from conformance.untouched import Untouched
+from conformance.watching.interruption import PluginHung
+from conformance.watching.untouched import Untouched
 
 LOADS, SURVIVES, STEADY, IN_TIME = "CH-01", "CH-29", "CH-18", "CH-22"
 

@@ -27,12 +27,12 @@ from conformance.engine.offline import (
     engine_arguments,
 )
 from conformance.generations import named as generation_named
-from conformance.installed import suite_of
-from conformance.jobs import class_of, deployed
 from conformance.logits.requests import sampling_params
 from conformance.logits.ways import Reply
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings
-from conformance.target import Plugin
+from conformance.worker.installed import suite_of
+from conformance.worker.jobs import class_of, deployed
 
 #: Room for every request of a workload, so that only configurations make them wait.
 _ROOM = {"max_num_batched_tokens": 2048, "max_num_seqs": 64, "num_gpu_blocks_override": None}

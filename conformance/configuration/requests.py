@@ -12,16 +12,16 @@ from typing import Any
 
 from conformance.configuration import table
 from conformance.configuration.asked import Ask, Workload
-from conformance.expectation import located
 from conformance.generations import named as generation_named
-from conformance.history import Choice
-from conformance.jobs import class_of, deployed
+from conformance.inputs.history import Choice
 from conformance.logits import errands
 from conformance.logits.requests import Stock, admitted
 from conformance.logits.workload import RANDOM_SEED, prompt_of
-from conformance.profile import of_plugin
+from conformance.plugin.expectation import located
+from conformance.plugin.profile import of_plugin
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings, UsageError
-from conformance.target import Plugin
+from conformance.worker.jobs import class_of, deployed
 
 #: Lengths of prompts: some fit a small step, others take several.
 LENGTHS = (12, 21, 40)

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import attrs
 
-from conformance import profile
 from conformance.configuration.judgement import Row
 from conformance.configuration.table import Configuration, unsupported
 from conformance.generations import named
+from conformance.plugin import profile
+from conformance.plugin.target import Plugin
 from conformance.rules import Evidence
 from conformance.settings import Settings, UsageError
-from conformance.target import Plugin
 from conformance.verdict import RuleResult, Verdict
 from conformance.worker import Job, JobDied, JobHung
 
 #: Seconds in which a rule is judged, the first of them with the start of a server.
 LIMIT = 420.0
 
-_TRIAL = "conformance.jobs:trial"
+_TRIAL = "conformance.worker.jobs:trial"
 
 
 def judged(

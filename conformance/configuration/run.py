@@ -16,8 +16,8 @@ from conformance.configuration.judgement import Controls, Row, judge, unequal
 from conformance.configuration.record import Record
 from conformance.configuration.table import LOGITS, PLAIN, TABLE, Configuration, chosen, named
 from conformance.generations import named as generation_named
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings, UsageError
-from conformance.target import Plugin
 from conformance.verdict import Verdict
 from conformance.worker import Job, JobDied, JobHung
 

@@ -26,11 +26,11 @@ from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import Server, ServerFailed
 from conformance.engine.server_log import cause, read_log
 from conformance.generations import named as generation_named
-from conformance.installed import suite_of
-from conformance.jobs import deployed
 from conformance.logits.conversation import LIMIT, body_of
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings
-from conformance.target import Plugin
+from conformance.worker.installed import suite_of
+from conformance.worker.jobs import deployed
 
 #: Seconds in which a server on a tiny model becomes healthy, though each of several processes
 #: imports vLLM.

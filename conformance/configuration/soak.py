@@ -23,8 +23,8 @@ from conformance.engine import access
 from conformance.engine.server import Server, ServerFailed
 from conformance.logits.conversation import LIMIT
 from conformance.logits.ways import difference
+from conformance.plugin.target import Plugin
 from conformance.settings import Settings
-from conformance.target import Plugin
 
 #: Of a hundred requests, how many clients leave, and how many are invalid.
 LEAVE, INVALID = 10, 10

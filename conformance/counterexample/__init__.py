@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from conformance.generations import named
-from conformance.target import Plugin
+from conformance.plugin.target import Plugin
 
 #: What only a program needs of a counterexample.
 FIELDS = frozenset({"calls", "events", "expect", "bare", "logits", "program", "variables"})

@@ -17,8 +17,8 @@ from typing import Any
 import attrs
 
 from conformance.counterexample import program
-from conformance.interruption import in_call, limited
-from conformance.untouched import Untouched
+from conformance.watching.interruption import in_call, limited
+from conformance.watching.untouched import Untouched
 
 #: The status of a program that ended with an exception of the plugin.
 _RAISED = -1

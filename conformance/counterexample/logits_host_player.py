@@ -19,7 +19,7 @@ import torch
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 
-from conformance.tiny_tokenizer import tokenizer_document
+from conformance.inputs.tiny_tokenizer import tokenizer_document
 
 
 @functools.cache

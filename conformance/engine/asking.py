@@ -15,8 +15,8 @@ import httpx
 import openai
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
-from conformance.comparison import first_line
 from conformance.engine.models import tiny_llama
+from conformance.watching.comparison import first_line
 
 if TYPE_CHECKING:
     import torch

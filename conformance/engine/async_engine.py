@@ -24,7 +24,7 @@ import attrs
 from conformance.engine import model_runner
 from conformance.engine.fork import drop_sockets, may_fork
 from conformance.engine.offline import engine_arguments
-from conformance.interruption import HEARTBEAT, progressed
+from conformance.watching.interruption import HEARTBEAT, progressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance import tiny_tokenizer
 from conformance.engine.environment import cache_directory, made_once
-from conformance.tiny_tokenizer import SIZE, SPECIALS, tokenizer_document
+from conformance.inputs import tiny_tokenizer
+from conformance.inputs.tiny_tokenizer import SIZE, SPECIALS, tokenizer_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

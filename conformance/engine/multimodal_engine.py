@@ -15,7 +15,7 @@ import torch
 from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, eager
 from conformance.engine.offline import MARGIN
-from conformance.interruption import OutOfTime, limited, progressed
+from conformance.watching.interruption import OutOfTime, limited, progressed
 
 #: Tokens of an answer.
 OUTPUT = 6

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import attrs
 
-from conformance import tiny_tokenizer
 from conformance.engine import audio_models, checkpoints, models, vision_models
 from conformance.engine.checkpoints import token_ids
 from conformance.engine.environment import made_once
+from conformance.inputs import tiny_tokenizer
 
 
 @attrs.frozen

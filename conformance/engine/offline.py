@@ -18,7 +18,7 @@ import attrs
 from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, eager
 from conformance.engine.models import additional_config
-from conformance.interruption import progressed
+from conformance.watching.interruption import progressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
-from conformance import lines
+from conformance.coverage import lines
 from conformance.engine import held as held_process
 from conformance.engine import model_runner, spawning
 from conformance.engine.entry_points import synthetic_distribution

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from conformance import lines
+from conformance.coverage import lines
 
 #: What a new process needs to be like its parent.
 Prepared = dict[str, Any]

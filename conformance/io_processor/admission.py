@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.comparison import difference, plain, shortened
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
@@ -19,8 +18,9 @@ from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import request_of
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.trial import Trial
-from conformance.raised import said
 from conformance.verdict import Verdict
+from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.raised import said
 
 
 @checks("IO-07")

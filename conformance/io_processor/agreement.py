@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.checking import checks
-from conformance.comparison import shortened
-from conformance.expectation import OracleFailed
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
@@ -16,7 +14,9 @@ from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.meaning import RTOL, SILENT, Meaning
 from conformance.io_processor.traffic import Asked, Do, History, Move
 from conformance.io_processor.trial import Trial
+from conformance.plugin.expectation import OracleFailed
 from conformance.verdict import Verdict
+from conformance.watching.comparison import shortened
 
 
 def _unsaid(trial: Trial) -> Finding | None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import shortened
-from conformance.interruption import OutOfTime
 from conformance.io_processor.complaints import Complaint, complaints
-from conformance.raised import said
+from conformance.watching.comparison import shortened
+from conformance.watching.interruption import OutOfTime
+from conformance.watching.raised import said
 
 
 class Kind(StrEnum):

@@ -8,9 +8,7 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import Place, unsteady
 from conformance.counterexample.io_engine_player import own_pooler
-from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
     DATA,
@@ -25,7 +23,9 @@ from conformance.io_processor.rehearsal import installed_hosts
 from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, play
 from conformance.io_processor.watched import Watched, file_of
-from conformance.raised import said
+from conformance.watching.comparison import Place, unsteady
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.watching.raised import said
 from conformance.worker.limits import explained, out_of_memory
 
 #: A request that is alone, and waits for nothing but its outputs.

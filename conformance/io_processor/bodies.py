@@ -18,12 +18,10 @@ import attrs
 from hypothesis.errors import HypothesisException
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
-from conformance import endurance, oddities
 from conformance.checking import checks
-from conformance.comparison import shortened
-from conformance.endurance import Growth, Guard, Sent, Stalled, Trouble
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import OutOfTime, PluginExited, PluginHung
+from conformance.inputs import oddities
+from conformance.inputs.oddities import spread
 from conformance.io_processor import stock
 from conformance.io_processor.admission import unserved
 from conformance.io_processor.answers import Answer, Kind
@@ -33,12 +31,15 @@ from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS
-from conformance.oddities import spread
 from conformance.search import IO_BODIES, draw
 from conformance.search import Found as Shown
 from conformance.settings import Budget
-from conformance.untouched import Untouched
 from conformance.verdict import Verdict
+from conformance.watching import endurance
+from conformance.watching.comparison import shortened
+from conformance.watching.endurance import Growth, Guard, Sent, Stalled, Trouble
+from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung
+from conformance.watching.untouched import Untouched
 
 #: Prompts of a long request that the engine of the simulator serves.
 PROMPTS = 64

@@ -16,13 +16,13 @@ import vllm
 from conformance.checking import checks
 from conformance.engine.entry_points import IO_PROCESSORS, synthetic_distribution
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import in_call
 from conformance.io_processor.bench import Bench, ConstructorRaised, described
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
 from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
-from conformance.raised import said
 from conformance.verdict import Verdict
+from conformance.watching.interruption import in_call
+from conformance.watching.raised import said
 
 NAME = "conformance-plugin"
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import Place, letter
 from conformance.counterexample.source import decoded, encoded
-from conformance.interruption import PluginExited, PluginHung
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.isolation import Broken, judge
 from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Asked, Do, History, Move
+from conformance.watching.comparison import Place, letter
+from conformance.watching.interruption import PluginExited, PluginHung
 
 
 def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from conformance.io_processor import (
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.trial import Questions, Trial
 from conformance.settings import Budget
-from conformance.untouched import Untouched
+from conformance.watching.untouched import Untouched
 
 CHECKS = collected(
     admission,

@@ -15,9 +15,9 @@ import attrs
 import httpx
 import openai
 
-from conformance.comparison import first_line
 from conformance.engine import access
 from conformance.io_processor.answers import Answer, Kind
+from conformance.watching.comparison import first_line
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 60.0

@@ -12,8 +12,7 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from conformance import lookalikes
-from conformance.comparison import difference
+from conformance.inputs import lookalikes
 from conformance.interface import placeholders
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
@@ -22,6 +21,7 @@ from conformance.io_processor.stock import Stock, changed, near, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
+from conformance.watching.comparison import difference
 
 #: Data of a profile's strategy that are tried, and variations that are kept.
 DRAWN = 8

@@ -25,7 +25,6 @@ from vllm.renderers import renderer_from_config
 from vllm.renderers.inputs.preprocess import parse_model_prompt, prompt_to_seq
 from vllm.utils.async_utils import merge_async_iterators
 
-from conformance.comparison import plain
 from conformance.counterexample.io_engine_player import output_of
 from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.pooling import options
@@ -33,6 +32,7 @@ from conformance.engine.pooling_models import name_of
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
 from conformance.io_processor.watched import Watched
 from conformance.settings import UsageError
+from conformance.watching.comparison import plain
 
 MAX_MODEL_LEN = 512
 

@@ -14,11 +14,8 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import difference, plain, shortened
-from conformance.endurance import STALL, Trouble
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.server import ExternalServer, Server
-from conformance.interruption import OutOfTime
 from conformance.io_processor import bodies, clients
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
@@ -26,7 +23,10 @@ from conformance.io_processor.clients import Client, curl
 from conformance.ledger import Ledger
 from conformance.live_trial import DEATH_SECONDS
 from conformance.settings import Budget
-from conformance.untouched import Untouched
+from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.endurance import STALL, Trouble
+from conformance.watching.interruption import OutOfTime
+from conformance.watching.untouched import Untouched
 
 ENDURES = "IO-38"
 

@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.comparison import difference, letter, plain, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Kind
@@ -25,6 +24,7 @@ from conformance.io_processor.traffic import Asked, Do, History, Move, Played, S
 from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest
 from conformance.verdict import Verdict
+from conformance.watching.comparison import difference, letter, plain, shortened
 
 #: Data of which every two are served one after the other, offline.
 MOST_OFFLINE = 6

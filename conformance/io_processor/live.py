@@ -18,8 +18,8 @@ from conformance.io_processor.hostile import Explored
 from conformance.io_processor.meaning import SILENT, Meaning
 from conformance.live_trial import LiveTrial
 from conformance.rules import Evidence
-from conformance.untouched import Untouched
 from conformance.verdict import must_wait
+from conformance.watching.untouched import Untouched
 
 LOADS, SELECTED, ANSWERS, REFUSES, ORDER, INTERLEAVED, SAME_IDS, HARMLESS, SURVIVES = (
     "IO-01", "IO-04", "IO-07", "IO-08", "IO-17", "IO-27", "IO-28", "IO-30", "IO-37",

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conformance.checking import checks
-from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.admission import unanswered
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS, Call
+from conformance.watching.comparison import shortened
 
 #: Seconds for which a call may wait, and work, on the event loop.
 WAIT, WORK = 0.1, 0.2

@@ -12,13 +12,13 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import RELATIVE, difference, plain, shortened
 from conformance.counterexample.source import decoded, encoded
-from conformance.expectation import Expected
 from conformance.findings import Finding
 from conformance.io_processor.bench import Bench
 from conformance.oracle import asked
+from conformance.plugin.expectation import Expected
 from conformance.settings import UsageError
+from conformance.watching.comparison import RELATIVE, difference, plain, shortened
 
 #: The key of the profile's ``tolerance``.
 RTOL = "rtol"

@@ -15,9 +15,7 @@ from typing import Any
 import torch
 
 from conformance.checking import checks
-from conformance.endless import endless
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited, progressed
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
@@ -25,9 +23,20 @@ from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import Path, changed, places, without
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.leaks import LONGEST, STRAIGHT, Given, Spent, growing, kept, open_files, size_of
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching.endless import endless
+from conformance.watching.interruption import limited, progressed
+from conformance.watching.leaks import (
+    LONGEST,
+    STRAIGHT,
+    Given,
+    Spent,
+    growing,
+    kept,
+    open_files,
+    size_of,
+)
 
 REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 

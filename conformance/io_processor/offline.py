@@ -15,15 +15,15 @@ from typing import Any, ClassVar
 import attrs
 import torch
 
-from conformance.comparison import difference, plain, shortened
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin
-from conformance.expectation import OracleFailed
 from conformance.io_processor import hostile, live, parameters
 from conformance.io_processor.answers import of_error
 from conformance.io_processor.calling import NAME, entry_point
 from conformance.io_processor.live import IOProcessorTrial
-from conformance.raised import said
+from conformance.plugin.expectation import OracleFailed
+from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.raised import said
 
 #: What config.json names where the engine's arguments are to come first.
 OTHER = "a-plugin-that-is-not-installed"

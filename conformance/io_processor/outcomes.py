@@ -11,10 +11,8 @@ from functools import partial
 from typing import Any
 
 from conformance.checking import checks
-from conformance.comparison import difference, plain, shortened
 from conformance.counterexample.io_engine_player import Noted
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
@@ -24,8 +22,10 @@ from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.raised import said
 from conformance.verdict import Verdict
+from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.interruption import limited
+from conformance.watching.raised import said
 
 
 @checks("IO-18", after=("IO-06",))

@@ -11,7 +11,6 @@ from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams
 
 from conformance.checking import checks
-from conformance.comparison import shortened
 from conformance.engine.pooling_models import TASKS
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.answers import Kind, of_error
@@ -19,7 +18,8 @@ from conformance.io_processor.bench import Bench
 from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.raised import said
+from conformance.watching.comparison import shortened
+from conformance.watching.raised import said
 
 #: What a caller may set, and must find again as it is.
 ASKED: tuple[dict[str, Any], ...] = ({"use_activation": False}, {"dimensions": 8})

@@ -8,12 +8,12 @@ from typing import Any
 
 import attrs
 
-from conformance import serving
 from conformance.checking import checks
 from conformance.findings import Finding
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.trial import Trial
-from conformance.process_effects import Effect, noted
+from conformance.watching import serving
+from conformance.watching.process_effects import Effect, noted
 
 #: Data that are served to see what that does to the process.
 MOST_SERVED = 3

@@ -11,14 +11,14 @@ import attrs
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
-from conformance.comparison import difference, plain, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.host import DATA, Documented, Surroundings, request_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.raised import said
 from conformance.verdict import Verdict
+from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.raised import said
 
 #: What a prompt carries for a model of other modalities.
 _MEDIA = ("multi_modal_data", "multi_modal_uuids", "mm_processor_kwargs")

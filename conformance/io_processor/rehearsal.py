@@ -15,7 +15,6 @@ import vllm
 from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
 
-from conformance.comparison import first_line
 from conformance.engine.pooling_models import tiny_embedding
 from conformance.io_processor.engine import ScriptedEngine
 from conformance.io_processor.host import (
@@ -30,6 +29,7 @@ from conformance.io_processor.host import (
     surroundings,
 )
 from conformance.io_processor.watched import Watched
+from conformance.watching.comparison import first_line
 
 #: Where the plain hooks are called since 0.20.
 FRONT_END = "vllm.entrypoints.pooling.pooling.io_processor"

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import attrs
 
-from conformance.comparison import difference, shortened
 from conformance.engine import access
 from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN, server_options
@@ -26,6 +25,7 @@ from conformance.io_processor.calling import NAME, entry_module
 from conformance.io_processor.clients import Client, curl
 from conformance.io_processor.live import IOProcessorTrial
 from conformance.live_trial import START_LIMIT
+from conformance.watching.comparison import difference, shortened
 
 #: Outputs in the order of the prompts, each computed by itself.
 ONE_AT_A_TIME = ("--max-num-seqs=1",)

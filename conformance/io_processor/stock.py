@@ -11,7 +11,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance import lookalikes, oddities
+from conformance.inputs import lookalikes, oddities
 
 
 @attrs.frozen

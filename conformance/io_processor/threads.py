@@ -15,14 +15,14 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.comparison import difference, shortened
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.trial import Trial
-from conformance.raised import said
 from conformance.settings import Budget
+from conformance.watching.comparison import difference, shortened
+from conformance.watching.interruption import limited
+from conformance.watching.raised import said
 
 #: Seconds after which a thread that was not let go goes on anyhow.
 LONGEST = 5.0

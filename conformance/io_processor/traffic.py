@@ -20,12 +20,12 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.comparison import letter
-from conformance.interruption import PluginExited, PluginHung, limited
 from conformance.io_processor.answers import Answer, Kind, of_error
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine, serving
 from conformance.io_processor.host import Online, Surroundings
 from conformance.io_processor.watched import Call, Watched
+from conformance.watching.comparison import letter
+from conformance.watching.interruption import PluginExited, PluginHung, limited
 
 #: Requests in a history.
 MOST = 4

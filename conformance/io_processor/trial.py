@@ -11,17 +11,17 @@ import attrs
 
 from conformance.checking import Judging
 from conformance.findings import Finding, obstructed, waiting
-from conformance.interruption import PluginExited, PluginHung, place_in
 from conformance.io_processor import discovery
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.engine import UNKNOWN, made_up
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.meaning import Meaning
 from conformance.io_processor.watched import AFTER_OUTPUTS, Watched
-from conformance.raised import said
 from conformance.settings import Budget
-from conformance.untouched import Untouched
 from conformance.verdict import RuleResult, Verdict
+from conformance.watching.interruption import PluginExited, PluginHung, place_in
+from conformance.watching.raised import said
+from conformance.watching.untouched import Untouched
 
 LOADS, CONSTRUCTOR, SURVIVES, ANSWERS, STEADY, SEQUENCE, ENDURES = (
     "IO-01", "IO-02", "IO-37", "IO-07", "IO-24", "IO-26", "IO-38",

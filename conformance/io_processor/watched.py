@@ -16,9 +16,9 @@ from typing import Any
 import attrs
 
 from conformance.counterexample.io_engine_player import PoolerFailed
-from conformance.interruption import in_call, limited
 from conformance.io_processor.answers import Answer, not_finite, of_error
 from conformance.io_processor.engine import OWN_TASKS, serving
+from conformance.watching.interruption import in_call, limited
 
 #: What hosts call.
 METHODS = (

@@ -7,9 +7,9 @@ from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
-from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.rows import RowsAlone, alike
+from conformance.watching.interruption import limited
 
 ABOUT = "parameters of the profile that do the same, so that exchanging them would not be noticed"
 

@@ -15,9 +15,9 @@ from types import CodeType, FunctionType
 
 import torch
 
-from conformance import lines
-from conformance.interruption import PluginHung
+from conformance.coverage import lines
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.watching.interruption import PluginHung
 
 #: Gives outputs to a request that is alone, and yields its rows before and after.
 Rows = Callable[[Sequence[int]], Iterator[tuple[torch.Tensor, torch.Tensor]]]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.interruption import in_call
+from conformance.watching.interruption import in_call
 from conformance.worker.limits import explained
 
 
@@ -67,7 +67,7 @@ def call(what: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a 
 
     Raises:
         PluginRaised: it raised; the exception is attached.
-        PluginHung: it took too long; see ``interruption``.
+        PluginHung: it took too long; see ``watching.interruption``.
 
     """
     try:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from vllm.sampling_params import SamplingParams
 
 from conformance.findings import Finding, failed, passed, unjudged, waiting
-from conformance.history import Choice, History, Request, Shape, Step, until
-from conformance.interruption import PluginHung, limited
+from conformance.inputs.history import Choice, History, Request, Shape, Step, until
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.findings import label, switched_on
@@ -30,6 +29,7 @@ from conformance.logits.trial import Trial
 from conformance.search import COMBINATIONS, draw
 from conformance.settings import Budget, UsageError
 from conformance.verdict import Reason
+from conformance.watching.interruption import PluginHung, limited
 
 #: Combined requests in one batch, children of ``n`` included: two others run beside them.
 MOST_TOGETHER = 4

@@ -11,13 +11,13 @@ from typing import Any
 from vllm.sampling_params import BeamSearchParams, SamplingParams
 
 from conformance.engine.offline import MAX_MODEL_LEN, OfflineEngine, embeddings
-from conformance.interruption import OutOfTime
 from conformance.ledger import Ledger
 from conformance.logits import workload
 from conformance.logits.findings import label, switched_on
 from conformance.logits.requests import Stock, sampling_params
 from conformance.logits.ways import Reply, difference
 from conformance.settings import UsageError
+from conformance.watching.interruption import OutOfTime
 
 #: What is sent: in words, the prompt, of token ids or as vLLM takes it, and the parameters.
 _Sent = tuple[str, "list[int] | dict[str, Any]", SamplingParams]

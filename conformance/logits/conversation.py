@@ -13,7 +13,7 @@ import httpx
 import openai
 
 from conformance.engine import access
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 
 #: Tokens per answer: enough for effects to show, few enough for a tiny model on two cores.
 TOKENS = 12

@@ -15,12 +15,12 @@ import torch
 
 from conformance.counterexample.work_player import Memory, executed
 from conformance.findings import Finding, failed
-from conformance.history import Choice
-from conformance.interruption import limited
+from conformance.inputs.history import Choice
 from conformance.logits.findings import switched_on
 from conformance.logits.requests import Stock
 from conformance.logits.trial import Trial
 from conformance.verdict import Verdict
+from conformance.watching.interruption import limited
 
 #: Requests of batches whose steps are compared; each has four times as many as the one before.
 SIZES = (16, 64, 256)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from conformance.findings import Finding, failed, passed
-from conformance.history import Choice
-from conformance.interruption import PluginHung, limited
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.effects import MORE_STEPS
 from conformance.logits.pretended import Accelerator, PretenceError
 from conformance.logits.requests import Stock
 from conformance.verdict import Verdict
+from conformance.watching.interruption import PluginHung, limited
 from conformance.worker.limits import explained
 
 #: Serves requests with a bench, on an accelerator if there is one; yields logits before and

@@ -9,8 +9,8 @@ import torch
 from vllm.exceptions import VLLMValidationError
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.history import Choice
-from conformance.interruption import limited
+from conformance.inputs.history import Choice
+from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label
 from conformance.logits.played import Kind
@@ -19,9 +19,9 @@ from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
-from conformance.process_effects import generators
 from conformance.verdict import Verdict
-from conformance.words import Words
+from conformance.watching.interruption import limited
+from conformance.watching.process_effects import generators
 
 #: Logits of one request before and after, ``[1, vocabulary]`` each, step by step.
 _Rows = list[tuple[torch.Tensor, torch.Tensor]]

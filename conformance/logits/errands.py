@@ -18,7 +18,7 @@ from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import Parameters
 from conformance.settings import UsageError
 from conformance.suite import Opening
-from conformance.untouched import Untouched
+from conformance.watching.untouched import Untouched
 
 
 @attrs.frozen

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.findings import Finding
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.logits.requests import Stock
 from conformance.verdict import Verdict
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conformance import history
 from conformance.findings import LEAST_ACTED, Finding, failed, few, passed, unjudged
-from conformance.history import Shape
+from conformance.inputs import history
+from conformance.inputs.history import Shape
 from conformance.logits import sweeps
 from conformance.logits.findings import OFTENER
 from conformance.logits.played import Kind

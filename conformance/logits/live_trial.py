@@ -11,7 +11,7 @@ import attrs
 
 from conformance.engine import model_runner
 from conformance.engine.server import ExternalServer
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.live_trial import LiveTrial
 from conformance.logits.findings import label
 from conformance.logits.fuzzing.explorer import Explored

@@ -18,11 +18,11 @@ import torch
 from vllm.sampling_params import SamplingParams
 
 from conformance.counterexample.source import encoded
-from conformance.expectation import Expected, OracleFailed
-from conformance.history import Request
+from conformance.inputs.history import Request
 from conformance.logits.played import Kind, Trouble
 from conformance.logits.rows import TOLERANCE
 from conformance.oracle import failure
+from conformance.plugin.expectation import Expected, OracleFailed
 from conformance.settings import UsageError
 
 #: Keys of the profile's ``tolerance``.

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import attrs
 
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited
-from conformance.leaks import LAST, Given, growing, kept, open_files, size_of, threads
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.trial import Trial
 from conformance.settings import Budget
+from conformance.watching.interruption import limited
+from conformance.watching.leaks import LAST, Given, growing, kept, open_files, size_of, threads
 
 #: Serves so many requests, all finished in the end, with ``apply`` or without; notes what each
 #: handed over; returns in how many steps rows changed.

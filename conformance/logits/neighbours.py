@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from conformance.interruption import PluginHung
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.fuzzing.values import Keywords, Position, at, positions, replaced
 from conformance.settings import UsageError
+from conformance.watching.interruption import PluginHung
 
 #: Parameter sets that are derived from a profile, at most.
 MOST = 2

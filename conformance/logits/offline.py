@@ -25,7 +25,6 @@ from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed, Asyn
 from conformance.engine.entry_points import synthetic_distribution, unlisted
 from conformance.engine.environment import has_no_room
 from conformance.engine.offline import OfflineEngine
-from conformance.interruption import OutOfTime, PluginHung, limited, place_in
 from conformance.logits import company, workload
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.live import in_engine
@@ -34,6 +33,7 @@ from conformance.logits.requests import admissible, sampling_params
 from conformance.logits.ways import Reply, Ways, difference, hand_over
 from conformance.logits.workload import Job
 from conformance.settings import Budget
+from conformance.watching.interruption import OutOfTime, PluginHung, limited, place_in
 
 T = TypeVar("T")
 

@@ -16,10 +16,8 @@ import attrs
 import torch
 from hypothesis.strategies import SearchStrategy
 
-from conformance.expectation import OracleFailed
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.interface import placeholders
-from conformance.interruption import PluginHung
 from conformance.logits.calls import PluginRaised
 from conformance.logits.guesses import LIKELY, MOST_FOUND, Guessed, guess
 from conformance.logits.meaning import Meaning
@@ -28,8 +26,10 @@ from conformance.logits.requests import Stock, sampling_params
 from conformance.logits.tried import UNRELATED, Keywords, Tried
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import Read
+from conformance.plugin.expectation import OracleFailed
 from conformance.search import examples
 from conformance.settings import UsageError
+from conformance.watching.interruption import PluginHung
 
 #: How many parameter sets a strategy of a Python profile contributes.
 DRAWN = 12

@@ -16,8 +16,7 @@ import attrs
 
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed
-from conformance.history import Choice
-from conformance.interruption import PluginHung, limited
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.fuzzing.values import positions, readable
 from conformance.logits.neighbours import near
@@ -25,8 +24,9 @@ from conformance.logits.processes import Errand, Rows, apart, asking, rows_for
 from conformance.logits.rows import RowsAlone
 from conformance.logits.trial import Trial
 from conformance.settings import UsageError
-from conformance.untouched import ERRANDS
 from conformance.verdict import Verdict
+from conformance.watching.interruption import PluginHung, limited
+from conformance.watching.untouched import ERRANDS
 
 #: Requests that are served in one order and in the other, at most.
 MOST = 12

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import attrs
 
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 
 
 class Kind(StrEnum):

@@ -17,14 +17,14 @@ import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import SENT, Choice, History, Request, Shape, Step
-from conformance.interruption import PluginHung, place_in
+from conformance.inputs.history import SENT, Choice, History, Request, Shape, Step
+from conformance.inputs.words import following
 from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.requests import Stock
 from conformance.logits.rows import differing, same
-from conformance.words import following
+from conformance.watching.interruption import PluginHung, place_in
 
 
 @attrs.define

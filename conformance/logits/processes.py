@@ -22,19 +22,19 @@ import numpy as np
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance import loading
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.history import Choice
-from conformance.interruption import limited
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.findings import label, switched_on
 from conformance.logits.requests import Stock, admissible, sampling_params
 from conformance.logits.rows import RowsAlone, differing, same
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import Found
-from conformance.process_effects import generators, seed
-from conformance.untouched import ERRANDS
 from conformance.verdict import Verdict, must_wait
+from conformance.watching import loading
+from conformance.watching.interruption import limited
+from conformance.watching.process_effects import generators, seed
+from conformance.watching.untouched import ERRANDS
 
 #: Steps for which a request runs alone: some effects come late. More would be past vLLM's default
 #: of ``max_tokens``.
@@ -49,7 +49,7 @@ Rows = list[np.ndarray[Any, Any]] | str
 class Errand:
     """What a second process is asked to do."""
 
-    what: str  #: a key of :data:`conformance.untouched.ERRANDS`
+    what: str  #: a key of :data:`conformance.watching.untouched.ERRANDS`
     model: str
     parameters: Mapping[Choice, Mapping[str, Any]]
     invalid: tuple[Mapping[str, Any], ...]

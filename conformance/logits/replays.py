@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance import history
 from conformance.counterexample.source import choices
+from conformance.inputs import history
 from conformance.logits import execution
 from conformance.logits.fuzzing.serving import refused
 from conformance.logits.played import UNSAMPLED, Kind

@@ -16,8 +16,8 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
 from conformance.counterexample.logits_host_player import logits_table
 from conformance.engine.models import end_of_sequence
-from conformance.history import SENT, Choice
-from conformance.interruption import PluginHung, limited
+from conformance.inputs.history import SENT, Choice
+from conformance.inputs.words import Words
 from conformance.logits import calls
 from conformance.logits.configuration import MAX_MODEL_LEN, vllm_config
 from conformance.logits.meaning import Meaning
@@ -25,7 +25,7 @@ from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import attributes
 from conformance.rules import nearest
 from conformance.settings import UsageError
-from conformance.words import Words
+from conformance.watching.interruption import PluginHung, limited
 
 #: The last of the token ids that stand for no text in the tiny model.
 LAST_SPECIAL = 2

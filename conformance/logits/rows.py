@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 
 #: Float tolerance between a batch and a request alone: reductions over other shapes may round
 #: differently; a leak from another request is far larger.

@@ -6,8 +6,8 @@ A generation says under which number it has them, by which code of vLLM, and sin
 
 from __future__ import annotations
 
-from conformance import sharing
 from conformance.rules import Evidence, Rule, Source, changes, ends
+from conformance.watching import sharing
 
 _ALL = tuple(Evidence)
 _ENGINE = (Evidence.SIMULATOR, Evidence.OFFLINE)

@@ -26,7 +26,7 @@ from conformance.engine.entry_points import unlisted
 from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.generations import named
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.live_trial import START_LIMIT
 from conformance.logits import workload
 from conformance.logits.conversation import (

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.findings import Finding, failed
-from conformance.history import Choice
-from conformance.interruption import limited
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised
 from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import RowsAlone, alike
 from conformance.verdict import Verdict
+from conformance.watching.interruption import limited
 
 #: Steps of each request: what is kept shows only when the plugin acts.
 STEPS = 8

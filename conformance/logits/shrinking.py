@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from hypothesis.errors import HypothesisException
 
-from conformance import history
-from conformance.history import History
+from conformance.inputs import history
+from conformance.inputs.history import History
 from conformance.logits.requests import Stock
 from conformance.logits.sweeps import Example, Strata, count_of, generate, hung
 from conformance.logits.variation import smaller

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 
-from conformance.history import Choice, History, Request, Step
+from conformance.inputs.history import Choice, History, Request, Step
 from conformance.logits.requests import Stock
 
 #: Parameter sets that follow each other, each with each.

@@ -18,9 +18,10 @@ from typing import Any
 
 import attrs
 
-from conformance import history, lines
+from conformance.coverage import lines
 from conformance.findings import LEAST_ACTED, Finding
-from conformance.history import History, Shape
+from conformance.inputs import history
+from conformance.inputs.history import History, Shape
 from conformance.logits.played import BESIDES, Kind, Played, Trouble
 from conformance.logits.requests import MOST_LIFE, Stock
 from conformance.logits.rows import RowsAlone

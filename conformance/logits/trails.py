@@ -15,13 +15,13 @@ from itertools import chain
 
 import attrs
 
-from conformance import lines
-from conformance.history import Choice
-from conformance.interruption import PluginHung, limited
+from conformance.coverage import lines
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone
 from conformance.search import AT_FIRST
+from conformance.watching.interruption import PluginHung, limited
 
 #: Outputs of a request, at most, and of those how many are new to what was kept.
 LONGEST, NEW = 30, 10

@@ -12,7 +12,6 @@ from typing import Any, Self
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance import history, missing
 from conformance.checking import Asked
 from conformance.counterexample.source import encoded
 from conformance.findings import (
@@ -25,9 +24,8 @@ from conformance.findings import (
     unjudged,
     waiting,
 )
-from conformance.history import Choice, History, Shape
-from conformance.interruption import CALL_LIMIT, PluginHung
-from conformance.loading import Observer
+from conformance.inputs import history
+from conformance.inputs.history import Choice, History, Shape
 from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import OFTENER
@@ -42,10 +40,13 @@ from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits.tried import Tried
 from conformance.logits.waiting import Observed
+from conformance.plugin import missing
 from conformance.settings import Budget
 from conformance.suite import Opening
-from conformance.untouched import Untouched
 from conformance.verdict import Reason, RuleResult, Verdict, must_wait
+from conformance.watching.interruption import CALL_LIMIT, PluginHung
+from conformance.watching.loading import Observer
+from conformance.watching.untouched import Untouched
 
 
 @attrs.frozen(kw_only=True)

@@ -14,8 +14,7 @@ import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import Choice
-from conformance.interruption import PluginHung, limited
+from conformance.inputs.history import Choice
 from conformance.logits.branches import OUTPUTS, constants, told
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.requests import LAST_SPECIAL, integers
@@ -23,6 +22,7 @@ from conformance.logits.rows import RowsAlone
 from conformance.logits.waiting import NOTHING, Found, Observed, declared, found_in
 from conformance.logits.watching import WHOLE, Read, names, noting, watching
 from conformance.settings import UsageError
+from conformance.watching.interruption import PluginHung, limited
 
 Keywords = dict[str, Any]
 

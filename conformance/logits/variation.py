@@ -13,9 +13,9 @@ from itertools import count
 
 import attrs
 
-from conformance.history import Choice, History, Request, Step
+from conformance.inputs.history import Choice, History, Request, Step
+from conformance.inputs.words import Words
 from conformance.logits.trails import Trail
-from conformance.words import Words
 
 #: Outputs that are said of a request, at most; further ones come from the first on again.
 MOST_OUTPUTS = 24

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance.interruption import in_plugin
+from conformance.watching.interruption import in_plugin
 
 Keywords = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.logits.requests import Stock, admitted, sampling_params
 
 #: Tokens per answer to a question: enough for effects to show, few enough for a tiny model.

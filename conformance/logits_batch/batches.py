@@ -10,8 +10,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.history import Choice
-from conformance.interruption import CONSTRUCTOR_LIMIT, limited
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.rows import differing, same
@@ -19,6 +18,7 @@ from conformance.logits.trial import Trial
 from conformance.logits_batch import host
 from conformance.logits_batch.bench import Bench, Watched
 from conformance.verdict import Reason, Verdict
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
 
 #: Rows of logits in memory are this much longer than the vocabulary, as vLLM pads it to 64.
 PADDING = 12

@@ -20,11 +20,11 @@ from vllm.v1.sample.logits_processor import (
     MinTokensLogitsProcessor,
 )
 
-from conformance.interruption import CONSTRUCTOR_LIMIT, PluginHung, limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen
 from conformance.logits.configuration import vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_batch import host
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, PluginHung, limited
 
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02

@@ -14,8 +14,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
-from conformance.history import Choice
-from conformance.interruption import limited
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, no_claim, switched_on
 from conformance.logits.rows import dethroned
@@ -23,6 +22,7 @@ from conformance.logits.trial import Trial
 from conformance.logits_batch.bench import Bench
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching.interruption import limited
 
 
 def constructs(trial: Trial) -> Finding:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from conformance.history import SENT, Choice, History, Request, Step
+from conformance.inputs.history import SENT, Choice, History, Request, Step
 from conformance.logits.requests import Stock
 from conformance.logits.successions import companies, successions
 

@@ -11,9 +11,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed
-from conformance.history import Choice
-from conformance.interruption import limited
-from conformance.leaks import Given
+from conformance.inputs.history import Choice
 from conformance.logits import costs, memory
 from conformance.logits.calls import call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
@@ -24,6 +22,8 @@ from conformance.logits_batch import host
 from conformance.logits_batch.bench import Bench, Watched
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching.interruption import limited
+from conformance.watching.leaks import Given
 
 #: Requests of an idle batch, when it is large.
 MANY = 128

@@ -12,8 +12,8 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
-from conformance.history import Choice
-from conformance.interruption import limited
+from conformance.inputs.history import Choice
+from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised
 from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, delta
@@ -22,7 +22,7 @@ from conformance.logits.waiting import TokenList
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.parameters import rows_alone
 from conformance.verdict import Verdict
-from conformance.words import Words
+from conformance.watching.interruption import limited
 
 #: Phrases that outputs are told apart by, and tokens behind one.
 PHRASES, COUNTED = 3, 4

@@ -10,7 +10,7 @@ import torch
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.waiting import Observed, Token, TokenList
 from conformance.logits_batch.bench import Bench, Watched

@@ -10,14 +10,14 @@ import torch
 from vllm.sampling_params import SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from conformance.history import History, Shape, Step
-from conformance.interruption import limited, place_in
+from conformance.inputs.history import History, Shape, Step
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.playing import Playing, Wrong
 from conformance.logits_batch.bench import Bench, Call, Watched
 from conformance.logits_batch.host import Host, Joining
 from conformance.logits_batch.twins import PLACEHOLDER, Twin, alone, taken_for_last
+from conformance.watching.interruption import limited, place_in
 
 
 class _Seen(LogitsProcessor):

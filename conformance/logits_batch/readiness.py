@@ -10,12 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from conformance.interruption import limited
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.findings import switched_on
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import TokenList
 from conformance.logits_batch.bench import Bench
+from conformance.watching.interruption import limited
 
 ABOUT = "Model Runner V2, the default of vLLM 0.31 and later, refuses this class; what would change"
 

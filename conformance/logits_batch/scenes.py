@@ -15,9 +15,8 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, _load_logitsprocs_by_fqcns
 
-from conformance import history
-from conformance.history import Choice
-from conformance.interruption import PluginHung, limited
+from conformance.inputs import history
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.effects import REPETITIONS
 from conformance.logits.parameters import Parameters
@@ -32,6 +31,7 @@ from conformance.logits_batch.play import play
 from conformance.logits_batch.transcript import Call, Recorder
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching.interruption import PluginHung, limited
 
 #: Steps for which a request runs alone.
 WATCHED_STEPS = 10

@@ -30,7 +30,7 @@ from conformance.logits_batch.bench import Bench, Call
 from conformance.logits_batch.excerpts import Shown
 from conformance.logits_batch.play import play
 from conformance.logits_batch.scenes import Record
-from conformance.untouched import ERRANDS
+from conformance.watching.untouched import ERRANDS
 
 CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-01": partial(common.loads, loader=_load_logitsprocs_by_fqcns),

@@ -9,8 +9,7 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.history import SENT, Choice, History, Shape
-from conformance.interruption import limited
+from conformance.inputs.history import SENT, Choice, History, Shape
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind, Played
@@ -19,6 +18,7 @@ from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.classics import classics
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
+from conformance.watching.interruption import limited
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 REPLACED = Shape(

@@ -13,7 +13,6 @@ from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance.counterexample.logits_checks import ON_GPU
 from conformance.counterexample.source import choices
-from conformance.loading import Maker
 from conformance.logits import devices as on_device
 from conformance.logits import errands, execution
 from conformance.logits.calls import PluginMisshapen, PluginRaised
@@ -32,8 +31,9 @@ from conformance.logits_batch.simulator import CONTRACT
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial
-from conformance.untouched import Untouched
 from conformance.verdict import Verdict
+from conformance.watching.loading import Maker
+from conformance.watching.untouched import Untouched
 
 _found = partial(found_in, CONTRACT)
 

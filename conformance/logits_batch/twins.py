@@ -9,7 +9,7 @@ import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import Request
+from conformance.inputs.history import Request
 from conformance.logits.calls import PluginMisshapen, PluginRaised, serving
 from conformance.logits.played import Kind
 from conformance.logits.rows import same

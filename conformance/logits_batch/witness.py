@@ -11,8 +11,7 @@ import torch
 from vllm.sampling_params import SamplingParams, SamplingType
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.expectation import OracleFailed
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.ledger import Ledger
 from conformance.logits.calls import call, misshapen
 from conformance.logits.rows import dethroned, differing, same
@@ -20,6 +19,7 @@ from conformance.logits.workload import Job
 from conformance.logits_batch.bench import Bench, Watched
 from conformance.logits_batch.play import describe_update
 from conformance.logits_batch.recording import Recorded, Rows
+from conformance.plugin.expectation import OracleFailed
 
 #: What a row has just been through, and the rule that is about it.
 RULE_OF_EVENT = {

@@ -20,12 +20,12 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
 )
 from vllm.v1.worker.gpu.states import RequestState
 
-from conformance.history import MOST_DRAFTS, Choice
-from conformance.interruption import CONSTRUCTOR_LIMIT, limited
+from conformance.inputs.history import MOST_DRAFTS, Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen, note
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_slot.host import joining, request_states
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
 
 #: Building an instance slower than this, examples share one instance and leave it idle between.
 SLOW_CONSTRUCTOR = 0.02

@@ -18,8 +18,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProces
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.history import MOST_DRAFTS, Choice
-from conformance.interruption import limited
+from conformance.inputs.history import MOST_DRAFTS, Choice
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
@@ -29,6 +28,7 @@ from conformance.logits_slot.bench import Alone, Bench, Watched, together
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict
+from conformance.watching.interruption import limited
 
 #: Steps for which a request runs alone.
 STEPS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from conformance.history import Choice, History, Request, Step
+from conformance.inputs.history import Choice, History, Request, Step
 from conformance.logits.requests import Stock
 from conformance.logits.successions import companies, successions
 

@@ -11,11 +11,11 @@ import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding
-from conformance.leaks import Given
 from conformance.logits import costs, memory
 from conformance.logits.costs import Batch
 from conformance.logits_slot.bench import Alone, Bench, Watched, context, together
 from conformance.settings import Budget
+from conformance.watching.leaks import Given
 
 
 def start(bench: Bench, batch: Batch) -> Callable[[], None]:

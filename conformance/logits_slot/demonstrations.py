@@ -19,10 +19,10 @@ from typing import Any
 
 import attrs
 
-from conformance import history
 from conformance.counterexample.logits_checks import FILES_ONLY
 from conformance.counterexample.source import choices, encoded
 from conformance.findings import Finding
+from conformance.inputs import history
 from conformance.logits.calls import observed
 from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.meaning import Meaning
@@ -34,7 +34,7 @@ from conformance.logits_slot.bench import Bench
 from conformance.logits_slot.journal import Journal, parts
 from conformance.logits_slot.play import play
 from conformance.logits_slot.strata import STRATA
-from conformance.untouched import ERRANDS
+from conformance.watching.untouched import ERRANDS
 
 GENERATION = "logits/slot"
 

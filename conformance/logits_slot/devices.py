@@ -10,7 +10,7 @@ import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcRequestState
 
 from conformance.findings import Finding
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.logits import devices
 from conformance.logits.calls import call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config

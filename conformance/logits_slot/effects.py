@@ -9,11 +9,11 @@ import torch
 
 from conformance.counterexample.logits_slot_player import Waits
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import limited
 from conformance.logits.findings import label, switched_on
 from conformance.logits.trial import Trial
 from conformance.logits_slot.bench import Alone, Bench
 from conformance.logits_slot.parameters import rows_alone
+from conformance.watching.interruption import limited
 
 #: Steps for which a request runs alone.
 STEPS = 8

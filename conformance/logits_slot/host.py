@@ -41,7 +41,7 @@ from vllm.v1.worker.gpu.model_runner import sort_batch_req_ids  # noqa: E402
 from vllm.v1.worker.gpu.sample.sampler import Sampler  # noqa: E402
 from vllm.v1.worker.gpu.states import RequestState  # noqa: E402
 
-from conformance.history import MOST_DRAFTS  # noqa: E402
+from conformance.inputs.history import MOST_DRAFTS  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

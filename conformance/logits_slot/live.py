@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from conformance.engine.offline import OfflineEngine, Order
     from conformance.engine.slot_recording import Event
-    from conformance.history import Choice
+    from conformance.inputs.history import Choice
     from conformance.logits.meaning import Meaning
     from conformance.logits.offline import Trial
     from conformance.logits.workload import Job
-    from conformance.untouched import Untouched
+    from conformance.watching.untouched import Untouched
 
 ROLES = Roles(
     runner="v2",

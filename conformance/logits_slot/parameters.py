@@ -9,7 +9,7 @@ from contextlib import suppress
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.waiting import Observed

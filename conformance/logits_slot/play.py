@@ -13,14 +13,14 @@ import torch
 from vllm.sampling_params import SamplingParams
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
 
-from conformance.history import MOST_DRAFTS, History, Shape, Step
-from conformance.interruption import limited, place_in
+from conformance.inputs.history import MOST_DRAFTS, History, Shape, Step
+from conformance.inputs.words import following
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.playing import Playing, Wrong
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
 from conformance.logits_slot.host import PLACEHOLDER, Host, Joining, Rows
-from conformance.words import following
+from conformance.watching.interruption import limited, place_in
 
 #: Parts that the logits of a step are processed in, where there are several.
 PARTS = 3

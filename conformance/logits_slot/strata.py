@@ -11,8 +11,7 @@ import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import Choice, History, Shape
-from conformance.interruption import limited
+from conformance.inputs.history import Choice, History, Shape
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import Kind
@@ -21,6 +20,7 @@ from conformance.logits_slot.bench import Alone, Bench, Watched, together
 from conformance.logits_slot.classics import classics
 from conformance.logits_slot.parameters import rows_alone
 from conformance.logits_slot.play import ordered, play
+from conformance.watching.interruption import limited
 
 PLAIN = Shape(name="plain", title="requests join and advance")
 RECYCLED = Shape(

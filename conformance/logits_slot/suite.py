@@ -21,15 +21,15 @@ from conformance.logits.waiting import Found
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.suite import Suite, Unopened, replayed
-from conformance.untouched import Untouched
+from conformance.watching.untouched import Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from conformance.loading import Maker
     from conformance.logits.fuzzing.explorer import Explored
     from conformance.settings import UsageError
     from conformance.suite import Opening, Replayed, Trial
+    from conformance.watching.loading import Maker
 
 #: Methods that only a slot logits processor has.
 _METHODS = ("add_request", "apply_staged_writes")

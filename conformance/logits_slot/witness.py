@@ -12,13 +12,13 @@ import torch
 
 from conformance.engine.offline import Order
 from conformance.engine.slot_recording import Applied, Entered, Event, Row, SlotRecording
-from conformance.expectation import OracleFailed
-from conformance.history import Choice
+from conformance.inputs.history import Choice
 from conformance.logits.calls import misshapen
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench
 from conformance.logits_slot.host import Host, Joining, request_states
 from conformance.logits_slot.live import CHUNKED, RESUMED, Found, Judge
+from conformance.plugin.expectation import OracleFailed
 
 
 def judge(plugin: type, errand: Judge) -> Found:

@@ -16,7 +16,7 @@ from conformance.matrix import environments
 from conformance.matrix.environments import Release
 from conformance.matrix.indexes import configured, uv_settings
 from conformance.matrix.processes import Processes
-from conformance.validation import AT_ONCE
+from conformance.running.validation import AT_ONCE
 from conformance.verdict import ExitStatus, worst
 
 #: Called with the name of a release and what is being done for it.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 
-from conformance.target import Plugin, digest_of
+from conformance.plugin.target import Plugin, digest_of
 
 _CACHE = "__pycache__"
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import attrs
 
-from conformance import profile
 from conformance.generations import named
 from conformance.mutation.copies import changed, root_of
 from conformance.mutation.edits import Edit, edits, sample
+from conformance.plugin import profile
+from conformance.plugin.target import Plugin
 from conformance.rules import Evidence, Level
-from conformance.runner import Certification
+from conformance.running.runner import Certification
+from conformance.running.trials import Check
 from conformance.settings import Settings, UsageError
-from conformance.target import Plugin
-from conformance.trials import Check
 from conformance.verdict import Conclusion, RuleResult, RuleVerdict, Verdict, combine, decide
 
 #: Seconds that a rule may take with a changed plugin; what takes longer has been noticed.

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from conformance.interruption import (
+from conformance.parser import tokens
+from conformance.parser.messages import Call, Client, Message, Stream
+from conformance.parser.roles import REASONING, ROLES, TOOL, base, manager, other
+from conformance.watching.interruption import (
     CALL_LIMIT,
     CONSTRUCTOR_LIMIT,
     PluginExited,
@@ -20,10 +23,7 @@ from conformance.interruption import (
     limited,
     progressed,
 )
-from conformance.parser import tokens
-from conformance.parser.messages import Call, Client, Message, Stream
-from conformance.parser.roles import REASONING, ROLES, TOOL, base, manager, other
-from conformance.raised import said
+from conformance.watching.raised import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

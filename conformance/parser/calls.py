@@ -15,7 +15,7 @@ from conformance.parser.bench import Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
 from conformance.parser.trial import Judged, Trial
-from conformance.raised import said
+from conformance.watching.raised import said
 
 
 @checks("TP-07", after=("TP-09", "TP-03"))

@@ -12,12 +12,12 @@ from typing import Any
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import PluginHung
 from conformance.parser.bench import Bench, Streaming
 from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Trial
+from conformance.watching.interruption import PluginHung
 
 #: How often a part of an answer is there: so that one is twice as long as another.
 LENGTHS = (64, 128, 256)

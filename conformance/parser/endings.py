@@ -17,8 +17,8 @@ from conformance.parser.messages import quoted
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Judged, Trial
-from conformance.raised import said
 from conformance.verdict import Verdict
+from conformance.watching.raised import said
 
 #: Tokens that a step of speculative decoding may bring at once.
 STEP = 4

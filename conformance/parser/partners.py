@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance import target as targets
 from conformance.parser.bench import NAME, name_of
 from conformance.parser.roles import manager, other
+from conformance.plugin import target as targets
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from conformance.parser.trial import Wanted
-    from conformance.target import Target
+    from conformance.plugin.target import Target
 
 
 def resolved(role: str, target: Target) -> Target:

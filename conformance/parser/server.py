@@ -24,8 +24,8 @@ from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
 from conformance.parser.roles import REASONING, ROLES, TOOL, other
 from conformance.parser.trial import Wanted
-from conformance.untouched import Ended, Untouched
 from conformance.verdict import Reason, must_wait
+from conformance.watching.untouched import Ended, Untouched
 
 #: Tokens of a delta, beside one: some, and all but the first.
 INTERVALS = (8, 1000)

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.expectation import located
 from conformance.parser import formats
 from conformance.parser.bench import Bench, NotMade, composed
 from conformance.parser.partners import resolved
 from conformance.parser.roles import ROLES
 from conformance.parser.tokens import tokenizer
+from conformance.plugin.expectation import located
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.suite import Replayed, Suite, Unopened, replayed
@@ -21,9 +21,9 @@ from conformance.suite import Replayed, Suite, Unopened, replayed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from conformance.loading import Maker
     from conformance.suite import Opening
     from conformance.suite import Trial as Opened
+    from conformance.watching.loading import Maker
 
 
 def suite(role: str) -> Suite:

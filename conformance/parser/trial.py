@@ -13,20 +13,20 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance import expectation
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import PluginExited, PluginHung
 from conformance.parser import formats, player, samples, template
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
 from conformance.parser.roles import TOOL
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
+from conformance.plugin import expectation
 from conformance.search import ANSWERS, smallest
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening
 from conformance.verdict import RuleResult, Verdict
+from conformance.watching.interruption import PluginExited, PluginHung
 
 _Example = TypeVar("_Example")
 

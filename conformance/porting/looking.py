@@ -8,12 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.jobs import class_of
+from conformance.worker.jobs import class_of
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from conformance.target import Plugin
+    from conformance.plugin.target import Plugin
 
 
 #: The line of a template that imports the class, and the name that stands for the written one.

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from conformance.counterexample import FIELDS, program
+from conformance.plugin.target import Plugin
 from conformance.reporting import attestation, badge, certificate, junit, page, performance, summary
-from conformance.target import Plugin
 
 
 def write(

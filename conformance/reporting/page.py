@@ -13,13 +13,13 @@ import attrs
 import jinja2
 from markupsafe import Markup, escape
 
-from conformance import baseline
+from conformance.coverage.reached import counts, sentence
 from conformance.generations import named
 from conformance.interface import Generation
-from conformance.reached import counts, sentence
 from conformance.reporting import badge, plots, steps, templates
 from conformance.reporting.summary import reasons
 from conformance.rules import Level, Rule
+from conformance.running import baseline
 from conformance.verdict import Verdict
 
 FILE_NAME = "index.html"

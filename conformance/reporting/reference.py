@@ -18,11 +18,10 @@ import attrs
 import click
 
 import conformance
-from conformance import requirements
 from conformance.generations import all_generations
 from conformance.interface import Generation
-from conformance.reporting import templates
-from conformance.requirements import Entry, Fate, Passage, Requirements
+from conformance.reporting import requirements, templates
+from conformance.reporting.requirements import Entry, Fate, Passage, Requirements
 from conformance.rules import Level, Rule
 
 T = TypeVar("T")

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance import baseline, reached
+from conformance.coverage import reached
 from conformance.reporting.certificate import conclusion
 from conformance.rules import Level
+from conformance.running import baseline
 from conformance.verdict import Conclusion, Verdict, must_wait
 
 

@@ -17,9 +17,9 @@ import attrs
 from conformance import RULE_SET
 from conformance.generations import all_generations
 from conformance.interface import Generation
+from conformance.plugin.target import digest_of
 from conformance.reporting import attestation, badge, certificate
 from conformance.rules import Evidence, Level, by_id
-from conformance.target import digest_of
 from conformance.verdict import RuleVerdict, Verdict, decide
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.interruption import innermost
+from conformance.watching.interruption import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from support import FIXTURES, ROOT
 
 from conformance.classifier_hook.host_rules import HOST, RULES
 from conformance.cli import main
-from conformance.host_command import build_played
+from conformance.commands.host import build_played
 from conformance.verdict import Conclusion, ExitStatus, Verdict
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from support import ROOT, UNUSUAL
 from conformance.configuration import rules
 from conformance.configuration.table import named
 from conformance.engine.models import tiny_llama
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Device, Settings
 from conformance.verdict import Verdict
 

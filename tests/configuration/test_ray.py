@@ -18,7 +18,7 @@ import pytest
 from support import ROOT
 
 from conformance.engine.models import tiny_llama
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Device, Settings, parse_evidence
 from conformance.verdict import Verdict
 

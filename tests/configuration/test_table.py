@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support import ROOT
 
+from conformance.commands.configurations import markdown
 from conformance.configuration.table import PLAIN, TABLE, chosen, parse, unsupported
-from conformance.configurations_command import markdown
 from conformance.settings import UsageError
 
 

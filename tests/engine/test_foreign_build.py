@@ -54,7 +54,8 @@ def _said(program: str, *paths: Path) -> Any:  # noqa: ANN401 - what it printed,
 #: Says what was found, and what vLLM runs on then.
 FOUND = """
 import json, os
-from conformance import foreign_build, hindrances
+from conformance.worker import hindrances
+from conformance import foreign_build
 
 BEFORE
 from vllm.platforms import current_platform

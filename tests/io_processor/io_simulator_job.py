@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase
 from vllm.exceptions import VLLMValidationError
 from vllm.plugins.io_processors.interface import IOProcessor
 
-from conformance import target as targets
 from conformance.engine.pooling_models import named_model
 from conformance.io_processor import checks, discovery, traffic
 from conformance.io_processor.answers import Kind, of_error
@@ -20,6 +19,7 @@ from conformance.io_processor.bench import Bench
 from conformance.io_processor.classics import classics
 from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.isolation import SHAPES
+from conformance.plugin import target as targets
 from conformance.settings import Budget
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from conformance.io_processor.traffic import History, Played
-    from conformance.target import Target
+    from conformance.plugin.target import Target
 
 EXAMPLES = 40
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from support import ROOT
 
-from conformance.comparison import difference, first_line, plain, shortened, unsteady
 from conformance.io_processor.answers import Answer, Kind
+from conformance.watching.comparison import difference, first_line, plain, shortened, unsteady
 
 if TYPE_CHECKING:
     from conformance.worker import Zygote

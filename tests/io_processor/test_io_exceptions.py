@@ -11,7 +11,7 @@ from lines_plugin import DATA_SOURCE, Fault, certified, specimen_of
 from programs import write
 from support import certify
 
-from conformance.replay import Outcome
+from conformance.running.replay import Outcome
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import DEFECTIVE_IO, ROOT
 
-from conformance import target as targets
+from conformance.plugin import target as targets
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:

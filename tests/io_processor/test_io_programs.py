@@ -14,7 +14,7 @@ from support import of_configurations
 
 from conformance.counterexample import io_crowd_player, io_player, program
 from conformance.generations import named
-from conformance.replay import Outcome
+from conformance.running.replay import Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path

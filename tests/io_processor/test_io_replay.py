@@ -11,8 +11,8 @@ from lines_plugin import PROFILE, Fault, certified, failing
 
 from conformance.counterexample.source import decoded, encoded
 from conformance.generations import named
-from conformance.replay import Outcome
 from conformance.reporting.failure import render
+from conformance.running.replay import Outcome
 from conformance.settings import UsageError
 from conformance.verdict import Verdict
 

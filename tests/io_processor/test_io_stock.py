@@ -14,8 +14,8 @@ import pytest
 from specimens import REFERENCE_IO
 from support import ROOT
 
-from conformance import target as targets
 from conformance.io_processor import discovery, stock
+from conformance.plugin import target as targets
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:

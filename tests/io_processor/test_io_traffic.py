@@ -11,7 +11,7 @@ import pytest
 from specimens import io_references
 from support import ROOT
 
-from conformance import target as targets
+from conformance.plugin import target as targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

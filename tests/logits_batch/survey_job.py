@@ -10,23 +10,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance import loading
-from conformance import target as targets
-from conformance.expectation import located
-from conformance.loading import Observer
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
 from conformance.logits.trial import Trial, found, stocked
-from conformance.untouched import Untouched
+from conformance.plugin import target as targets
+from conformance.plugin.expectation import located
 from conformance.verdict import Verdict
+from conformance.watching import loading
+from conformance.watching.loading import Observer
+from conformance.watching.untouched import Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from multiprocessing.connection import Connection
 
     from conformance.logits.trial import Contract
+    from conformance.plugin.target import Target
     from conformance.settings import Budget
-    from conformance.target import Target
 
 #: Exit status of a process that has answered; a plugin may end it with any of the usual ones.
 ANSWERED = 97

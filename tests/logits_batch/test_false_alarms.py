@@ -9,7 +9,7 @@ import pytest
 from specimens import correct
 from support import FIXTURES, GENERATIONS, ROOT, Specimen, certify
 
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
 

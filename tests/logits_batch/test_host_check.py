@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from support import FIXTURES
 
 from conformance.cli import main
-from conformance.host_command import build, observe, read_stream
+from conformance.commands.host import build, observe, read_stream
 from conformance.logits_batch.host_check import Finding, Judge, results
 from conformance.logits_batch.host_rules import OPTIONAL, RULES, SIDES
 from conformance.settings import DEFAULT_SEED
@@ -450,7 +450,7 @@ def test_a_host_that_ends_its_process_is_said(
 ) -> None:
     """When the process of the engine ends, one sentence says so, with exit status 3."""
     ending = functools.partial(observe, patch="os:abort")
-    monkeypatch.setattr("conformance.host_command.observe", ending)
+    monkeypatch.setattr("conformance.commands.host.observe", ending)
     found = CliRunner().invoke(main, ["host", "--conformance-report", str(tmp_path)])
 
     assert found.exit_code == 3

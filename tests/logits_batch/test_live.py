@@ -11,7 +11,7 @@ from support import DEFECTIVE, DEFECTIVE_SLOT, FIXTURES, ROOT, Specimen, certify
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server
 from conformance.rules import Evidence
-from conformance.runner import LIMITS, Certification
+from conformance.running.runner import LIMITS, Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
 

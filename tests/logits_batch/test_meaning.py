@@ -12,8 +12,8 @@ from specimens import references, slot_references
 from support import DEFECTIVE, DEFECTIVE_SLOT, certify, gallery
 from user import CLI, certificates, run, verdicts
 
-from conformance.expectation import located
 from conformance.logits.meaning import Meaning
+from conformance.plugin.expectation import located
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.verdict import Verdict

@@ -19,9 +19,9 @@ from user import CACHE
 
 from conformance.counterexample import helpers
 from conformance.engine.environment import host_environment
-from conformance.replay import Outcome, replay_case
 from conformance.reporting import folder
 from conformance.rules import Evidence
+from conformance.running.replay import Outcome, replay_case
 from conformance.settings import Budget
 from conformance.verdict import RuleResult, Verdict
 

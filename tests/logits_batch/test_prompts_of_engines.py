@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from conformance.inputs.words import Words
 from conformance.logits.workload import prompt_of
-from conformance.words import Words
 
 if TYPE_CHECKING:
     from conformance.logits.requests import Stock

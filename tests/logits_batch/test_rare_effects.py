@@ -11,7 +11,7 @@ import pytest
 from support import UNUSUAL, Specimen, certify, gallery
 
 from conformance.findings import LEAST_ACTED
-from conformance.history import Shape
+from conformance.inputs.history import Shape
 from conformance.logits.judgement import judge
 from conformance.logits.played import Played
 from conformance.logits.sweeps import Example

@@ -14,9 +14,9 @@ import survey
 from specimens import OF_CLIENTS, correct, slot_references
 from support import DEFECTIVE, DEFECTIVE_SLOT, PROFILES, UNUSUAL_SLOT, certify, gallery, of_surveys
 
-from conformance import target as targets
 from conformance.engine.models import tiny_llama
 from conformance.generations import named
+from conformance.plugin import target as targets
 from conformance.rules import Evidence
 from conformance.settings import DEFAULT_SEED, Budget
 from conformance.verdict import Verdict

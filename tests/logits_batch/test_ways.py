@@ -16,7 +16,7 @@ from conformance.logits.ways import HANDOVER, Reply, Ways, difference, hand_over
 from conformance.logits.workload import Job
 from conformance.logits_batch.live import ROLES
 from conformance.rules import Evidence
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
 
@@ -74,7 +74,7 @@ def _live(zygote: Zygote, specimen: Specimen, folder: Path, *rules: str) -> dict
     with Certification(settings, zygote=zygote) as certification:
         (plugin,) = certification.load()
     job = zygote.fork(
-        "conformance.jobs:trial",
+        "conformance.worker.jobs:trial",
         {
             "plugin": plugin,
             "evidence": Evidence.OFFLINE,

@@ -14,7 +14,7 @@ from conformance.logits_batch.bench import Bench
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from conformance.history import Choice
+    from conformance.inputs.history import Choice
 
 
 def asked(connection: Connection, *, on: int, off: int) -> None:

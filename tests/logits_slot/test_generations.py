@@ -13,7 +13,7 @@ from user import certificates
 from conformance.cli import main
 from conformance.generations import all_generations
 from conformance.rules import Evidence
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Settings, folder_name
 from conformance.verdict import ExitStatus, Verdict
 

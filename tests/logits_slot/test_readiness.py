@@ -54,7 +54,7 @@ def certified(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("certified")
     lasting = SimpleNamespace(fork=zygote.fork, wait_ready=zygote.wait_ready, close=lambda: None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("conformance.zygotes.start_zygote", lambda: lasting)
+        patch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting)
         patch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
         patch.setenv("COLUMNS", "400")  # so that no sentence is wrapped
         patch.chdir(folder)

@@ -11,9 +11,9 @@ from specimens import slot_references
 from support import DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
 
 from conformance.generations import named
+from conformance.reporting.session import write_reports
 from conformance.rules import Evidence
-from conformance.runner import Certification
-from conformance.session import write_reports
+from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings
 from conformance.verdict import Verdict
 

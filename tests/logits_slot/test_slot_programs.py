@@ -10,8 +10,8 @@ import pytest
 from programs import ALLOWED, execute, has_one, imported, write
 from support import DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
 
-from conformance.replay import Outcome, replay_case
 from conformance.reporting import folder
+from conformance.running.replay import Outcome, replay_case
 from conformance.settings import Budget
 from conformance.verdict import RuleResult, Verdict
 

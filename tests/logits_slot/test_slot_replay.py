@@ -11,7 +11,7 @@ from cases import failing_copy
 from programs import execute_apart
 from support import DEFECTIVE_SLOT, ROOT, gallery
 
-from conformance.replay import Outcome
+from conformance.running.replay import Outcome
 from conformance.settings import Budget
 
 if TYPE_CHECKING:

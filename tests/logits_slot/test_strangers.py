@@ -10,7 +10,7 @@ from support import ROOT
 
 from conformance.engine.entry_points import LOGITS_PROCESSORS, synthetic_distribution
 from conformance.rules import Evidence
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
 

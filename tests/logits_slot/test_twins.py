@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import ROOT
 
-from conformance import target as targets
 from conformance.engine.models import tiny_llama
+from conformance.plugin import target as targets
 
 if TYPE_CHECKING:
     from conformance.engine.model_runner import Runner

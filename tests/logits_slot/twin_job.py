@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from conformance import target as targets
 from conformance.engine.offline import OfflineEngine
 from conformance.logits import workload
 from conformance.logits.requests import Stock
+from conformance.plugin import target as targets
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from conformance.engine.model_runner import Runner
-    from conformance.target import Target
+    from conformance.plugin.target import Target
 
 
 def ask(

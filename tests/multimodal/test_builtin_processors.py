@@ -13,7 +13,7 @@ import pytest
 from families import FAMILIES
 from support import ROOT, Specimen, certify
 
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.engine.entry_points import synthetic_distribution
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import Verdict
 from reference_plugins.tiny_vlm.checkpoint import write

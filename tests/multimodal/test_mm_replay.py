@@ -13,8 +13,8 @@ from cases import failing_copy
 from support import DEFECTIVE_PROCESSOR, gallery
 
 from conformance.generations import find_rule
-from conformance.replay import Outcome
 from conformance.reporting.failure import render
+from conformance.running.replay import Outcome
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:

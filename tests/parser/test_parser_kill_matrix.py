@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from support import DEFECTIVE_PARSER, certify, gallery
 
-from conformance.installed import suite_of
 from conformance.parser import generations
 from conformance.parser.checks import CHECKS
 from conformance.rules import Evidence
 from conformance.verdict import Verdict
+from conformance.worker.installed import suite_of
 
 if TYPE_CHECKING:
     from pathlib import Path

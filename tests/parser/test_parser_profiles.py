@@ -14,7 +14,7 @@ from conformance.parser import cost
 from conformance.parser.formats import TOOL_FORMATS, Format
 from conformance.parser.messages import Call, Message
 from conformance.parser.samples import SCHEMAS, TOOLS, Drawing, Sample, read
-from conformance.runner import Certification
+from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import Verdict
 

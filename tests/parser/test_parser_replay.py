@@ -10,7 +10,7 @@ import pytest
 from cases import failing_copy
 from support import DEFECTIVE_PARSER, gallery
 
-from conformance.replay import Outcome
+from conformance.running.replay import Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path

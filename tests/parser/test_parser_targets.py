@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance import target as targets
 from conformance.parser.bench import name_of
 from conformance.parser.roles import REASONING, TOOL, manager
-from conformance.runner import Certification
+from conformance.plugin import target as targets
+from conformance.plugin.target import Target
+from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
-from conformance.target import Target
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:

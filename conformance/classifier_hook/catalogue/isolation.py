@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from conformance import sharing
 from conformance.classifier_hook.catalogue.sources import (
     ASYNC,
     BOUNDED,
@@ -15,6 +14,7 @@ from conformance.classifier_hook.catalogue.sources import (
     runtime,
 )
 from conformance.rules import Rule, changes, leaks, section
+from conformance.watching import sharing
 
 _ONE = runtime("registry.py:Registry", "one instance scores every completion of an engine")
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from conformance import sharing
 from conformance.io_processor.catalogue import loading, outputs, parsing, prompts, traffic
 from conformance.io_processor.catalogue.sources import vllm
+from conformance.watching import sharing
 
 SECTIONS = (loading, parsing, prompts, outputs, traffic)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.suites import shared
-from conformance.loading import Maker
 from conformance.rules import Evidence
 from conformance.suite import Opening, Replayed, Suite, Trial
+from conformance.watching.loading import Maker
 
 
 def _recognises(cls: type) -> bool:

@@ -14,14 +14,14 @@ from conformance.engine.pooling_models import MODELS, named_model
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.suite import OwnHost, Replayed, replayed, unreadable
-from conformance.untouched import Untouched
+from conformance.watching.untouched import Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conformance.io_processor.bench import Bench
-    from conformance.loading import Maker
     from conformance.suite import Opening, Trial
+    from conformance.watching.loading import Maker
 
 #: The two generations, for what differs between them.
 REQUEST, DATA = "io/request", "io/data"

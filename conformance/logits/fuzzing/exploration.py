@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from conformance.interruption import CONSTRUCTOR_LIMIT
 from conformance.logits.configuration import vllm_config
 from conformance.logits.fuzzing.explorer import Explored, Explorer, bases_of
 from conformance.logits.fuzzing.serving import Serving
@@ -25,6 +24,7 @@ from conformance.logits.fuzzing.slate import Slate
 from conformance.logits.fuzzing.values import positions
 from conformance.logits.played import Kind
 from conformance.settings import Budget
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from hypothesis.errors import Flaky, HypothesisException
 
-from conformance import lines
-from conformance.interruption import tell_progress
+from conformance.coverage import lines
+from conformance.inputs.oddities import spread
 from conformance.logits.calls import PluginRaised
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.serving import (
@@ -42,9 +42,9 @@ from conformance.logits.fuzzing.values import (
 from conformance.logits.played import Kind
 from conformance.logits.requests import converted
 from conformance.logits.watching import LIKELY_FIELDS
-from conformance.oddities import spread
 from conformance.search import REQUESTS, TRIED, Found, draw
 from conformance.settings import Budget
+from conformance.watching.interruption import tell_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.engine.offline import OfflineEngine
 from conformance.engine.server import ExternalServer, Server
-from conformance.history import Choice
-from conformance.interruption import OutOfTime
+from conformance.inputs.history import Choice
 from conformance.ledger import Ledger
 from conformance.live_trial import DEATH_SECONDS
 from conformance.logits import workload
@@ -29,6 +28,7 @@ from conformance.logits.requests import Stock
 from conformance.logits.roles import Roles
 from conformance.logits.ways import Reply, difference
 from conformance.logits.workload import Job
+from conformance.watching.interruption import OutOfTime
 
 #: Tokens of a neighbour in a server: enough that it runs while all the others come and go.
 SERVED_TOKENS = 64

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance.history import SENT, Request, Step
-from conformance.interruption import PluginHung, limited, place_in
+from conformance.inputs.history import SENT, Request, Step
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.fuzzing import carriers
 from conformance.logits.played import Kind
+from conformance.watching.interruption import PluginHung, limited, place_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from conformance.history import Choice, History, Shape
+    from conformance.inputs.history import Choice, History, Shape
     from conformance.logits.fuzzing.values import Keywords
     from conformance.logits.played import Played, Trouble
     from conformance.logits.requests import Stock

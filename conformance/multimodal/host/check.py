@@ -11,11 +11,11 @@ from multiprocessing.connection import Connection
 import vllm
 
 from conformance.hosts import Broken, Sight, change
-from conformance.interruption import limited
 from conformance.multimodal.host.rules import RULES
-from conformance.raised import said
 from conformance.rules import Evidence
 from conformance.verdict import RuleResult, Verdict
+from conformance.watching.interruption import limited
+from conformance.watching.raised import said
 
 
 def judge(connection: Connection, *, patch: str | None, live: bool = True) -> None:

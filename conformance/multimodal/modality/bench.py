@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 
 from conformance.checking import Undecided
-from conformance.interruption import CONSTRUCTOR_LIMIT, PluginExited, in_call, limited
 from conformance.multimodal.modality import models, promises, stock
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
@@ -21,9 +20,10 @@ from conformance.multimodal.modality.promises import Promises
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import Served, finished, parsed
 from conformance.multimodal.modality.stock import Sample
-from conformance.raised import said
 from conformance.settings import UsageError
 from conformance.suite import Opening
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, PluginExited, in_call, limited
+from conformance.watching.raised import said
 
 #: Tokens that a prompt of the simulator may have.
 LENGTH = 1_000_000

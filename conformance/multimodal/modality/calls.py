@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from conformance.interruption import PluginExited, in_call, limited
 from conformance.multimodal.modality.runtime import runtime
+from conformance.watching.interruption import PluginExited, in_call, limited
 
 
 @attrs.frozen(eq=False)

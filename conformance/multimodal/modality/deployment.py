@@ -17,7 +17,6 @@ from typing import Any
 import attrs
 import torch
 
-from conformance import profile as profiles
 from conformance.multimodal.modality import shape, stock
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.media import FORMS
@@ -25,6 +24,7 @@ from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import finished, parsed
 from conformance.multimodal.modality.stock import Sample
+from conformance.plugin import profile as profiles
 
 ARCHITECTURE = "ConformanceModality"
 

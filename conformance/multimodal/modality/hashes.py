@@ -9,13 +9,13 @@ import subprocess
 import sys
 
 from conformance.checking import checks
-from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.served import Served
 from conformance.multimodal.modality.stock import Sample, kin
 from conformance.multimodal.modality.trial import Trial
+from conformance.watching.comparison import shortened
 
 #: Parses what it is sent and prints the hash; nothing of the harness is needed for that.
 _PROGRAM = """\

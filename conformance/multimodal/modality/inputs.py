@@ -19,9 +19,9 @@ from conformance.multimodal.modality.models import as_array
 from conformance.multimodal.modality.served import Served, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
-from conformance.raised import said
 from conformance.search import ITEMS, smallest
 from conformance.verdict import Verdict
+from conformance.watching.raised import said
 
 #: How arrays and files of the same may differ, as a share of the largest number.
 ROUGHLY = 0.02

@@ -12,9 +12,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.clocks import undelayed
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import PluginHung
 from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.modality import hostile, models, shape
 from conformance.multimodal.modality.bench import Bench
@@ -22,8 +20,10 @@ from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.served import finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
-from conformance.raised import said
 from conformance.verdict import Verdict
+from conformance.watching.clocks import undelayed
+from conformance.watching.interruption import PluginHung
+from conformance.watching.raised import said
 
 #: What a model declares, and what its deployment allows.
 DECLARED = ((1, None), (5, None), (5, 2), (5, 0), (0, None), (2, 7))

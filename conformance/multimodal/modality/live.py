@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 
 from conformance.checking import Undecided
-from conformance.interruption import PluginExited, PluginHung
 from conformance.live_trial import LiveTrial
 from conformance.multimodal.modality import deployment, hostile
 from conformance.multimodal.modality.bench import Bench, ConstructorRaised, opened
 from conformance.multimodal.modality.deployment import Deployment, Prompt
 from conformance.multimodal.modality.stock import Sample
+from conformance.watching.interruption import PluginExited, PluginHung
 
 LOADS, SURVIVES, TAKEN, CLIENT, REFUSED = "MM-41", "MM-43", "MM-50", "MM-53", "MM-54"
 HASH, ROWS, SAME, BEFORE, MIXED = "MM-62", "MM-66", "MM-70", "MM-71", "MM-72"

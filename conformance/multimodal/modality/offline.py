@@ -23,14 +23,14 @@ from conformance.engine.multimodal_engine import (
     Request,
     Response,
 )
-from conformance.interruption import OutOfTime, place_in
 from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
 from conformance.multimodal.modality.live import ModalityTrial
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.sameness import same_rows
-from conformance.raised import said
+from conformance.watching.interruption import OutOfTime, place_in
+from conformance.watching.raised import said
 
 
 @attrs.define(eq=False)

@@ -20,11 +20,11 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
-from conformance.comparison import shortened
 from conformance.multimodal.modality.stock import Sample
 from conformance.rules import nearest
 from conformance.search import examples
 from conformance.settings import UsageError
+from conformance.watching.comparison import shortened
 
 #: How many of a profile's strategy are taken.
 DRAWN = 12

@@ -12,14 +12,14 @@ from typing import Any
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import progressed
-from conformance.leaks import LONGEST, Spent, growing, size_of
 from conformance.multimodal.modality import hostile, media
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.served import finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.verdict import Verdict
+from conformance.watching.interruption import progressed
+from conformance.watching.leaks import LONGEST, Spent, growing, size_of
 
 #: Items after which files and threads are counted, and how many of these may be the plugin's own.
 ROUND, OWN = 60, 8

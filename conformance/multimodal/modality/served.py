@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from conformance.multimodal.modality.calls import Answer, answered, ask, missing, refused
-from conformance.raised import said
+from conformance.watching.raised import said
 
 
 @attrs.frozen(eq=False)

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import attrs
 
-from conformance import target as targets
 from conformance.engine.server import Server
 from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
@@ -24,6 +23,7 @@ from conformance.multimodal.modality.live import ModalityTrial
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.processor import clients
 from conformance.multimodal.processor.clients import Answer, Client, curl
+from conformance.plugin import target as targets
 
 Content = Sequence[Mapping[str, Any]]
 

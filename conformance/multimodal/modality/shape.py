@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.comparison import ABSOLUTE, RELATIVE, shortened
 from conformance.multimodal.modality.served import Served
+from conformance.watching.comparison import ABSOLUTE, RELATIVE, shortened
 
 #: What a model can be given: booleans, integers, floats and complex numbers.
 NUMBERS = "biufc"

@@ -10,7 +10,7 @@ from typing import Any
 
 import vllm
 
-from conformance import profile as profiles
+from conformance.plugin import profile as profiles
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.suite import Opening, Replayed, Suite, Trial, Unopened, replayed

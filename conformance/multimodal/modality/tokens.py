@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
-from conformance.comparison import shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape, tables
 from conformance.multimodal.modality.bench import Bench
@@ -21,10 +20,11 @@ from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.stock import Sample, drawn
 from conformance.multimodal.modality.trial import Trial
-from conformance.raised import said
 from conformance.search import ITEMS as EFFORT
 from conformance.search import smallest
 from conformance.verdict import Verdict
+from conformance.watching.comparison import shortened
+from conformance.watching.raised import said
 
 #: Items of a prompt.
 ITEMS = 4

@@ -17,7 +17,6 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import PluginHung
 from conformance.multimodal.modality import hostile, shape, tables
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.models import Model
@@ -25,6 +24,7 @@ from conformance.multimodal.modality.served import Served, finished, parsed, run
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.search import ITEMS, smallest
+from conformance.watching.interruption import PluginHung
 
 #: Items of a history.
 LONGEST = 5

@@ -10,12 +10,12 @@ import attrs
 
 from conformance.checking import Simulation
 from conformance.findings import Finding
-from conformance.interruption import PluginExited, PluginHung
 from conformance.multimodal.modality.bench import Bench, ConstructorRaised
 from conformance.multimodal.modality.served import Served, finished
 from conformance.multimodal.modality.stock import Sample
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching.interruption import PluginExited, PluginHung
 
 LOADS, NAMED, SURVIVES = "MM-41", "MM-42", "MM-43"
 

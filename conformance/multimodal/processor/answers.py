@@ -11,7 +11,7 @@ import attrs
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.exceptions import VLLMClientError
 
-from conformance.raised import said
+from conformance.watching.raised import said
 
 #: What vLLM answers with HTTP 400; up to 0.22 all of them were ``ValueError``.
 _REFUSALS = (ValueError, VLLMClientError)

@@ -9,9 +9,6 @@ from typing import Any
 
 import attrs
 
-from conformance.comparison import plain, shortened
-from conformance.expectation import Expected, OracleFailed
-from conformance.missing import way_out
 from conformance.multimodal.processor.answers import Answer, CannotBuild, answer
 from conformance.multimodal.processor.host import Host, Processed
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
@@ -19,7 +16,10 @@ from conformance.multimodal.processor.sameness import outline
 from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, promised, unusual
 from conformance.multimodal.processor.texts import Texts
 from conformance.oracle import asked
-from conformance.raised import said
+from conformance.plugin.expectation import Expected, OracleFailed
+from conformance.plugin.missing import way_out
+from conformance.watching.comparison import plain, shortened
+from conformance.watching.raised import said
 
 #: What an author's function calls the number of placeholders, where it says more than that.
 COUNT = "placeholders"

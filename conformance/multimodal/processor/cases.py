@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conformance.comparison import letter
 from conformance.findings import Finding
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import outline
 from conformance.multimodal.processor.search import Broken
+from conformance.watching.comparison import letter
 
 #: The rule for which it counts what was processed before.
 IN_A_ROW = "MM-36"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from conformance.engine.multimodal_models import MODELS, of_class
+from conformance.plugin.target import MODEL_CONFIG, Plugin
 from conformance.rules import nearest
 from conformance.settings import Settings, UsageError
-from conformance.target import MODEL_CONFIG, Plugin
 
 _PREFIX = "vllm-conformance-checkpoint-"
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from conformance.checking import Check
-from conformance.expectation import OracleFailed
 from conformance.findings import Finding, failed
 from conformance.multimodal.processor import (
     budget,
@@ -24,9 +23,10 @@ from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, Prompt, Shape, alone
 from conformance.multimodal.processor.search import Broken
 from conformance.multimodal.processor.trial import Judge, Trial
+from conformance.plugin.expectation import OracleFailed
 from conformance.settings import Budget
-from conformance.untouched import Untouched
 from conformance.verdict import Verdict
+from conformance.watching.untouched import Untouched
 
 #: Rules about single prompts: what judges them, and which prompts show them best.
 JUDGES: Mapping[str, tuple[Judge, Shape]] = {

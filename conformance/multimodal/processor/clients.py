@@ -18,8 +18,8 @@ import numpy as np
 import openai
 from PIL import Image
 
-from conformance.comparison import first_line
 from conformance.engine import access
+from conformance.watching.comparison import first_line
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 60.0

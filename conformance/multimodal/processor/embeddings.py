@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from conformance.comparison import letter
 from conformance.findings import Finding, failed
-from conformance.missing import way_out
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
@@ -19,7 +17,9 @@ from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
+from conformance.plugin.missing import way_out
 from conformance.verdict import Verdict
+from conformance.watching.comparison import letter
 
 
 def interface(trial: Trial) -> Finding:

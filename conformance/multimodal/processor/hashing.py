@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from conformance.comparison import letter
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
@@ -21,6 +20,7 @@ from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
+from conformance.watching.comparison import letter
 
 
 def distinct(trial: Trial) -> Finding:

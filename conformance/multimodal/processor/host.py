@@ -41,8 +41,8 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.worker.utils import sanity_check_mm_encoder_outputs
 
 from conformance.engine.model_classes import inspect_models_here
-from conformance.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.multimodal.processor.prompts import Prompt
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 
 #: Items of each modality that the operator allows in a prompt.
 LIMIT = 4

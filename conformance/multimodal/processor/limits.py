@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 
-from conformance.endurance import no_memory
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.processor.answers import Answer, answer
@@ -17,8 +16,9 @@ from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.multimodal.processor.trial import Trial
-from conformance.raised import said
 from conformance.verdict import Verdict
+from conformance.watching.endurance import no_memory
+from conformance.watching.raised import said
 
 _OF_SERVER = "and vLLM calls that the server's error"
 

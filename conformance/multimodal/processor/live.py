@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 
-from conformance.interruption import PluginHung
 from conformance.live_trial import LiveTrial
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
@@ -18,8 +17,9 @@ from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.processing import unlike_the_first
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Item, item
-from conformance.untouched import Untouched
 from conformance.verdict import must_wait
+from conformance.watching.interruption import PluginHung
+from conformance.watching.untouched import Untouched
 
 (
     LOADS, SURVIVES, PROCESSES, IN_TEXT, AS_TOKENS, TEXT_ALONE, ONE_EACH, MISSING, SURPLUS, SINGLE,

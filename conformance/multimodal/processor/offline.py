@@ -17,18 +17,18 @@ import torch
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
-from conformance.comparison import first_line, letter
 from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request, Response
-from conformance.expectation import OracleFailed
-from conformance.interruption import OutOfTime, place_in
 from conformance.multimodal.processor import checkpoint, forms, live
 from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.stock import USUAL, Item, item
-from conformance.raised import said
+from conformance.plugin.expectation import OracleFailed
+from conformance.watching.comparison import first_line, letter
+from conformance.watching.interruption import OutOfTime, place_in
+from conformance.watching.raised import said
 
 #: Steps in a row without anything to compute, after which an engine is stuck and not slow.
 IDLE = 1000

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from conformance.comparison import difference, letter, shortened
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
 from conformance.multimodal.processor.answers import answer
@@ -20,6 +19,7 @@ from conformance.multimodal.processor.sameness import outline, same_data
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
+from conformance.watching.comparison import difference, letter, shortened
 
 
 def processes(bench: Bench, prompt: Prompt) -> Trouble | None:

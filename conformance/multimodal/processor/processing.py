@@ -16,7 +16,6 @@ from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-from conformance.comparison import letter
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
@@ -29,8 +28,9 @@ from conformance.multimodal.processor.sameness import same_data, told_apart
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
-from conformance.untouched import Ended, Untouched
 from conformance.verdict import Verdict
+from conformance.watching.comparison import letter
+from conformance.watching.untouched import Ended, Untouched
 
 #: Items that are processed between two prompts, to fill a cache; bytes that it has to spare.
 OTHERS = 3

@@ -10,8 +10,8 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.comparison import letter
 from conformance.multimodal.processor.stock import Item, Stock
+from conformance.watching.comparison import letter
 
 #: Tokens of text in a row; parts and items of a prompt.
 MOST_WORDS = 3

@@ -6,14 +6,14 @@ from __future__ import annotations
 import gc
 
 from conformance.findings import Finding, failed, passed
-from conformance.interruption import progressed
-from conformance.leaks import LONGEST, Spent, growing, size_of
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import alone
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
+from conformance.watching.interruption import progressed
+from conformance.watching.leaks import LONGEST, Spent, growing, size_of
 
 #: Items between two measurements. What does not grow with the first ones grows with none; of what
 #: does, so many more are processed that a cache that has an end has come to it.

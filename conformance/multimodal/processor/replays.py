@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 
-from conformance.interruption import PluginHung
 from conformance.multimodal.processor import checks, embeddings
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
@@ -20,6 +19,7 @@ from conformance.multimodal.processor.stock import Item, Stock, item
 from conformance.multimodal.processor.trial import SURVIVES
 from conformance.settings import Budget
 from conformance.suite import Replayed, replayed, unreadable
+from conformance.watching.interruption import PluginHung
 
 #: What of a case is the profile's.
 _SECTION = ("items", "options", "invalid_options")

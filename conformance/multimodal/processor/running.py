@@ -12,9 +12,9 @@ from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from conformance.comparison import shortened
-from conformance.interruption import CONSTRUCTOR_LIMIT, limited
 from conformance.multimodal.processor.host import Host, calling
+from conformance.watching.comparison import shortened
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
 
 #: Tokens that a model is run with.
 TOKENS = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from conformance.comparison import plain, shortened
+from conformance.watching.comparison import plain, shortened
 
 #: Rows may differ by this share of the largest number in them: torch adds up in another order in
 #: another batch.

@@ -19,8 +19,6 @@ from typing import Any, ClassVar
 
 import attrs
 
-from conformance import target as targets
-from conformance.comparison import letter
 from conformance.engine import access
 from conformance.engine.server import HostTrouble, Server, ServerFailed, external
 from conformance.live_trial import DEATH_SECONDS, START_LIMIT
@@ -30,6 +28,8 @@ from conformance.multimodal.processor.host import LIMIT, MODALITIES
 from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.stock import USUAL, item
+from conformance.plugin import target as targets
+from conformance.watching.comparison import letter
 
 Content = Sequence[Mapping[str, Any]]
 

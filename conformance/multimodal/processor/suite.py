@@ -15,13 +15,13 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.plugins import load_general_plugins
 
-from conformance import target as targets
-from conformance.loading import Maker
-from conformance.raised import said
+from conformance.plugin import target as targets
+from conformance.plugin.target import Target
 from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
 from conformance.suite import Opening, OwnHost, Replayed, Suite, Trial, Unopened
-from conformance.target import Target
+from conformance.watching.loading import Maker
+from conformance.watching.raised import said
 
 STARTER = """\
 [multimodal]

@@ -10,7 +10,6 @@ import attrs
 
 from conformance.checking import Simulation
 from conformance.findings import Finding, waiting
-from conformance.interruption import PluginHung
 from conformance.multimodal.processor import cases
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
@@ -21,8 +20,9 @@ from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, alone
 from conformance.multimodal.processor.search import Trouble, search
 from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget
-from conformance.untouched import Untouched
 from conformance.verdict import Verdict
+from conformance.watching.interruption import PluginHung
+from conformance.watching.untouched import Untouched
 
 Judge = Callable[[Bench, Prompt], Trouble | None]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that parsers of both kinds share, and where they come from."""
 
-from conformance import sharing
 from conformance.parser.roles import ROLES, TOOL
 from conformance.rules import Evidence, Rule, Source, changes, ends, sentence
+from conformance.watching import sharing
 
 _SERVING = "vllm/entrypoints/openai/chat_completion/serving.py:OpenAIServingChat"
 _LOOP = f"{_SERVING}.chat_completion_stream_generator"

@@ -11,11 +11,11 @@ import hypothesis
 from hypothesis import strategies as st
 
 from conformance.findings import Finding, failed, passed, simulated
-from conformance.interruption import limited
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.suite import Suite, Unopened
 from conformance.verdict import Verdict
+from conformance.watching.interruption import limited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

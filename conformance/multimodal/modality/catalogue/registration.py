@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from conformance import sharing
 from conformance.multimodal.modality.catalogue.sources import (
     ALL,
     BEFORE,
@@ -13,6 +12,7 @@ from conformance.multimodal.modality.catalogue.sources import (
     library,
 )
 from conformance.rules import Rule, changes, section, sentence
+from conformance.watching import sharing
 
 _INTERFACE = library(
     "interface.py:MultiModalPlugin", "a class needs these members and no base class"

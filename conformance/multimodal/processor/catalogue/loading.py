@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from conformance import sharing
 from conformance.multimodal.processor.catalogue.sources import ALL, SUPPORTED, processing, vllm
 from conformance.rules import Rule, Source, ends, section, sentence
+from conformance.watching import sharing
 
 RULES = section(
     "Loading",

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-conformance warm``: keep vLLM imported, so that runs start at once.
+
+Imports neither vLLM nor torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import click
+from rich.console import Console
+
+from conformance.settings import UsageError
+from conformance.verdict import ExitStatus
+from conformance.worker import nursery
+
+
+@click.command(epilog="Exit status: 0 when it was ended, 3 vLLM cannot be imported, 4 usage.")
+def warm() -> int:
+    """Keep vLLM imported in the background of your work, until Ctrl-C.
+
+    Every run of this environment, in any terminal, then starts without the import, which is most
+    of the time of a short one: certify, replay, pytest --plugin-path.  The plugin itself is
+    imported anew by each run.  A run whose variables (VLLM_..., CUDA_... and the like) differ from
+    those of this command imports vLLM by itself, and so does one after vLLM or the harness was
+    changed.
+    """
+    from conformance.running.zygotes import start_nursery
+
+    place = nursery.address()
+    if nursery.listens(place):
+        raise UsageError(f"vLLM is kept imported already, by another process ({place}).")
+    console = Console(highlight=False)
+    started = time.monotonic()
+    process = start_nursery(place)
+    try:
+        with console.status("importing vLLM"):
+            while not nursery.listens(place):
+                if process.poll() is not None:
+                    click.echo("vllm-conformance: vLLM could not be imported.", err=True)
+                    return int(ExitStatus.HARNESS_FAILED)
+                time.sleep(0.1)
+        took = time.monotonic() - started
+        console.print(f"vLLM is imported ({took:.1f} s); runs start without. Ctrl-C ends this.")
+        with contextlib.suppress(KeyboardInterrupt):
+            process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        place.unlink(missing_ok=True)
+    return 0

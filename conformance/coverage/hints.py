@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a profile would have to have for a line to run, as far as the source of a plugin says so.
+
+A condition is followed to what it reads of a request, within its function: ``mode = args.get("m")``
+and then ``if mode == "x"`` ask for an ``m`` that is "x".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from conformance.coverage.gaps import Decided, Want
+
+#: The key of profiles that has what a constructor is given.
+_ARGUMENTS = "arguments"
+
+#: Functions and methods that hand on what they go through.
+_HAND_ON = frozenset(
+    {"enumerate", "items", "keys", "list", "reversed", "sorted", "tuple", "values"}
+)
+
+#: Types that a condition may ask for, as data have them.
+_TYPES: Mapping[str, type] = {kind.__name__: kind for kind in (bool, dict, float, int, list, str)}
+
+
+class Need(StrEnum):
+    """What a profile lacks."""
+
+    KEY = "key"  #: the key
+    OPTION = "option"  #: an argument of the constructor with that name
+    VALUE = "value"  #: the key with that value
+    OTHER = "other"  #: the key with another value
+    TYPE = "type"  #: the key with a value of that type
+    EMPTY = "empty"  #: the key with nothing in it
+    FILLED = "filled"  #: the key with something in it
+    TRUE = "true"  #: the key with a value that counts as true
+    FALSE = "false"  #: the key with one that does not
+
+
+#: What is said of each, of a key and a value.
+_SAYS = {
+    Need.KEY: "nothing in the profile has `{key}`",
+    Need.OPTION: "no `arguments` in the profile have `{key}`",
+    Need.VALUE: "no `{key}` in the profile is {value}",
+    Need.OTHER: "every `{key}` in the profile is {value}",
+    Need.TYPE: "no `{key}` in the profile is of type {value}",
+    Need.EMPTY: "no `{key}` in the profile is empty",
+    Need.FILLED: "every `{key}` in the profile is empty",
+    Need.TRUE: "no `{key}` in the profile counts as true",
+    Need.FALSE: "every `{key}` in the profile counts as true",
+}
+
+
+@attrs.frozen
+class Hint:
+    """What would reach a line: something that a profile may have, and does not."""
+
+    need: Need
+    key: str
+    value: str | None = None  #: as Python writes it
+
+    def document(self) -> dict[str, Any]:
+        """Return it as a certificate has it."""
+        return {"need": self.need.value, "key": self.key, "value": self.value}
+
+
+def said(hint: Mapping[str, Any]) -> str:
+    """Return what a certificate has of a hint as a sentence."""
+    return _SAYS[Need(hint["need"])].format(**hint)
+
+
+@attrs.frozen
+class Sent:
+    """What a profile has under each of its keys, wherever it stands."""
+
+    values: Mapping[str, Sequence[Any]]
+    options: frozenset[str] | None = None  #: arguments of constructors, where there may be any
+
+    @classmethod
+    def of(cls, profile: object) -> Sent:
+        """Return what a profile has."""
+        found: dict[str, list[Any]] = {}
+        for key, value in _within(profile):
+            found.setdefault(key, []).append(value)
+        given = profile.get(_ARGUMENTS) if isinstance(profile, dict) else None
+        each = given if isinstance(given, list) else []
+        options = frozenset(name for arguments in each for name in arguments)
+        return cls(found, None if given is None else options)
+
+
+def hints(decided: Decided | None, sent: Sent, tree: ast.AST) -> list[Hint]:
+    """Return what a profile would have to have for a statement to go another way.
+
+    Args:
+        decided: what decides it, if anything is known.
+        sent: what the profile has.
+        tree: the file, whose constructors may have options.
+
+    """
+    if decided is None:
+        return []
+    names = _origins(decided.within)
+    found = list(_needs(decided.expression, decided.want, names, sent)) if sent.values else []
+    if sent.options is not None and decided.want is Want.TRUE:
+        given = sent.options
+        options = _options(decided.expression, tree)
+        found += [Hint(Need.OPTION, name) for name in options if name not in given]
+    return list(dict.fromkeys(found))
+
+
+def _within(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield every key of a profile with what it has there."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield str(key), each
+            yield from _within(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _within(each)
+
+
+def _origins(within: ast.AST) -> dict[str, ast.expr]:
+    """Return what a name of a function was made of, the last thing that it was."""
+    found: dict[str, ast.expr] = {}
+    for node in ast.walk(within):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found[name] = value
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                found[name] = value
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                found[name] = value
+    return found
+
+
+def _needs(node: ast.expr, want: Want, names: Mapping[str, ast.expr], sent: Sent) -> Iterator[Hint]:
+    """Yield what an expression lacks to be as it is wanted."""
+    match node:
+        case ast.BoolOp(values=parts):
+            for part in parts:
+                yield from _needs(part, want, names, sent)
+            return
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            yield from _needs(inner, _turned(want), names, sent)
+            return
+        case ast.NamedExpr(value=inner):
+            yield from _needs(inner, want, names, sent)
+            return
+    keys = dict.fromkeys(_keys(node, names))
+    unsent = [key for key in keys if key not in sent.values]
+    if unsent:
+        yield from (Hint(Need.KEY, key) for key in unsent)
+    elif len(keys) == 1:
+        (key,) = keys
+        yield from _of_values(node, want, key, sent.values[key], names)
+
+
+def _of_values(
+    node: ast.expr,
+    want: Want,
+    key: str,
+    values: Sequence[Any],
+    names: Mapping[str, ast.expr],
+) -> Iterator[Hint]:
+    """Yield what the values that are sent under a key lack."""
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=value)]):
+            if _key(left, names) == key and isinstance(op, ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
+                same = (want is Want.TRUE) == isinstance(op, ast.Eq | ast.Is)
+                yield from _compared(key, [value], values, same=same)
+        case ast.Compare(
+            left=left, ops=[op], comparators=[ast.Tuple() | ast.Set() | ast.List() as some]
+        ):
+            constants = [each.value for each in some.elts if isinstance(each, ast.Constant)]
+            if _key(left, names) == key and len(constants) == len(some.elts):
+                same = (want is Want.TRUE) == isinstance(op, ast.In)
+                yield from _compared(key, constants, values, same=same)
+        case ast.Call(func=ast.Name(id="isinstance"), args=[inner, ast.Name(id=kind)]):
+            of = _TYPES.get(kind)
+            there = of is None or any(isinstance(each, of) for each in values)
+            if want is Want.TRUE and not there and _key(inner, names) == key:
+                yield Hint(Need.TYPE, key, kind)
+        case _ if _key(node, names) == key:
+            yield from _as_truth(key, want, values)
+
+
+def _compared(
+    key: str, constants: Sequence[Any], values: Sequence[Any], *, same: bool
+) -> Iterator[Hint]:
+    """Yield the constants that nothing is, or the one that everything is."""
+    if same:
+        yield from (Hint(Need.VALUE, key, repr(each)) for each in constants if each not in values)
+    elif len(constants) == 1 and all(each == constants[0] for each in values):
+        yield Hint(Need.OTHER, key, repr(constants[0]))
+
+
+def _as_truth(key: str, want: Want, values: Sequence[Any]) -> Iterator[Hint]:
+    """Yield what no value is as a condition, or as what a loop goes through."""
+    missing = {
+        Want.TRUE: (Need.TRUE, any(values)),
+        Want.FALSE: (Need.FALSE, not all(values)),
+        Want.ITEMS: (Need.FILLED, any(values)),
+        Want.EMPTY: (Need.EMPTY, not all(values)),
+    }
+    need, there = missing[want]
+    if not there:
+        yield Hint(need, key)
+
+
+def _turned(want: Want) -> Want:
+    return {Want.TRUE: Want.FALSE, Want.FALSE: Want.TRUE}.get(want, want)
+
+
+def _key(node: ast.expr, names: Mapping[str, ast.expr], depth: int = 3) -> str | None:
+    """Return the key of which an expression is the value, itself or handed on."""
+    key: str | None = None
+    inner: ast.expr | None = None
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(value=str(key)), *_]
+        ):
+            pass
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
+            pass
+        case ast.Name(id=name):
+            inner = names.get(name)
+        case ast.Call(func=ast.Name(id=called), args=[inner, *_]) if called in _HAND_ON:
+            pass
+        case ast.Call(func=ast.Attribute(value=inner, attr=called), args=[]) if called in _HAND_ON:
+            pass
+        case ast.BoolOp(op=ast.Or(), values=[inner, *_]):
+            pass
+        case _:
+            return None
+    return _key(inner, names, depth - 1) if inner is not None and depth else key
+
+
+def _keys(node: ast.AST, names: Mapping[str, ast.expr], depth: int = 2) -> Iterator[str]:
+    """Yield the keys that an expression reads of something, directly or by a name."""
+    for each in ast.walk(node):
+        match each:
+            case ast.Call(
+                func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(value=str(key)), *_]
+            ):
+                yield key
+            case ast.Subscript(slice=ast.Constant(value=str(key))):
+                yield key
+            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()]):
+                yield key
+            case ast.Name(id=name) if depth and name in names:
+                yield from _keys(names[name], names, depth - 1)
+
+
+def _options(node: ast.AST, tree: ast.AST) -> Iterator[str]:
+    """Yield arguments of a constructor that an expression reads by the attribute of their name."""
+    read = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute)
+        and isinstance(each.value, ast.Name)
+        and each.value.id == "self"
+    }
+    for made in ast.walk(tree):
+        if isinstance(made, ast.FunctionDef) and made.name == "__init__":
+            arguments = (*made.args.args, *made.args.kwonlyargs)
+            names = {each.arg for each in arguments}
+            yield from sorted(name for name in names if {name, f"_{name}"} & read)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding the plugins of a target, in a process of its own: importing one may end it, or hang."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance.generations import named
+from conformance.plugin import likeness, profile
+from conformance.plugin import target as targets
+from conformance.plugin.target import Plugin
+from conformance.settings import Settings, UsageError
+from conformance.watching.interruption import innermost
+from conformance.worker import JobDied, JobHung, Patience
+
+if TYPE_CHECKING:
+    from conformance.worker import Zygote
+
+#: A line of a stack as ``faulthandler`` writes it.
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def describe(
+    place: targets.Target,
+    zygote: Zygote,
+    settings: Settings,
+    *,
+    folder: Path,
+    notify: Callable[[str], None],
+) -> Sequence[Plugin]:
+    """Return the plugins of a target; one whose import ended its process is broken.
+
+    Raises:
+        UsageError: it does not exist, or has no plugin.
+
+    """
+    roots = [place.root] if place.root else python_path(settings)
+    source = targets.find_file(place.module, roots)
+    job = zygote.fork(
+        "conformance.worker.jobs:describe",
+        {"wanted": [place], "environment": _variables(source, settings)},
+        log=folder / "describe.log",
+        directory=settings.directory,
+        python_path=python_path(settings),
+    )
+    name = Path(source).name if source else place.module
+    patience = Patience(name, notify, lambda stack: where(stack, source))
+    try:
+        answer = job.ask("describe", limit=math.inf, patience=patience)
+    except JobDied as error:
+        return [_unimportable(place, source, f"importing {place.module}: {error}")]
+    except JobHung as error:
+        said = f"importing {place.module} {error}{where(error.stack, source)}"
+        return [_unimportable(place, source, said)]
+    job.close()
+    if isinstance(answer, UsageError):
+        raise answer
+    found: Sequence[Plugin] = answer
+    return found
+
+
+def python_path(settings: Settings) -> list[str]:
+    """Return ``sys.path`` for workers: the caller's, and the folder it was started in."""
+    paths = [str(settings.directory), *settings.python_path]
+    return list(dict.fromkeys(path for path in paths if path))
+
+
+def where(stack: str, path: str | None) -> str:
+    """Name the line of the plugin in a stack that ``faulthandler`` wrote, innermost first."""
+    frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
+    place = innermost(frames, path)
+    return f" (at {place})" if place else ""
+
+
+def _variables(source: str | None, settings: Settings) -> Mapping[str, str]:
+    """Return the variables that a profile sets; one in Python is loaded where plugins are."""
+    spec, directory = settings.profile, settings.directory
+    if spec is not None and not (directory / spec).is_file():
+        return {}
+    found = profile.choose(spec, directory, source)
+    return found.environment if found else {}
+
+
+def _unimportable(place: targets.Target, source: str | None, why: str) -> Plugin:
+    """Describe a target whose import ended the process, or did not end."""
+    generation = named(likeness.likely(place, source))
+    return targets.Plugin(
+        target=place.text,
+        interface=generation.interface,
+        generation=generation.name,
+        module=place.module,
+        qualname=place.qualname or "",
+        root=place.root,
+        path=source,
+        digest=targets.digest_of(source),
+        version=None,
+        broken=why,
+    )

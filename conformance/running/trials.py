@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes in which the plugins of a run are tried: one per plugin and kind of evidence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from conformance.coverage import lines, reached
+from conformance.engine.models import tiny_llama
+from conformance.generations import named
+from conformance.plugin.files import sources
+from conformance.plugin.target import Plugin
+from conformance.rules import Evidence
+from conformance.running.description import python_path
+from conformance.settings import Settings, folder_name
+from conformance.worker import Job, JobDied, JobHung, Zygote
+
+#: A plugin by its target, and the evidence that a trial of it gives.
+Key = tuple[str, Evidence]
+
+
+@attrs.frozen
+class Check:
+    """One rule on one kind of evidence for one plugin."""
+
+    plugin: Plugin
+    rule: str
+    evidence: Evidence
+
+    @property
+    def name(self) -> str:
+        """The name of the pytest item."""
+        return f"{self.rule}[{self.evidence.value}]"
+
+    @property
+    def key(self) -> Key:
+        """The trial that is asked."""
+        return self.plugin.target, self.evidence
+
+
+@attrs.define
+class Trials:
+    """The trials of a run, what became of them, and what they say of plugins besides."""
+
+    settings: Settings
+    zygote: Zygote
+    folder: Path  #: for what is not to be kept
+    at_once: int
+    #: What each plugin's certificate says about its surroundings, by target.
+    contexts: dict[str, dict[str, Any]]
+    #: How the process of a trial ended, where it did.
+    ended: dict[Key, str] = attrs.field(init=False, factory=dict)
+    #: Trials that got no further, with nothing of the plugin running.
+    slow: dict[Key, str] = attrs.field(init=False, factory=dict)
+    #: Trials that have answered.
+    known: set[Key] = attrs.field(init=False, factory=set)
+    _jobs: dict[Key, Job] = attrs.field(init=False, factory=dict)
+    #: Trials that were told to end.
+    _leaving: list[Job] = attrs.field(init=False, factory=list)
+    #: Where it is marked which lines of each plugin have run, by target.
+    _sheets: dict[str, lines.Sheet] = attrs.field(init=False, factory=dict)
+
+    def job(self, plugin: Plugin, evidence: Evidence) -> Job:
+        """Return a trial, which begins unless it has begun."""
+        key = (plugin.target, evidence)
+        if key not in self._jobs:
+            folder = self.report(plugin)
+            log = folder / f"{evidence.value}.log"
+            log.unlink(missing_ok=True)
+            arguments = {
+                "plugin": plugin,
+                "evidence": evidence,
+                "settings": self.settings,
+                "model": str(tiny_llama()),
+                "folder": str(folder),
+                "sheet": self._sheet(plugin, evidence),
+            }
+            self._jobs[key] = self.fork(plugin, "conformance.worker.jobs:trial", arguments, log)
+        return self._jobs[key]
+
+    def fork(self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path) -> Job:
+        """Fork a job about a plugin, where what it imports is found."""
+        return self.zygote.fork(
+            what,
+            arguments,
+            log=log,
+            directory=self.settings.directory,
+            python_path=python_path(self.settings),
+            preload=named(plugin.generation).preload,
+        )
+
+    def open_next(self, evidence: Evidence, pending: Iterable[Check]) -> None:
+        """Start the next trial of a kind in the background: one of each kind at a time."""
+        if any(kind is evidence for _, kind in self._jobs):
+            return
+        for check in pending:
+            key = (check.plugin.target, evidence)
+            over = key in self.ended or key in self.slow
+            if check.evidence is evidence and not over and not check.plugin.broken:
+                self.job(check.plugin, evidence)
+                return
+
+    def lose(self, key: Key) -> None:
+        """Forget a trial whose process is gone."""
+        self._jobs.pop(key, None)
+
+    def conclude(self, check: Check) -> None:
+        """Ask a trial that has no more to judge what it says besides, and end it."""
+        if (job := self._jobs.get(check.key)) is not None and check.key not in self.ended:
+            # More can be said of a plugin that has been through everything.
+            with contextlib.suppress(JobDied, JobHung):
+                self.ask_context(job, check.plugin)
+        self._note_lines(check.plugin)
+        self._end(check.key)
+
+    def drop(self, plugin: Plugin) -> list[Evidence]:
+        """End the trials of a plugin; return of which kinds they were."""
+        keys = [key for key in self._jobs if key[0] == plugin.target]
+        for key in keys:
+            self._end(key)
+        return [evidence for _, evidence in keys]
+
+    def ask_context(self, job: Job, plugin: Plugin) -> None:
+        """Keep what a trial says of its surroundings, for the plugin's certificate."""
+        told = job.ask("context", limit=60)
+        known = self.contexts.setdefault(plugin.target, {})
+        known |= {name: value for name, value in told.items() if value is not None}
+
+    def report(self, plugin: Plugin) -> Path:
+        """Return the folder of a plugin in the report."""
+        folder = self.settings.directory / self.settings.report / folder_name(plugin.target)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def close(self) -> None:
+        """End all trials."""
+        for job in self._jobs.values():
+            job.leave()
+        for job in (*self._leaving, *self._jobs.values()):
+            job.close()
+        self._leaving, self._jobs = [], {}
+
+    def _end(self, key: Key) -> None:
+        """Tell a trial to end; wait for it where there are others that have not ended."""
+        if (job := self._jobs.pop(key, None)) is not None:
+            job.leave()
+            self._leaving = [each for each in (*self._leaving, job) if not each.ended()]
+            while len(self._leaving) >= self.at_once:
+                self._leaving.pop(0).close()
+
+    def _note_lines(self, plugin: Plugin) -> None:
+        """Keep which lines of a plugin have run by now, for its certificate."""
+        if (sheet := self._sheets.get(plugin.target)) is not None:
+            known = self.contexts.setdefault(plugin.target, {})
+            known["lines"] = reached.document(
+                sheet.ran(), sheet.taken(), known.get("profile"), plugin.qualname
+            )
+
+    def _sheet(self, plugin: Plugin, evidence: Evidence) -> lines.Sheet | None:
+        """Return where it is marked which lines of a plugin run, if that is watched.
+
+        Engines call the plugin by themselves: all that they do would be traced.
+        """
+        if plugin.path is None or not (self.settings.lines or evidence is Evidence.SIMULATOR):
+            return None
+        if plugin.target not in self._sheets:
+            place = self.folder / f"lines-{len(self._sheets)}"
+            self._sheets[plugin.target] = lines.Sheet.laid(place, sources(plugin.path))
+        return self._sheets[plugin.target]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting the processes that import vLLM, for one run or for many.
+
+Little is imported here: the sooner vLLM's import begins, the sooner a run is done.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from conformance.engine.environment import host_environment
+from conformance.generations import all_generations
+from conformance.worker import Zygote, nursery
+
+#: Imported once, before anything is known about the targets; so is what suites name.
+PRELOAD = (
+    "hypothesis",
+    "conformance.foreign_build:prepare",  # before vLLM settles what it runs on
+    "vllm.v1.worker.gpu_input_batch",
+    "vllm.engine.arg_utils",
+    "conformance.worker.jobs",
+    "conformance.generations:all_generations",  # reads all metadata: once, and not in each job
+)
+
+
+def start_zygote() -> Zygote:
+    """Start the process that imports vLLM; returns at once."""
+    descriptor, log = tempfile.mkstemp(prefix="vllm-conformance-", suffix=".log")
+    os.close(descriptor)
+    return Zygote(preload=_preload(), environment=_environment(), log=Path(log))
+
+
+def start_nursery(address: Path) -> subprocess.Popen[bytes]:
+    """Start a process that saves runs below this one the import of vLLM; returns at once.
+
+    Those runs find it that have its address in :data:`conformance.worker.nursery.ADDRESS`.
+    """
+    return nursery.start(address, _preload(), _environment())
+
+
+def _preload() -> tuple[str, ...]:
+    """Return what a zygote imports."""
+    return (*PRELOAD, *(name for each in all_generations() for name in each.early))
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of the process that imports vLLM."""
+    return host_environment(
+        python_path=[str(Path(__file__).parents[1])],
+        extra={"VLLM_LOGGING_LEVEL": "WARNING"},
+    )
+
+
+def no_device() -> str | None:
+    """Say that vLLM knows no device here, asked in a process that imports nothing else of it."""
+    program = "from conformance import hindrances; print(hindrances.no_device() or '')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    return lines[-1] if done.returncode == 0 and lines else None

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limiting how long a plugin may take, and knowing which of its calls it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from conformance.coverage import lines
+from conformance.watching.clocks import delayed_threads
+
+#: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs,
+#: unless it is torch that compiles something of the plugin's.
+CALL_LIMIT = 20.0
+
+#: So many seconds of a processor may that take altogether, its compilers' among them, and so many
+#: times as many of the clock where others have the processors; it is kept for later runs.
+COMPILING_LIMIT, BUSY = 280.0, 3.0
+
+#: What is on the stack while something is compiled, and not when it runs.
+_COMPILERS = ("/torch/_dynamo/convert_frame.py", "/triton/compiler/compiler.py")
+
+CONSTRUCTOR_LIMIT = 120.0
+
+#: What calls that make an instance are called.
+CONSTRUCTORS = frozenset({"__init__", "making an instance", "the processor's constructor"})
+#: Seconds in which is seen, when the time is over, whether the process waits for a processor; the
+#: largest part of its time for which that is taken.
+SAMPLE, BUSIEST = 1.0, 0.8
+
+_OURS = Path(__file__).resolve().parent
+
+#: Seconds between two signs of life.
+HEARTBEAT = 5.0
+
+
+class PluginHung(BaseException):
+    """A call did not return in time; a ``BaseException`` so that plugins do not swallow it."""
+
+    def __init__(self, call: str, seconds: float) -> None:
+        super().__init__(f"{call} did not return within {seconds:.0f} s")
+        self.call = call
+
+
+class PluginExited(Exception):
+    """A call raised ``SystemExit``."""
+
+
+class OutOfTime(TimeoutError):
+    """Nothing of the plugin was running when the time was over: the host is slow, or stuck."""
+
+
+#: The plugin calls in progress, for whoever interrupts them.
+_in_progress: list[str] = []
+
+#: The seconds of the limited blocks that this process is in, the innermost last.
+_limits: list[float] = []
+
+#: The seconds that no limited block may exceed for now, and who hears of more: :func:`hurried`.
+_hurry: list[tuple[float, Callable[[float], None]]] = []
+
+#: Tells whoever waits for this process that it is at work, and since when it has told nothing.
+_tell: Callable[[], None] = lambda: None  # noqa: E731 - replaced by a worker
+_told = 0.0
+
+
+#: Hears of what calls into the plugin raise.
+_hear: Callable[[str, BaseException], None] = lambda *_: None  # noqa: E731 - as above
+
+
+def tell_raised(hear: Callable[[str, BaseException], None]) -> None:
+    """Have each exception from a call into the plugin reported, with the name of the call."""
+    global _hear  # noqa: PLW0603 - a process tries one plugin
+    _hear = hear
+
+
+def tell_progress(tell: Callable[[], None]) -> None:
+    """Have somebody told when :func:`progressed` is called, every few seconds at the most."""
+    global _tell  # noqa: PLW0603 - a process waits for, and works on, one thing
+    _tell = tell
+
+
+def progressed() -> None:
+    """Say that the host gets on: the time of the limited block begins anew."""
+    global _told  # noqa: PLW0603 - as above
+    if _limits:
+        signal.setitimer(signal.ITIMER_REAL, _limits[-1], 1.0)
+    if time.monotonic() - _told > HEARTBEAT:
+        _told = time.monotonic()
+        _tell()
+
+
+@contextmanager
+def in_call(what: str) -> Iterator[None]:
+    """Say that the plugin is being called within the block, on whatever thread."""
+    _in_progress.append(what)
+    begun = lines.begin()
+    try:
+        yield
+    except BaseException as error:
+        _hear(what, error)
+        raise
+    finally:
+        if begun:
+            lines.end()
+        _in_progress.remove(what)
+
+
+def in_plugin() -> bool:
+    """Tell whether the plugin is being called."""
+    return bool(_in_progress)
+
+
+@contextmanager
+def hurried(seconds: float, prolong: Callable[[float], None]) -> Iterator[None]:
+    """Give every limited block within this one so many seconds at the most.
+
+    ``prolong`` is called with the seconds more that others on a busy machine cost.
+    """
+    _hurry.append((seconds, prolong))
+    try:
+        yield
+    finally:
+        _hurry.pop()
+
+
+@contextmanager
+def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
+    """Interrupt the block when it takes longer than ``seconds`` of wall time.
+
+    Of what is held up by others on a busy machine it waits longer, five times as long at most.
+    Within another limited block, the time of the inner one does not count for the outer one.
+    Time begins anew with :func:`progressed`, and while torch compiles, up to
+    :data:`COMPILING_LIMIT`.
+
+    Raises:
+        PluginHung: the plugin was being called.
+        OutOfTime: nothing of the plugin was running: the host, or the harness, is slow.
+
+    """
+    seconds = min([seconds, *(most for most, _ in _hurry)])
+    started, begun = time.monotonic(), _worked()
+    sample: list[tuple[float, float]] = []
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        spent = max(_worked() - begun, (now - started) / BUSY)
+        if _compiling(frame) and spent < max(seconds, COMPILING_LIMIT):
+            signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+            _tell()
+            return
+        if not sample:
+            sample.append((now, delayed_threads()))
+            signal.setitimer(signal.ITIMER_REAL, min(SAMPLE, seconds / 4), 1.0)
+            return
+        since, before = sample.pop()
+        waited = (delayed_threads() - before) / (now - since)
+        more = seconds / (1.0 - min(max(waited, 0.0), BUSIEST)) - (now - started)
+        if more > SAMPLE:
+            for _most, prolong in _hurry:
+                prolong(more)
+            signal.setitimer(signal.ITIMER_REAL, more, 1.0)
+            return
+        if _in_progress:
+            raise PluginHung(_in_progress[-1], now - started if _compiling(frame) else seconds)
+        raise OutOfTime(
+            f"this machine got no further for {seconds:.0f} s, with nothing of the plugin running"
+        )
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    # Again and again, in case the plugin catches everything and goes on.
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    _limits.append(seconds)
+    try:
+        yield
+    finally:
+        _limits.pop()
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def place_in(error: BaseException, path: str | None) -> str | None:
+    """Return the place in a plugin that was being executed when an error was raised, if any was."""
+    frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    return innermost(reversed(frames), path)
+
+
+def innermost(frames: Iterable[tuple[str, int | None]], path: str | None) -> str | None:
+    """Return ``file.py:LINE`` of the first frame that is the plugin's, given as file and line."""
+    for file, line in frames:
+        # What is frozen into Python has no path, and is in no folder.
+        if path is None or not Path(file).is_absolute():
+            continue
+        if _beside(Path(file).resolve(), Path(path).resolve()):
+            return f"{Path(file).name}:{line}"
+    return None
+
+
+def _beside(file: Path, plugin: Path) -> bool:
+    """Tell whether a file is that of a plugin, or one of its package."""
+    folder = plugin.parent
+    if file == plugin or not file.is_relative_to(folder):
+        return file == plugin
+    # An environment may lie in the project's folder, and a module directly in an environment.
+    whole = "site-packages" in (folder.name, *file.relative_to(folder).parts)
+    return not whole and not file.is_relative_to(_OURS)
+
+
+def _worked() -> float:
+    """Return seconds of a processor of this process, and of its children that have ended."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _compiling(frame: FrameType | None) -> bool:
+    """Tell whether a frame is part of a compilation."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_COMPILERS):
+            return True
+        frame = frame.f_back
+    return False

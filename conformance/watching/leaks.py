@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of requests that are over.
+
+Two ways to look: nobody but the check itself may still hold what a finished request handed over;
+and all that can be reached from the plugin must not grow without end.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import attrs
+import torch
+
+from conformance.watching.clocks import undelayed
+
+#: What a request hands over to the plugin.
+Given = tuple[Any, ...]
+
+#: In each of the last intervals it must have grown by this much to be said to grow: a cache fills
+#: up some time, and a list that gets one small number for each request takes eight bytes for it.
+LAST = 3
+BYTES_PER_REQUEST = 4
+
+#: After so many requests a plugin that has grown with each of them will not stop: caches that have
+#: an end are full by then.
+STRAIGHT = 5_000
+
+#: Seconds of work, and of waiting, in which a plugin that grows may come to that number.
+LONGEST = 60.0
+
+#: A constant larger than this is not walked through again and again.
+MOST_OBJECTS = 200_000
+
+
+@attrs.define
+class Spent:
+    """What this process has spent on requests: on a busy machine it is no more than on an idle one.
+
+    Waiting is that for something else than a processor, such as a service.
+    """
+
+    _worked: float = attrs.field(factory=time.process_time)
+    _since: float = attrs.field(factory=undelayed)
+
+    def beyond(self, worked: float, waited: float) -> bool:
+        """Tell whether it has worked, or waited, for more than so many seconds."""
+        work = time.process_time() - self._worked
+        return work > worked or undelayed() - self._since - work > waited
+
+
+def kept(given: list[Given], names: tuple[str, ...], most: int) -> str | None:
+    """Say of how many finished requests something is held by anybody but the list.
+
+    Args:
+        given: what each request handed over.
+        names: how messages name each of these.
+        most: of how many requests something may still be held.
+
+    """
+    gc.collect()
+    # Measured here: what torch.compile hooks into calls, for one, holds each argument once more.
+    alone = _references(_CONTROL[0])
+    for index, what in enumerate(names):
+        held = sum(_references(entry[index]) > alone for entry in given)
+        if held > most:
+            return f"the {what} of {held} of them, all finished, are still held somewhere"
+    return None
+
+
+def open_files() -> int:
+    """Return how many files, sockets and pipes the process has; a server may have few thousands."""
+    return _entries("/proc/self/fd")
+
+
+def threads() -> int:
+    """Return how many threads the process has, with those of libraries."""
+    return _entries("/proc/self/task")
+
+
+def _entries(name: str) -> int:
+    folder = Path(name)
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def growing(sizes: list[int], requests: int) -> str | None:
+    """Say by how much the plugin grew in the slowest of the last times."""
+    least = min(after - before for before, after in pairwise(sizes[-LAST - 1 :])) / requests
+    if least < BYTES_PER_REQUEST:
+        return None
+    return (
+        f"the plugin holds {sizes[-1]} bytes with no request in it, and it grows by {least:.0f} "
+        "bytes with every request"
+    )
+
+
+def _references(value: object) -> int:
+    return sys.getrefcount(value)
+
+
+#: Holds a value that nothing else refers to.
+_CONTROL: tuple[list[int]] = ([],)
+
+
+def size_of(plugin: object) -> int:
+    """Return how many bytes can be reached from a plugin; see :func:`reached`."""
+    return sum(
+        value.untyped_storage().nbytes()
+        if isinstance(value, torch.Tensor)
+        else sys.getsizeof(value)
+        for value in reached(plugin)
+    )
+
+
+def reached(plugin: object) -> Iterator[Any]:
+    """Yield everything that can be reached from a plugin.
+
+    Its attributes, its classes and the globals of the modules that define them are followed, and
+    the other classes of these; other modules, the engine configuration and other people's classes
+    and functions are not.
+    """
+    seen: set[int] = set()
+    # The plugin's own comes first: its module may lead to more than can be followed.
+    stack: list[Any] = [*_roots(plugin)][::-1]
+    while stack and len(seen) < MOST_OBJECTS:
+        value = stack.pop()
+        if id(value) in seen or isinstance(value, ModuleType | type):
+            continue
+        seen.add(id(value))
+        yield value
+        if isinstance(value, torch.Tensor):
+            continue
+        if isinstance(value, FunctionType):
+            stack += [value.__closure__, value.__defaults__, value.__kwdefaults__]
+        elif isinstance(value, MethodType | partial) or not _foreign(value):
+            stack += gc.get_referents(value)
+            if isinstance(value, dict):
+                stack += value  # keys that are strings are no referents to the collector
+
+
+def _roots(plugin: object) -> Iterator[object]:
+    yield plugin
+    for cls in type(plugin).__mro__:
+        if cls is not object and not cls.__module__.startswith("vllm."):
+            known = dict(vars(sys.modules[cls.__module__]))
+            yield known
+            for value in (cls, *known.values()):
+                if isinstance(value, type) and value.__module__ == cls.__module__:
+                    yield dict(vars(value))
+
+
+def _foreign(value: object) -> bool:
+    """Tell whether a value is the engine's: its configuration knows a whole engine."""
+    return type(value).__module__.startswith(("vllm.config", "transformers."))

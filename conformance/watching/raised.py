@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was raised, as part of a sentence: what it says, or where it came up if it says nothing."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+from conformance.watching.comparison import first_line
+from conformance.watching.interruption import place_in
+
+_OURS = Path(__file__).resolve().parent
+_PYTHON = tuple(
+    Path(path).resolve() for name, path in sysconfig.get_paths().items() if name.endswith("stdlib")
+)
+
+#: Whatever else is installed may be the plugin.
+_HOSTS = re.compile(r"/site-packages/(vllm|torch|transformers|numpy|PIL|pydantic)/")
+
+
+def said(error: BaseException, path: str | None = None) -> str:
+    """Return the type of an error and what it says, the same every time.
+
+    An error without a text, as of ``assert``, is told by the plugin's line.
+    """
+    name = type(error).__name__
+    text = first_line(re.sub(r" at 0x[0-9a-f]+", "", _text(error)))
+    if text:
+        return f"{name}: {text}"
+    if path is None:
+        return name + _place(error)
+    place = place_in(error, path)
+    return f"{name} at {place}" if place else name
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception of the plugin's own class may do anything
+        return ""
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line that is neither Python's, nor the host's, nor ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _foreign(frame.filename)] or list(frames)
+    if not own:
+        return ""
+    line = f", `{own[-1].line}`" if own[-1].line else ""
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}{line}"
+
+
+def _foreign(file: str) -> bool:
+    path = Path(file).resolve()
+    if path.is_relative_to(_OURS) or not Path(file).is_absolute() or _HOSTS.search(file):
+        return True
+    return "site-packages" not in path.parts and any(map(path.is_relative_to, _PYTHON))

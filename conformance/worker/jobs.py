@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in worker processes: describing targets, and the trials of one plugin.
+
+The only module outside the generation folders that imports plugin code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import attrs
+from vllm.logger import init_logger
+
+from conformance import foreign_build
+from conformance.coverage import lines
+from conformance.engine import control, held
+from conformance.engine.environment import chosen_device, eager, give_cores
+from conformance.engine.models import tiny_llama
+from conformance.engine.server import hold
+from conformance.engine.server_log import difference, read_log
+from conformance.generations import all_generations, named
+from conformance.inputs import constants
+from conformance.interface import Generation
+from conformance.plugin import likeness
+from conformance.plugin import profile as profiles
+from conformance.plugin import target as targets
+from conformance.plugin.expectation import located
+from conformance.plugin.profile import Profile
+from conformance.plugin.target import LoadFailure, Plugin, Target, Unavailable
+from conformance.rules import Evidence, nearest
+from conformance.settings import Settings, UsageError
+from conformance.suite import Opening, Replayed, Suite, Trial, unreadable
+from conformance.verdict import RuleResult
+from conformance.watching import interruption, loading
+from conformance.watching.loading import Observer
+from conformance.worker import installed, limits, private
+from conformance.worker.guarded import Guarded, plain
+
+
+def describe(
+    connection: Connection, wanted: Sequence[Target], environment: Mapping[str, str]
+) -> None:
+    """Answer with the plugins of all targets, or a ``UsageError`` for the first that has none.
+
+    ``environment`` are the variables that the profile sets.
+    """
+    connection.recv()
+    os.environ.update(environment)
+    private.keep()
+    limits.limit_memory()
+    before = private.Surroundings.take()
+    try:
+        connection.send([plugin for target in wanted for plugin in _plugins(target, before)])
+    except UsageError as error:
+        connection.send(error)
+
+
+def trial(
+    connection: Connection,
+    *,
+    plugin: Plugin,
+    evidence: Evidence,
+    settings: Settings,
+    model: str,
+    folder: str,
+    sheet: lines.Sheet | None = None,
+) -> None:
+    """Answer each rule id with its result, until the caller hangs up."""
+    generation = named(plugin.generation)
+    suite = installed.suite_of(generation)
+    # A plugin may replace the methods of a class; the caller's questions and answers are ours.
+    send, receive = connection.send, connection.recv
+    interruption.tell_progress(partial(_tell, send))
+    private.keep()
+    if evidence is Evidence.SIMULATOR:
+        limits.limit_memory()  # engines and servers need what they need
+        constants.leave_out_host()
+    give_cores(settings.ranks, chosen_device(settings.device))
+    problems: list[Exception] = []
+    lines.watch(sheet, always=evidence is Evidence.OFFLINE or suite.called_by_host)
+    variables = dict(os.environ)
+    model = _model(plugin, settings, problems) or model  # before the plugin is imported
+    changed = {name: said for name, said in os.environ.items() if variables.get(name) != said}
+    # vLLM may have read a variable when it was imported: then a server has to import it anew.
+    own = evidence is Evidence.SERVER and not settings.server_url
+    unchanged = not changed and chosen_device(settings.device) == "cpu"
+    if own and suite.imports_in_server and unchanged:
+        hold()
+    observer = _observer(suite, plugin, settings, model=model, evidence=evidence, problems=problems)
+
+    def opening() -> Trial:
+        cls = _class(plugin, suite, problems)
+        profile = profiles.of_plugin(plugin, settings)
+        return suite.open_trial(
+            Opening(
+                evidence=evidence,
+                cls=cls,
+                plugin=plugin,
+                section=_section(profile, generation.interface) if profile else {},
+                origin=profile.origin if profile else None,
+                model=model,
+                settings=settings,
+                folder=folder,
+                observer=observer,
+                progress=send,
+            )
+        )
+
+    asked = (
+        partial(_why_not, suite, plugin, evidence, settings, model=model, folder=folder),
+        partial(_difference, evidence, folder=folder),
+    )
+    surroundings = private.Surroundings.take()
+    shared = _shared(suite, generation, observer)
+    guarded = Guarded(
+        plugin, evidence, opening, surroundings, *asked, shared, changed, suite.serves
+    )
+    try:
+        try:
+            guarded.open()
+        except (UsageError, LoadFailure) as error:
+            receive()
+            send(UsageError(str(error)))
+            return
+        while True:
+            rule = receive()
+            if rule == "context":
+                send(_context(guarded.opened, evidence, observer))
+                continue
+            send(guarded.check(rule))
+    except (EOFError, ConnectionResetError):  # the second from a caller that was killed
+        pass
+    finally:
+        if observer is not None:
+            observer.close()
+        guarded.close()
+        held.let_go()
+
+
+def _section(profile: Profile, interface: str) -> Mapping[str, Any]:
+    """Return what a profile says of an interface.
+
+    Raises:
+        UsageError: ``expected`` names no function.
+
+    """
+    return located(profile.section(interface), profile.folder, profile.origin)
+
+
+def _model(plugin: Plugin, settings: Settings, problems: list[Exception]) -> str | None:
+    """Deploy a profile; what is wrong with it is for whoever opens the trial."""
+    try:
+        return deployed(plugin, settings)
+    except UsageError as error:
+        problems.append(error)
+        return None
+
+
+def deployed(plugin: Plugin, settings: Settings) -> str | None:
+    """Set the variables that the profile names; return the model that it asks for, if any."""
+    profile = profiles.of_plugin(plugin, settings)
+    if profile is None:
+        return None
+    os.environ.update(profile.environment)
+    section = profile.section(named(plugin.generation).interface)
+    tokenizer, beside = section.get("tokenizer"), section.get("additional_config")
+    config = section.get("config")
+    if not tokenizer and not beside and not config:
+        return None
+    folder = profile.folder / tokenizer if tokenizer else None
+    try:
+        return str(tiny_llama(tokenizer=folder, additional_config=beside, config=config))
+    except OSError as error:
+        raise UsageError(
+            f"profile {profile.origin}: tokenizer names no folder with a tokenizer: {error}."
+        ) from None
+
+
+def _why_not(
+    suite: Suite,
+    plugin: Plugin,
+    evidence: Evidence,
+    settings: Settings,
+    *,
+    model: str,
+    folder: str,
+) -> str | None:
+    """Say why a host of our own does not start without the plugin either; None where it does."""
+    if evidence is Evidence.SIMULATOR or (evidence is Evidence.SERVER and settings.server_url):
+        return None
+    own = suite.own_host(profiles.section_of(plugin, settings))
+    encoding = settings.encoding
+    for arguments in (settings.server_arguments, *([encoding.arguments] if encoding else [])):
+        why = control.why_not(
+            own.model if own else model,
+            package=None if own and own.of_plugin else plugin.module.partition(".")[0],
+            log=_log_without(folder, evidence),
+            device=chosen_device(settings.device),
+            runner=suite.runner,
+            arguments=(*(own.arguments if own else ()), *arguments),
+        )
+        if why is not None:
+            return why
+    return None
+
+
+def _log_without(folder: str, evidence: Evidence) -> Path:
+    return Path(folder) / f"{evidence.value}-without-plugin.log"
+
+
+def _difference(evidence: Evidence, *, folder: str) -> str | None:
+    """Write what only the log with the plugin says; return where, or None if that is nothing."""
+    without = _log_without(folder, evidence)
+    logs = [path for path in without.parent.glob(f"{evidence.value}*.log") if path != without]
+    last = max(logs, key=lambda path: path.stat().st_mtime, default=None)
+    if last is None or not without.is_file():
+        return None
+    found = difference(read_log(last), read_log(without))
+    shown = without.with_name(f"{evidence.value}-only-with-plugin.txt")
+    shown.write_text("\n".join((*found, "")), encoding="utf-8")
+    return str(shown) if found else None
+
+
+def _class(plugin: Plugin, suite: Suite, problems: list[Exception]) -> type:
+    """Import a plugin; vLLM has to get on with what it replaced."""
+    if problems:
+        raise problems.pop(0)
+    with lines.watched():
+        cls = class_of(plugin)
+    if private.replaces(plugin.path):
+        init_logger("vllm.plugin")  # as whatever it imports from now on does
+        suite.forget()
+    return cls
+
+
+def _shared(
+    suite: Suite, generation: Generation, observer: Observer | None
+) -> Mapping[str, Callable[[], RuleResult]]:
+    """Return how the rule is judged about what loading leaves to others, if not by the trial."""
+    if suite.shares is None:
+        return {}
+    rule, made = suite.shares
+    return {rule: partial(loading.result, rule, observer, made, generation.survival_rule)}
+
+
+def _observer(
+    suite: Suite,
+    plugin: Plugin,
+    settings: Settings,
+    *,
+    model: str,
+    evidence: Evidence,
+    problems: list[Exception],
+) -> Observer | None:
+    """Return the process that finds out what loading a plugin does, for the first evidence.
+
+    What went wrong is explained when the trial is opened.
+    """
+    if evidence is not Evidence.SIMULATOR:
+        return None
+    try:
+        suite.prepare()  # once, and not in each of the processes that follow
+        section = profiles.section_of(plugin, settings)
+        maker = suite.maker(model, section) if suite.maker else None
+    except Exception as error:  # noqa: BLE001 - any
+        problems.append(error)
+        return None
+    return Observer.fork(_target(plugin), maker, private.put_functions_back)
+
+
+def _tell(send: Callable[[str], None]) -> None:
+    """Say that the trial gets on."""
+    with suppress(OSError):  # nobody asks any more
+        send("")
+
+
+def replay(
+    connection: Connection, plugin: Plugin, case: dict[str, Any], model: str, settings: Settings
+) -> None:
+    """Play a counterexample again; answer with the kinds of trouble and a message."""
+    connection.recv()
+    try:
+        connection.send(_replayed(plugin, case, deployed(plugin, settings) or model, settings))
+    except UsageError as error:
+        connection.send(unreadable(error))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        connection.send(unreadable(f"{type(error).__name__}: {error}"))
+
+
+def _replayed(plugin: Plugin, case: dict[str, Any], model: str, settings: Settings) -> Replayed:
+    suite = installed.suite_of(named(plugin.generation))
+    of_loading = "effect" in case["counterexample"]
+    if suite.shares is not None and case["rule"] == suite.shares[0] and of_loading:
+        return _loaded_again(suite, plugin, settings, model)
+    return suite.replay(class_of(plugin), case["counterexample"], model)
+
+
+def _loaded_again(suite: Suite, plugin: Plugin, settings: Settings, model: str) -> Replayed:
+    """Load a plugin again; return what there is of harm now."""
+    problems: list[Exception] = []
+    evidence = Evidence.SIMULATOR
+    observer = _observer(suite, plugin, settings, model=model, evidence=evidence, problems=problems)
+    if observer is None:
+        return unreadable(problems[0])
+    try:
+        (judge,) = _shared(suite, named(plugin.generation), observer).values()
+        return loading.again(judge())
+    finally:
+        observer.close()
+
+
+def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
+    """Return the plugins of one target.
+
+    Raises:
+        UsageError: it has none, or asks for a generation that there is not.
+
+    """
+    _check_generation(target)
+    source = targets.find_source(target)
+    try:
+        target = targets.resolved(target)
+        for suite in installed.suites().values():
+            target = suite.resolved(target)
+        source = targets.find_source(target)
+        try:
+            module = targets.load_module(target)
+        finally:
+            before.put_back(source)  # nothing more of the plugin is called here
+        if target.qualname is not None:
+            cls = targets.load_class(target)
+            source = targets.source_of(cls) or source
+            served = _generations(cls, target)
+            if all(broken for _, broken in served):
+                installed.require_hosts()
+            # By the name that vLLM would be given: what a package hands on under another one.
+            return [
+                _describe(target, target.qualname, generation, source, broken, many=len(served) > 1)
+                for generation, broken in served
+            ]
+        classes = targets.classes_of(module)
+        judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
+        plugins = [one for one in judged if one[2] is None and not inspect.isabstract(one[0])]
+        if not plugins:
+            installed.require_hosts()
+    except LoadFailure as error:
+        # Nothing is known of the class but its source.
+        generation = named(likeness.likely(target, source))
+        broken = _describe(target, target.qualname, generation, source, str(error))
+        return [attrs.evolve(broken, unavailable=isinstance(error, Unavailable))]
+    # Beside plugins, a class that is abstract or merely looks like one is a base or a helper;
+    # alone, it is what the author meant.
+    chosen = plugins or [entry for entry in judged if _meant(entry[0])]
+    count = Counter(cls for cls, *_ in chosen)
+    found = [
+        _describe(target, cls.__qualname__, generation, source, broken, many=count[cls] > 1)
+        for cls, generation, broken in chosen
+    ]
+    if not found:
+        names = ", ".join(cls.__name__ for cls in classes) or "none"
+        raise UsageError(
+            f"--plugin-path {target.text!r}: {target.module} defines no vLLM plugin "
+            f"(classes: {names})."
+        )
+    return found
+
+
+def _check_generation(target: Target) -> None:
+    """Refuse a target that asks for a generation that there is not."""
+    names = [generation.name for generation in all_generations()]
+    if target.generation is not None and target.generation not in names:
+        raise UsageError(
+            f"--plugin-path {target.text!r}: there is no generation {target.generation!r} "
+            f"(there are {', '.join(names)})." + nearest(target.generation, names)
+        )
+
+
+def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None]]:
+    """Return the generations of a class, or one and why it cannot be a plugin of it."""
+    known = installed.suites()
+    suites = [(g, known[g.name]) for g in all_generations() if g.name in known]
+    if target.generation is not None:
+        suites = [(g, suite) for g, suite in suites if g.name == target.generation]
+    if found := [(generation, None) for generation, suite in suites if suite.recognises(cls)]:
+        return list(found)
+    for generation, suite in suites:
+        if suite.meant(cls) or target.generation:
+            return [(generation, f"{cls.__name__} is not a subclass of {suite.base}")]
+    bases = " or ".join(dict.fromkeys(suite.base for _, suite in suites))
+    return [(suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}")]
+
+
+def _meant(cls: type) -> bool:
+    return any(suite.meant(cls) for suite in installed.suites().values())
+
+
+def _describe(
+    target: Target,
+    qualname: str | None,
+    generation: Generation,
+    source: str | None,
+    broken: str | None,
+    *,
+    many: bool = False,
+) -> Plugin:
+    """Return a plugin as data; ``many`` tells whether its class serves other generations too."""
+    whole = target.qualname is None and qualname is not None
+    text = f"{target.text}:{qualname}" if whole else target.text
+    return Plugin(
+        target=f"{text}@{generation.name}" if many or target.generation else text,
+        interface=generation.interface,
+        generation=generation.name,
+        module=target.module,
+        qualname=qualname or "",
+        root=target.root,
+        path=source,
+        digest=targets.digest_of(source),
+        version=targets.version_of(target),
+        broken=broken,
+    )
+
+
+def class_of(plugin: Plugin) -> type:
+    """Import the class of a plugin.
+
+    Raises:
+        LoadFailure: importing it raised.
+
+    """
+    return targets.load_class(_target(plugin))
+
+
+def _target(plugin: Plugin) -> Target:
+    return Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
+
+
+def _context(opened: Trial, evidence: Evidence, observer: Observer | None) -> dict[str, Any]:
+    """Return what a certificate says about where and with what the rules were tried."""
+    import torch
+    import vllm
+
+    told: Mapping[str, Any] = {}
+    try:
+        told = opened.context()
+    except Exception:  # noqa: BLE001 - a server that is not there has no name; its rules say so
+        traceback.print_exc()
+    if observer is not None and (found := observer.notes()):
+        told = {**told, "notes": [*told.get("notes", ()), found]}
+    on_gpu = told.get("device") == "cuda"
+    return {
+        "vllm": vllm.__version__,
+        # Its own type would make the reader import torch.
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "executable": Path(sys.executable).name,
+        **plain(told),
+        **foreign_build.noted(evidence),
+        **({"host_cuda_graphs": "off" if eager("cuda") else "on"} if on_gpu else {}),
+    }
