@@ -41,7 +41,7 @@ def describe(
     roots = [place.root] if place.root else python_path(settings)
     source = targets.find_file(place.module, roots)
     job = zygote.fork(
-        "conformance.worker.jobs:describe",
+        "conformance.worker.plugins:describe",
         {"wanted": [place], "environment": _variables(source, settings)},
         log=folder / "describe.log",
         directory=settings.directory,

@@ -23,6 +23,7 @@ PRELOAD = (
     "vllm.v1.worker.gpu_input_batch",
     "vllm.engine.arg_utils",
     "conformance.worker.jobs",
+    "conformance.worker.plugins",
     "conformance.generations:all_generations",  # reads all metadata: once, and not in each job
 )
 
