@@ -21,6 +21,7 @@ from conformance.classifier_hook.trial import Trial
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding
+from conformance.watching.untouched import Ended
 
 #: What a program plays: a function of ``counterexample.hook_player``, and its arguments.
 Scene = dict[str, Any]
@@ -49,7 +50,7 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         found = [{"program": {**scene, **shared}} for scene in islice(scenes, TRIED)]
         case = document(rule, fqcn, plain, "hook/rfc")
         kept = first_failing(trial.untouched, case, found, limit=LIMIT)
-    except (EOFError, OSError):
+    except Ended:
         kept = None  # the hook ends the process that it is in
     except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
         traceback.print_exc()

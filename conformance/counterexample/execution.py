@@ -62,7 +62,7 @@ def first_failing(
         limit: seconds for all of them; a program that hangs shows nothing.
 
     Raises:
-        EOFError, OSError: the plugin ended the process that it was in.
+        Ended: the plugin ended the process that it was in.
 
     """
     end = None if limit is None else time.monotonic() + limit

@@ -11,6 +11,7 @@ from typing import Any
 
 from conformance.counterexample.excerpts import excerpt, joined
 from conformance.counterexample.source import Named, call, literal
+from conformance.inputs import tiny_tokenizer
 
 Call = dict[str, Any]
 
@@ -130,7 +131,7 @@ def _host() -> str:
 def player(*names: str) -> str:
     """Return players of logits processors as one module, with the tokenizer of tiny models."""
     folder = Path(__file__).parent
-    paths = (folder.with_name("tiny_tokenizer.py"), *(folder / f"{name}.py" for name in names))
+    paths = (Path(str(tiny_tokenizer.__file__)), *(folder / f"{name}.py" for name in names))
     return joined(path.read_text(encoding="utf-8") for path in paths)
 
 

@@ -28,6 +28,7 @@ from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
+from conformance.watching.untouched import Ended
 
 #: What a program is made of.
 Scene = dict[str, Any]
@@ -53,7 +54,7 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
             for scene in _scenes(trial, rule, finding, plain)
         ]
         kept = first_failing(trial.untouched, case, found[:TRIED], limit=LIMIT)
-    except (EOFError, OSError):
+    except Ended:
         kept = None  # the plugin ends the process that it is in
     except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
         traceback.print_exc()

@@ -25,6 +25,7 @@ from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest
 from conformance.verdict import Verdict
 from conformance.watching.comparison import difference, letter, plain, shortened
+from conformance.watching.untouched import Ended
 
 #: Data of which every two are served one after the other, offline.
 MOST_OFFLINE = 6
@@ -138,7 +139,7 @@ def outliving(trial: Trial) -> Finding | None:
         errand = Errand(bench.generation, model, (first, other, first))
         try:
             one, two = (trial.untouched.run(errand) for _ in range(2))
-        except (EOFError, OSError):
+        except Ended:
             return None
         if difference(one, two) is None and (what := difference(one[2], one[0])):
             return failed(

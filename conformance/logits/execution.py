@@ -68,7 +68,7 @@ def first_failing(
         candidates: what their programs are made of, the shortest first.
 
     Raises:
-        EOFError, OSError: the plugin ended the process that it was in.
+        Ended: the plugin ended the process that it was in.
 
     """
     case = execution.document(rule, trial.fqcn, kept, generation)

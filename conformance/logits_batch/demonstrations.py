@@ -27,6 +27,7 @@ from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.excerpts import Shown
 from conformance.logits_batch.scenes import Record, of_check, of_history
 from conformance.logits_batch.transcript import Recorder
+from conformance.watching.untouched import Ended
 
 GENERATION = "logits/batch"
 
@@ -58,7 +59,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
     kept = {**kept, "logits": logits}
     try:
         found = _shortest(trial, rule, kept, errand)
-    except (EOFError, OSError):
+    except Ended:
         found = None  # the plugin ends the process that it is in
     return {**kept, **found} if found else case or _facts(finding)
 

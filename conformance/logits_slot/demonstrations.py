@@ -34,7 +34,7 @@ from conformance.logits_slot.bench import Bench
 from conformance.logits_slot.journal import Journal, parts
 from conformance.logits_slot.play import play
 from conformance.logits_slot.strata import STRATA
-from conformance.watching.untouched import ERRANDS
+from conformance.watching.untouched import ERRANDS, Ended
 
 GENERATION = "logits/slot"
 
@@ -99,7 +99,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         if candidates and (hangs or rule in FILES_ONLY):
             return {**kept, **candidates[0]}
         found = first_failing(trial, rule, GENERATION, kept, candidates)
-    except (EOFError, OSError):
+    except Ended:
         found = None  # the plugin ends the process that it is in
     return {**kept, **found} if found else plain
 

@@ -51,14 +51,14 @@ def _preload() -> tuple[str, ...]:
 def _environment() -> dict[str, str]:
     """Return the environment of the process that imports vLLM."""
     return host_environment(
-        python_path=[str(Path(__file__).parents[1])],
+        python_path=[str(Path(__file__).parents[2])],
         extra={"VLLM_LOGGING_LEVEL": "WARNING"},
     )
 
 
 def no_device() -> str | None:
     """Say that vLLM knows no device here, asked in a process that imports nothing else of it."""
-    program = "from conformance import hindrances; print(hindrances.no_device() or '')"
+    program = "from conformance.worker import hindrances; print(hindrances.no_device() or '')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=_environment(),

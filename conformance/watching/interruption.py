@@ -34,7 +34,7 @@ CONSTRUCTORS = frozenset({"__init__", "making an instance", "the processor's con
 #: largest part of its time for which that is taken.
 SAMPLE, BUSIEST = 1.0, 0.8
 
-_OURS = Path(__file__).resolve().parent
+_OURS = Path(__file__).resolve().parents[1]
 
 #: Seconds between two signs of life.
 HEARTBEAT = 5.0

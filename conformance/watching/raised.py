@@ -11,7 +11,7 @@ from pathlib import Path
 from conformance.watching.comparison import first_line
 from conformance.watching.interruption import place_in
 
-_OURS = Path(__file__).resolve().parent
+_OURS = Path(__file__).resolve().parents[1]
 _PYTHON = tuple(
     Path(path).resolve() for name, path in sysconfig.get_paths().items() if name.endswith("stdlib")
 )

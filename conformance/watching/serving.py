@@ -16,7 +16,7 @@ import torch
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.watching import loading, process_effects
 from conformance.watching.process_effects import Effect, Kind
-from conformance.watching.untouched import Untouched
+from conformance.watching.untouched import Ended, Untouched
 
 #: Seeds of the generators; a generator with the same state after both was seeded by the plugin.
 SEEDS = (11, 12)
@@ -66,7 +66,7 @@ def found(untouched: Untouched, errand: Callable[[int], Any], requests: int) -> 
     """Have so many requests served in two processes, each with an errand for its seed."""
     try:
         first, second = (untouched.run(errand(seed)) for seed in SEEDS)
-    except (EOFError, OSError):
+    except Ended:
         return Serving(requests, problem="the process that serves requests ends or hangs")
     states: dict[str, bytes] = second.generators
     harms = [

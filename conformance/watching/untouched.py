@@ -63,9 +63,11 @@ class Untouched:
             Ended: that process ended without an answer.
 
         """
-        self._connection.send(errand)
-        answer = self._connection.recv()
-        result, status = answer
+        try:
+            self._connection.send(errand)
+            result, status = self._connection.recv()
+        except (EOFError, OSError):
+            raise Ended("the untouched one ended with it") from None
         if status != _ANSWERED:
             how = "killed by " + signal.Signals(-status).name if status < 0 else f"status {status}"
             raise Ended(how)
