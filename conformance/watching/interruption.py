@@ -145,11 +145,15 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
 
     """
     seconds = min([seconds, *(most for most, _ in _hurry)])
-    started, begun = time.monotonic(), _worked()
+    started = time.monotonic()
+    begun: float | None = None  # asked at the first alarm: at each call it is a tenth of a trial
     sample: list[tuple[float, float]] = []
 
     def interrupt(_: int, frame: FrameType | None) -> None:
+        nonlocal begun
         now = time.monotonic()
+        if begun is None:
+            begun = _worked() - (now - started)  # until now it has worked, for all that is known
         spent = max(_worked() - begun, (now - started) / BUSY)
         if _compiling(frame) and spent < max(seconds, COMPILING_LIMIT):
             signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
