@@ -82,16 +82,22 @@ def thinking_budget(
     if (budget := arguments.get("thinking_budget")) is None:
         return logits
     start, end = (_listed(arguments[key]) for key in ("thinking_start", "thinking_end"))
-    thinking, said = False, []  # since the newest marker
-    for token in [*prompt, *output]:
+    thought = _thought([*prompt, *output], start, end)
+    if thought is None or len(thought) < budget or max(end) >= len(logits):
+        return logits
+    there = max(n for n in range(len(end)) if thought[len(thought) - n :] == end[:n])
+    return only({end[there]}, logits)
+
+
+def _thought(tokens: list[int], start: list[int], end: list[int]) -> list[int] | None:
+    """Return the tokens since thinking began, or None where it has not, or has ended."""
+    thinking, said = False, list[int]()  # since the newest marker
+    for token in tokens:
         said.append(token)
         marker = end if thinking else start
         if said[-len(marker) :] == marker:
             thinking, said = not thinking, []
-    if not thinking or len(said) < budget or max(end) >= len(logits):
-        return logits
-    there = max(n for n in range(len(end)) if said[len(said) - n :] == end[:n])
-    return only({end[there]}, logits)
+    return said if thinking else None
 
 
 def labels(data: dict[str, Any], outputs: list[PoolingRequestOutput]) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from typing import Any
 
 import pytest
@@ -88,3 +90,13 @@ def test_they_say_what_those_of_the_references_say(
 ) -> None:
     """Two ways to say the same, one ready and one written out."""
     assert _row(ready, **arguments) == _row(plain, **arguments)
+
+
+def test_references_say_what_they_mean_in_fifteen_lines() -> None:
+    """What an author has to write is short; what the functions of references share has a name."""
+    body = ast.parse(inspect.getsource(expected)).body
+    functions = [each for each in body if isinstance(each, ast.FunctionDef)]
+
+    assert functions
+    for function in functions:
+        assert (function.end_lineno or 0) - function.lineno < 15, function.name
