@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture that LFM2-VL cuts into tiles has more embeddings than vLLM takes for the most.
+"""A picture has more embeddings than the one of which vLLM takes it that it has the most.
 
     python more_than_the_most.py FOLDER
 
-FOLDER holds a small LFM2-VL.
+FOLDER holds a small LFM2-VL, which cuts large pictures into tiles, or a small GLM-4.1V,
+where a picture that is no square comes closer to the area that is allowed.
 An engine is started that takes no more tokens in a step than its largest picture should need.
-Needs torchvision, as vLLM's LFM2-VL does.
+Needs torchvision, as vLLM's models do.
 """
 
 # A program, not a module of a package, and it prints what it sees.
@@ -42,16 +43,17 @@ def main(model: str) -> int:
     most = processor.info.get_image_size_with_most_features()
     print(f"the size that vLLM takes for the one with most embeddings: {most.width}x{most.height}")
     params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
-    for side in (most.width, 700):
-        image = Image.new("RGB", (side, side))
-        prompt = {"prompt": "<image> what is it", "multi_modal_data": {"image": image}}
+    text = processor.dummy_inputs.get_dummy_text({"image": 1}) + " what is it"
+    for width, height in ((most.width, most.height), (700, 700), (2048, 1536)):
+        image = Image.new("RGB", (width, height))
+        prompt = {"prompt": text, "multi_modal_data": {"image": image}}
         try:
             (answer,) = llm.generate(prompt, params, use_tqdm=False)
         except VLLMClientError as error:
-            print(f"{side}x{side}: {str(error).split('.')[0]}")
+            print(f"{width}x{height}: {str(error).split('.')[0]}")
             print("FOUND: a picture is refused that the model takes, for want of room")
             return 1
-        print(f"{side}x{side}: {len(answer.outputs[0].token_ids)} tokens")
+        print(f"{width}x{height}: {len(answer.outputs[0].token_ids)} tokens")
     print("GONE: there is room for the largest picture")
     return 0
 
