@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pytest --plugin-path TARGET``: rules become pytest items.
 
-A thin adapter: what is run and how it is judged is decided in ``runner`` and ``verdict``.
+A thin adapter: what is run and how it is judged is decided in ``running`` and ``verdict``.
 Loaded by every pytest of the environment, so it imports nothing heavy before it is asked to.
 """
 
