@@ -10,8 +10,6 @@ import gc
 import inspect
 import itertools
 import os
-import pickle
-import random
 import subprocess
 import sys
 import tempfile
@@ -22,11 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from vllm import SamplingParams
 
 from conformance.counterexample.logits_host_player import Logits
+from conformance.counterexample.process_player import changed_by
 from conformance.counterexample.work_player import Memory, executed
 
 #: How many requests come and go before each measurement.
@@ -274,21 +272,10 @@ def check_device(host: Host, requests: list[Any], steps: int) -> str | None:
     return None
 
 
-def check_leaves(host: Host, request: Any, steps: int) -> str | None:
-    """Serving seeds no generator that all requests share, and leaves the default dtype."""
-    left = []
-    for seed in (11, 12):
-        random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - the generator that all share
-        torch.manual_seed(seed)
+def check_leaves(host: Host, request: Any, steps: int, names: list[str]) -> str | None:
+    """Serving leaves to others what all requests share."""
+
+    async def serve(_: object) -> None:
         host.alone(request, steps)
-        kept = {"random": random.getstate(), "torch": torch.get_rng_state().tolist()}
-        state = pickle.dumps(np.random.get_state())  # noqa: NPY002 - as above
-        left.append(kept | {"numpy.random": state})
-    for name, state in left[0].items():
-        if state == left[1][name]:
-            what = f"serving a request seeds the global generator of {name}"
-            return f"{what}\nexpected: a generator of the plugin's own"
-    if (dtype := torch.get_default_dtype()) is not torch.float32:
-        return f"the default dtype is {dtype} after a request\nexpected: torch.float32, as before"
-    return None
+
+    return changed_by(lambda: None, serve, names)
