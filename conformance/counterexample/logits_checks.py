@@ -126,6 +126,8 @@ def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node
         found["steps"] = literal(expect.get("steps") or _STEPS.get(rule, _USUAL))
     if rule == "LS-27":
         found["many"] = literal(_MANY)
+    if "varied" in expect:
+        found["places"] = literal(expect["varied"])
     for key in _OWN.get(name, ()):
         value = decoded(expect[key])
         found[key] = _masked(*value) if key == "masked" else literal(value)

@@ -63,9 +63,10 @@ class Host:
         """Return the calls of a step with so many requests, after three others."""
         raise NotImplementedError
 
-    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
         """Return what takes a round of requests through an instance, with apply or without.
 
+        ``request`` returns the keywords of the request with a number.
         No two requests have the same prompt: it is made of the number of each.
         """
         raise NotImplementedError
@@ -85,6 +86,25 @@ class Host:
     def outputs(self, count: int, history: int) -> list[list[int]]:
         """Return so many outputs for each of so many requests."""
         return [[self.said(row + place) for place in range(history)] for row in range(count)]
+
+
+def other(value: Any, number: int) -> Any:
+    """Return another value of the same kind, for each number another one."""
+    if isinstance(value, float):
+        return value * (1 - number / 2**24)
+    return f"{value}{number}" if isinstance(value, str) else value + number
+
+
+def varied(keywords: Mapping[str, Any], places: list[list[Any]], number: int) -> dict[str, Any]:
+    """Return keywords with another value wherever there is one at some of these places."""
+    found = copy.deepcopy(dict(keywords))
+    for *outer, last in places:
+        inner: Any = found
+        with suppress(LookupError, TypeError):
+            for step in outer:
+                inner = inner[step]
+            inner[last] = other(inner[last], number)
+    return found
 
 
 def different(
@@ -187,13 +207,18 @@ def check_past(host: Host, requests: list[Any]) -> str | None:
     return different(got, expected, f"a process that has served {earlier}")
 
 
-def check_growth(host: Host, requests: list[Any]) -> str | None:
+def check_growth(host: Host, requests: list[Any], places: list[Any] | None = None) -> str | None:
     """No more memory is held, and no file or thread, when requests have come and gone."""
+
+    def request(number: int) -> Any:
+        """Return a request; at these places each has another value."""
+        return varied(requests[number % len(requests)], places or [], number)
+
     opened = {"files are open": Path("/proc/self/fd"), "threads run": Path("/proc/self/task")}
     tracemalloc.start()
     # Where every request is greedy, an engine does not call apply of some plugins.
     for applies in (True, False):
-        go_through, numbers, held = host.rounds(requests), itertools.count(), list[int]()
+        go_through, numbers, held = host.rounds(request), itertools.count(), list[int]()
         before = {of: len(list(folder.iterdir())) for of, folder in opened.items()}
         with torch.inference_mode():
             for _ in range(5):
