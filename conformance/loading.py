@@ -345,8 +345,7 @@ def _alive(process: psutil.Process) -> bool:
 def _load(target: Target, maker: Maker | None, mend: Mend | None, seed: int) -> Seen:
     """Import a plugin and make instances here; return what is other than before."""
     seed_generators(seed)
-    for name in ENDED_BY:
-        signal.signal(getattr(signal, name), _handed_on)
+    hand_on()
     if target.root and target.root not in sys.path:
         sys.path.insert(0, target.root)  # as loading does
     make = maker() if maker else None
@@ -371,7 +370,7 @@ def _load(target: Target, maker: Maker | None, mend: Mend | None, seed: int) -> 
             mend(getattr(sys.modules.get(target.module), "__file__", None))
         seen = Seen(at_import=at_import, threads=_threads(), children=_children(), problem=problem)
         facts = process_effects.facts_changed(before)
-        effects = (*(_told(effect) for effect in facts), *patches)
+        effects = (*(told(effect) for effect in facts), *patches)
         return attrs.evolve(seen, effects=effects, generators=generator_states())
     except Exception as error:  # noqa: BLE001 - what the plugin replaced is what this is made of
         why = f"nothing can be compared: {type(error).__name__}: {error}"
@@ -400,8 +399,14 @@ def _children() -> tuple[Started, ...]:
     return tuple(found)
 
 
-def _told(effect: Effect) -> Effect:
-    """Return an effect; of a handler, say whether it hands on to the one that was there."""
+def hand_on() -> None:
+    """Have handlers of which :func:`told` sees whether signals come to them."""
+    for name in ENDED_BY:
+        signal.signal(getattr(signal, name), _handed_on)
+
+
+def told(effect: Effect) -> Effect:
+    """Return an effect; of a handler, say whether it hands on to that of :func:`hand_on`."""
     if effect.kind is Kind.SIGNAL and effect.name in ENDED_BY:
         pid = os.fork()
         if pid == 0:
@@ -419,5 +424,5 @@ def _told(effect: Effect) -> Effect:
 
 
 def _handed_on(_: int, __: FrameType | None) -> None:
-    """Stand for the engine's handler: what is asked in :func:`_told` has come to it."""
+    """Stand for the engine's handler: what is asked in :func:`told` has come to it."""
     os._exit(_HANDED_ON)

@@ -55,12 +55,13 @@ def watched(told: list[Served], seed: int) -> Iterator[None]:
     """Have a request served with generators of some seed; this is in the other process."""
     seed_generators(seed)
     torch.set_num_threads(THREADS)
+    loading.hand_on()
     effects: list[Effect] = []
     try:
         with process_effects.noted(effects):
             yield
     finally:
-        told.append(Served(tuple(effects), generator_states()))
+        told.append(Served(tuple(map(loading.told, effects)), generator_states()))
 
 
 def found(untouched: Untouched, errand: Callable[[int], Any]) -> Serving:

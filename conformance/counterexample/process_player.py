@@ -73,6 +73,27 @@ def digests() -> dict[str, str]:
     return {name: hashlib.sha256(state).hexdigest() for name, state in every}
 
 
+#: The signals with which engines and servers are ended.
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def handle_signals() -> None:
+    """Have the handlers of an engine, which end it."""
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: os._exit(97))
+
+
+def is_handled(number: signal.Signals) -> bool:
+    """Return whether a signal still comes to the handler of the engine."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 97
+
+
 def changed_by(
     make: Callable[[], Any], serve: Callable[[Any], Awaitable[object]], names: Sequence[str]
 ) -> str | None:
@@ -89,6 +110,8 @@ def changed_by(
         except Exception:
             traceback.print_exc()
         after = shared()
+        # A handler may hand on to the one that was there.
+        after |= {each.name: before[each.name] for each in SIGNALS if is_handled(each)}
         pairs = {name: (before.get(name), after.get(name)) for name in names}
         return {
             name: f"{name} is {late} after a request\nexpected: {early}, as before it"
@@ -98,6 +121,7 @@ def changed_by(
 
     def noted(seed: int) -> list[dict[str, str]]:
         plugin = make()
+        handle_signals()
         seed_generators(seed)
         torch.set_num_threads(3)  # a number that nobody asks for
         return [asyncio.run(main(plugin)), digests()]
@@ -184,22 +208,14 @@ def setting(load: Callable[[], None]) -> str | None:
     torch.set_default_device("cpu")
     torch.use_deterministic_algorithms(mode=False)
     before = torch_settings()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        signal.signal(number, lambda *_: os._exit(97))  # the engine's, with which it is ended
+    handle_signals()
     load()
     for each in ("default_dtype", "default_device", "are_deterministic_algorithms_enabled"):
         for name, value in torch_settings().items():
             if each in name and value != before[name]:
                 return f"{name} is {value} after loading\nexpected: {before[name]}, as before"
-    for number in signals:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.kill(os.getpid(), number)
-            finally:
-                os._exit(0)
-        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 97:
+    for number in SIGNALS:
+        if not is_handled(number):
             what = f"{number.name} no longer comes to the handler that was there"
             return f"{what}\nexpected: it is handed on"
     return None

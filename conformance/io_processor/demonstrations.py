@@ -289,23 +289,19 @@ def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
             }
 
 
-def _growing(trial: Trial, _: Finding) -> Iterator[Scene]:
-    """IO-35: requests that were answered, and what is left of them."""
-    valid = [data for data in trial.bench.stock.valid if _portable(data)]
-    for what in ("alive", "files", "growth"):
-        answered = {"answered": True} if what != "alive" else {}
-        yield {"is": what, "data": encoded(valid[:2]), **answered}
-
-
-def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
-    """IO-36: requests that are begun and never finished, all alike or with other texts."""
-    valid = [data for data in trial.bench.stock.valid if _portable(data)]
+def _growing(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-35, IO-36: requests that are answered, or only begun, all alike or with other texts."""
+    answered = _case(finding)["answered"]
+    valid = [data for data in trial.bench.stock.valid if _portable(data)][:2]
+    more = {"answered": True} if answered else {}
+    if answered:
+        yield {"is": "alive", "data": encoded(valid)}
     for what in ("files", "growth"):
-        yield {"is": what, "data": encoded(valid[:2])}
-    for data in valid[:2]:
+        yield {"is": what, "data": encoded(valid), **more}
+    for data in valid:
         for place, value in places(data):
             if isinstance(value, str):
-                yield {"is": "growth", "data": encoded([data]), "changed": list(place)}
+                yield {"is": "growth", "data": encoded([data]), "changed": list(place), **more}
 
 
 def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -327,7 +323,7 @@ _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-33": _holding,
     "IO-34": _leaving,
     "IO-35": _growing,
-    "IO-36": _abandoned,
+    "IO-36": _growing,
     "IO-39": _sharing,
     "IO-42": _sharing,
 }

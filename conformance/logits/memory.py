@@ -68,8 +68,8 @@ class Requests:
     bench: Stock
     #: Where parameter sets have values of which there are others.
     places: Mapping[Choice, Sequence[Position]]
+    numbers: Iterator[int]
     every: bool = False  #: whether all have another one, and not half of them
-    _numbers: Iterator[int] = attrs.field(factory=itertools.count)
 
     def following(self) -> tuple[int, SamplingParams]:
         """Return the number and the parameters of the next request.
@@ -78,7 +78,7 @@ class Requests:
             PluginRaised: the plugin does not take its value.
 
         """
-        number, bench = next(self._numbers), self.bench
+        number, bench = next(self.numbers), self.bench
         choices = tuple(self.places) if self.every else bench.choices
         choice, turn = choices[number % len(choices)], number // len(choices)
         params = bench.params(choice)
@@ -122,13 +122,14 @@ def forgets(trial: Trial) -> Finding:
 def look(bench: Stock, begin: Begin, names: tuple[str, ...], budget: Budget) -> Finding:
     """Return what is found of an instance."""
     found: Finding | None = None
+    numbers = itertools.count()  # what is kept on a class or in a module is there for both
     if places := _places(bench):
         # What is raised for a value, other rules say.
         with suppress(PluginRaised, PluginMisshapen, PluginHung):
-            found = _look(Requests(bench, places), begin, names, budget)
+            found = _look(Requests(bench, places, numbers), begin, names, budget)
         if found is not None and found.verdict is Verdict.PASS:
             return found
-    plain = _look(Requests(bench, {}), begin, names, budget)
+    plain = _look(Requests(bench, {}, numbers), begin, names, budget)
     return plain if found is None or plain.verdict is not Verdict.PASS else found
 
 

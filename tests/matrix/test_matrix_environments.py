@@ -116,7 +116,7 @@ def test_this_python_is_asked_where_the_first_pip_does_not_run(
 ) -> None:
     """A shim for a Python that is not there is on PATH, or one that cannot start, or no pip."""
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "global.no-index=\'$*\'"\n', encoding="utf-8")
+    python.write_text("#!/bin/sh\necho \"global.no-index='$*'\"\n", encoding="utf-8")
     (tmp_path / "bin").mkdir()
     if first is not None:
         (tmp_path / "bin" / "pip").write_text(first, encoding="utf-8")
