@@ -156,6 +156,9 @@ class Suite:
     #: The rule about what loading leaves to others, where the trial itself does not judge that, and
     #: the rule that a plugin breaks of which no instance can be made.
     shares: tuple[str, str] | None = None
+    #: What a program about loading takes to make instances, for a folder of a model and the section
+    #: of the profile; None where there is no such program.
+    loading: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
     #: Whether the trial has a check of that rule for what serving does.
     serves: bool = False
     #: Returns the host without the plugin that a section of a profile calls for, if not the usual.

@@ -27,6 +27,7 @@ import functools
 import threading
 import time
 
+import torch
 from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
 

@@ -99,7 +99,7 @@ CHANGES: dict[str, tuple[Callable[[], object], Kind, str, str]] = {
     "the filters": (
         lambda: warnings.simplefilter("ignore"),
         Kind.WARNINGS,
-        "ignore",
+        "a filter for every warning: ignore",
         "adds a filter for every warning: ignore",
     ),
     "the log": (

@@ -4,9 +4,8 @@
 The failure of a check becomes the check, made small.  Several programs may show it (with one text
 or another): the first that fails where nothing has been done with the hook is kept.
 
-There is none of CH-29 and CH-37, where the program would hang or end with the hook, of CH-40 and
-CH-42, which are about the process, and of a fault that a process shows by chance. Such a case is
-gone through again by ``vllm-conformance replay``.
+There is none of CH-29 and CH-37, where the program would hang or end with the hook, and of a fault
+that a process shows by chance. Such a case is gone through again by ``vllm-conformance replay``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from conformance.classifier_hook import attributes, scoring, timing
+from conformance.classifier_hook import attributes, process, scoring, timing
 from conformance.classifier_hook.trial import Trial
 from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import encoded
@@ -183,6 +182,13 @@ def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
     yield {"is": name, "calls": calls}
 
 
+def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """CH-40 and CH-42: the first text whose call changes something, and what it changes."""
+    case = finding.case or {}
+    text = process.texts(trial)[case["served"]]
+    yield {"is": "shares", "text": encoded(text), "names": case["names"]}
+
+
 _SCENES: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "CH-01": _one("made"),
     **{rule: _one(name) for name, rule in attributes.RULE_OF.items()},
@@ -208,6 +214,8 @@ _SCENES: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "CH-33": _history,
     "CH-34": _of_texts("own"),
     "CH-35": _of_texts("forgets"),
-    "CH-39": _meant,
     "CH-36": _of_texts("other-loop"),
+    "CH-39": _meant,
+    "CH-40": _sharing,
+    "CH-42": _sharing,
 }

@@ -15,7 +15,6 @@ from conformance.classifier_hook.calls import one
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding
 from conformance.watching import serving
-from conformance.watching.process_effects import Effect, noted
 
 
 @attrs.frozen
@@ -28,26 +27,32 @@ class Errand:
     what: str = f"{__name__}:score"
 
 
-def score(hook: type[Any], errand: Errand) -> serving.Served:
+def score(hook: type[Any], errand: Errand) -> list[serving.Served]:
     """Have texts scored, and see what is other than it was; this is the other process."""
     bench = Bench.open(hook, {}, origin=None, seed=errand.seed, arguments=errand.arguments)
     made = bench.make()
+    told: list[serving.Served] = []
 
-    async def main(effects: list[Effect]) -> None:
+    async def main() -> None:
         for text in errand.texts:
-            with noted(effects):
+            with serving.watched(told, errand.seed):
                 await one(made, bench.context(text), bench.patience)
 
-    return serving.served(errand.seed, lambda effects: bench.run(main(effects)))
+    bench.run(main())
+    return told
 
 
 def served(trial: Trial) -> serving.Serving:
     """Find out what scoring does to the process."""
-    bench = trial.bench
     assert trial.untouched is not None
-    texts = tuple(dict.fromkeys((*bench.allowed[:1], *bench.blocked[:1], *bench.texts[:STEADY])))
-    errand = partial(Errand, dict(bench.arguments), texts)
-    return serving.found(trial.untouched, errand, len(texts))
+    errand = partial(Errand, dict(trial.bench.arguments), texts(trial))
+    return serving.found(trial.untouched, errand)
+
+
+def texts(trial: Trial) -> tuple[str, ...]:
+    """Return the texts that are scored for that, in their order."""
+    bench = trial.bench
+    return tuple(dict.fromkeys((*bench.allowed[:1], *bench.blocked[:1], *bench.texts[:STEADY])))
 
 
 @checks("CH-40")

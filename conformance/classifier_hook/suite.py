@@ -106,8 +106,13 @@ def _tells(cls: type) -> bool:
 
 def _maker(_: str, section: Mapping[str, Any]) -> Maker:
     """Return what makes hooks as whoever registers them does."""
-    first: Mapping[str, Any] = next(iter(section.get("arguments", ())), {})
+    first = _loading("", section)["arguments"]
     return lambda: lambda cls: cls(**first)
+
+
+def _loading(_: str, section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a program about loading makes instances with."""
+    return {"arguments": next(iter(section.get("arguments", ())), {})}
 
 
 def _open(opening: Opening) -> Trial:
@@ -187,5 +192,6 @@ SUITE = Suite(
     replay=_replay,
     maker=_maker,
     shares=("CH-40", "CH-01"),
+    loading=_loading,
     serves=True,
 )

@@ -12,6 +12,8 @@ from conformance.counterexample.excerpts import excerpt
 from conformance.counterexample.source import WIDTH, Node, call, flat, laid_out, literal
 from conformance.generations import named
 
+_NEEDS = "vLLM, torch and the plugin"
+
 
 def assembled(
     case: Mapping[str, Any],
@@ -19,7 +21,7 @@ def assembled(
     body: str,
     *,
     loads: bool = False,
-    needs: str = "vLLM, torch and the plugin",
+    needs: str = _NEEDS,
 ) -> str:
     """Return the source of a program for a case.
 
@@ -44,7 +46,8 @@ def played(
     arguments: Sequence[Node],
     *,
     uses: Iterable[str] = (),
-    needs: str = "vLLM, torch and the plugin",
+    loads: bool = False,
+    needs: str = _NEEDS,
 ) -> str:
     """Return the source of a program that has a player play a case.
 
@@ -55,11 +58,12 @@ def played(
             its docstring says.
         arguments: of that function; the class is ``Plugin``.
         uses: what of the player the arguments use.
+        loads: whether the player itself loads the class.
         needs: what the program imports, for its reader.
 
     """
     part = excerpt(player, name, beside=("os", "sys"), uses=uses)
-    top = [part.standard, _quiet(case), part.others, _plugin(case, loads=False).strip()]
+    top = [part.standard, _quiet(case), part.others, _plugin(case, loads=loads).strip()]
     ending = [
         *laid_out(call(name, *arguments), before="fault = "),
         f'print(f"FAILS: {{fault}}" if fault else f"OK: {{{name}.__doc__}}")',
@@ -67,6 +71,29 @@ def played(
     ]
     parts = ["\n\n".join(filter(None, top)), part.code, "\n".join(ending)]
     return _heading(case, needs) + "\n" + "\n\n\n".join(parts) + "\n"
+
+
+def loading(
+    case: Mapping[str, Any],
+    player: str,
+    new: Node,
+    *,
+    uses: Iterable[str] = (),
+    needs: str = _NEEDS,
+) -> str:
+    """Return the source of a program that loads a plugin, and says what that does to the process.
+
+    Args:
+        case: the case document.
+        player: source of a module with :mod:`conformance.counterexample.process_player` in it.
+        new: what makes an instance of the class.
+        uses: what of the player that uses.
+        needs: what the program imports, for its reader.
+
+    """
+    named_so = [literal(case["plugin"][key]) for key in ("module", "qualname")]
+    arguments = [*named_so, new]
+    return played(case, player, "check_loading", arguments, uses=uses, loads=True, needs=needs)
 
 
 def _quiet(case: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from conformance.counterexample.excerpts import excerpt, joined
 from conformance.counterexample.source import Named, call, literal
 from conformance.inputs import tiny_tokenizer
+from conformance.watching import process_facts
 
 Call = dict[str, Any]
 
@@ -123,15 +124,16 @@ def tokenizing(source: str) -> str:
     return re.sub(r"\bengine_config\((?!max_num_seqs)", "tokenizing_config(", source)
 
 
-@cache
 def _host() -> str:
-    return player("logits_host_player", "logits_runner_player")
+    return player("logits_host", "logits_runner")
 
 
+@cache
 def player(*names: str) -> str:
-    """Return players of logits processors as one module, with the tokenizer of tiny models."""
+    """Return players as one module, with those that others use, and with what these use."""
     folder = Path(__file__).parent
-    paths = (Path(str(tiny_tokenizer.__file__)), *(folder / f"{name}.py" for name in names))
+    used = (Path(str(each.__file__)) for each in (tiny_tokenizer, process_facts))
+    paths = (*used, *(folder / f"{name}_player.py" for name in ("process", *names)))
     return joined(path.read_text(encoding="utf-8") for path in paths)
 
 

@@ -2,9 +2,10 @@
 """Plays a case against a classifier hook, and says what is wrong.
 
 The program of a counterexample is the function of this module that plays its case, with what that
-function uses; so they need the hook and the standard library alone, and a context is a data class
-of their own.  ``make()`` is the hook, as an engine registers it.  A function returns what happened
-and what was expected, or None where it is as the docstring says.
+function uses; so they need the hook and the standard library alone (and torch, where they are about
+what a process shares), and a context is a data class of their own.  ``make()`` is the hook, as an
+engine registers it.  A function returns what happened and what was expected, or None where it is as
+the docstring says.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import Any
+
+from conformance.counterexample.process_player import changed_by
 
 
 @dataclass(kw_only=True)
@@ -534,3 +537,8 @@ def check_forgets(make: Any, texts: list[str]) -> str | None:
         what = f"more memory is held after each 2,000 calls, in bytes: {held}"
         return f"{what}\nexpected: as much as before"
     return None
+
+
+def check_shares(make: Any, text: str, names: list[str]) -> str | None:
+    """A call leaves to others what all of the process share."""
+    return changed_by(make, lambda hook: hook.score(context(text)), names)

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from conformance.counterexample.assembly import played
+from conformance.counterexample import helpers
+from conformance.counterexample.assembly import loading, played
 from conformance.counterexample.source import Group, Named, Node, call, decoded, flat, literal
 
 #: A text whose literal is longer is written in pieces of so many characters, each of which may be
@@ -27,16 +26,17 @@ def program(case: Mapping[str, Any]) -> str:
     """
     shown = dict(case["counterexample"]["program"])
     name = "check_" + shown.pop("is").replace("-", "_")
-    make: Node = "Plugin"
-    if arguments := decoded(shown.pop("arguments", {})):
-        make = Named("lambda: ", call("Plugin", Named("**", literal(arguments))))
+    player, needs = helpers.player("hook"), "the plugin"
+    arguments = decoded(shown.pop("arguments", {}))
+    given_to = [Named("**", literal(arguments))] if arguments else []
+    if name == "check_loading":
+        new = Named("lambda plugin: ", call("plugin", *given_to))
+        return loading(case, player, new, needs=f"torch and {needs}")
+    make: Node = Named("lambda: ", call("Plugin", *given_to)) if arguments else "Plugin"
+    if name == "check_shares":
+        needs = f"torch and {needs}"
     given = [Named(f"{key}=", _node(decoded(value))) for key, value in shown.items()]
-    return played(case, _player(), name, [make, *given], needs="the plugin")
-
-
-@cache
-def _player() -> str:
-    return Path(__file__).with_name("hook_player.py").read_text(encoding="utf-8")
+    return played(case, player, name, [make, *given], needs=needs)
 
 
 def _node(value: object, brackets: str = "[]") -> Node:

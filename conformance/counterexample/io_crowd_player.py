@@ -254,6 +254,10 @@ def rounds(
             *above, last = changed
             inner = functools.reduce(lambda value, key: value[key], above, given)
             inner[last] += f" {number}"
+        if changed and answered:
+            mine = begin(host, plugin, given, request_id)
+            plugin.post_process(mine, request_id=request_id)
+            return None
         plugin.pre_process(prompt=host.parsed(plugin, given), request_id=request_id)
         getattr(plugin, host.asks)()
         mine = [copy.copy(output) for output in outputs[number % len(data)]]

@@ -58,6 +58,11 @@ class Host:
         """Make an instance."""
         return self.plugin(self.config, self.renderer)
 
+    def instance_of(self, plugin: Any) -> Any:
+        """Make an instance of another plugin."""
+        self.plugin = plugin
+        return self.new()
+
     def parsed(self, plugin: Any, data: Any, _request_id: str | None = "id-0") -> Any:
         """Have the data of a request parsed."""
         return plugin.parse_data(data)

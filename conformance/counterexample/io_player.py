@@ -31,6 +31,7 @@ from conformance.counterexample.io_host_player import (
     served,
     written,
 )
+from conformance.counterexample.process_player import changed_by
 
 
 def check_constructed(host: Host) -> str | None:
@@ -331,3 +332,15 @@ def check_same_offline(host: Host, data: Any, hidden: Collection[str] = ()) -> s
     if what := apart(got, served(host, host.new(), data), hidden):
         return f"without a request id, as offline, the answer is another one\n  {what}"
     return None
+
+
+def check_shares(host: Host, data: Any, names: list[str], *, awaited: bool) -> str | None:
+    """The request leaves to others what all of the process share."""
+
+    async def serve(plugin: Any) -> None:
+        if awaited:
+            await alone(host, plugin, data)
+        else:
+            served(host, plugin, data)
+
+    return changed_by(host.new, serve, names)

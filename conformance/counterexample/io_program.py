@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from conformance.counterexample.assembly import played
-from conformance.counterexample.excerpts import joined
+from conformance.counterexample import helpers
+from conformance.counterexample.assembly import loading, played
 from conformance.counterexample.source import Group, Named, Node, call, decoded, flat, literal
 
 #: A text or a list that is one thing again and again, so many times, is written as a product.
@@ -31,16 +29,13 @@ def program(case: Mapping[str, Any]) -> str:
     shown = dict(case["counterexample"]["program"])
     name = "check_" + shown.pop("is").replace("-", "_")
     host = "Documented" if case["generation"] == "io/request" else "Host"
-    given: list[Node] = [call(host, "Plugin", literal(shown.pop("model")))]
+    model = literal(shown.pop("model"))
+    player = helpers.player("io_engine", "io_host", "io", "io_crowd")
+    if name == "check_loading":
+        return loading(case, player, f"{host}(None, {flat(model)}).instance_of", uses=(host,))
+    given: list[Node] = [call(host, "Plugin", model)]
     given += [Named(f"{key}=", _argument(key, value)) for key, value in shown.items()]
-    return played(case, _player(), name, given, uses=(host,))
-
-
-@cache
-def _player() -> str:
-    folder = Path(__file__).parent
-    names = ("io_engine_player", "io_host_player", "io_player", "io_crowd_player")
-    return joined((folder / f"{name}.py").read_text(encoding="utf-8") for name in names)
+    return played(case, player, name, given, uses=(host,))
 
 
 def _argument(key: str, value: Any) -> Node:  # noqa: ANN401 - of a player's function

@@ -63,7 +63,7 @@ class BatchHost(Host):
 
         return again
 
-    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
         """Return what takes requests through a batch of eight; half of them change in each step."""
         plugin, logits = self.new(), self.rows(*range(8))
 
@@ -73,7 +73,7 @@ class BatchHost(Host):
                 added = []
                 for row in range(4 if step else 8):
                     live[row], number = [], next(numbers)
-                    params = self.params(requests[number % len(requests)])
+                    params = self.params(request(number))
                     prompt = [self.said(0), 3 + number % 400, 3 + number // 400]
                     added.append((row, params, prompt, live[row]))
                 plugin.update_state(BatchUpdate(batch_size=8, removed=[], added=added, moved=[]))

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from conformance.counterexample import helpers, loading_scripts
-from conformance.counterexample.assembly import played
+from conformance.counterexample import helpers
+from conformance.counterexample.assembly import loading, played
 from conformance.counterexample.source import Named, Node, call, decoded, flat, literal
 
 #: What a program says, and its exit status, where there is no GPU.
@@ -48,7 +47,7 @@ PLAYED = {
 }
 
 #: Rules whose failures have a program that is the check itself, made small.
-SCRIPTED = frozenset((*PLAYED, *loading_scripts.SCRIPTS))
+SCRIPTED = frozenset((*PLAYED, "LB-40", "LS-37"))
 
 #: Rules about one request, those about requests that opt in, and those about none.
 _OF_ONE = frozenset(
@@ -61,6 +60,7 @@ _OF_NONE = frozenset(("LB-28", "LB-35"))
 _OWN = {
     "admission": ("invalid",),
     "draws": ("draws",),
+    "leaves": ("names",),
     "masks": ("masked",),
     "tokens": ("masked",),
     "waits": ("waits",),
@@ -87,6 +87,17 @@ def program(case: Mapping[str, Any]) -> str:
     slots = case["generation"] == "logits/slot"
     host = "SlotHost" if slots else "BatchHost"
     vocabulary, tokens, seed = helpers.table(shown)
+    source = _player(slots=slots)
+    source = helpers.tokenizing(source) if shown.get("tokenizer") else source
+    rule, expect = case["rule"], shown["expect"]
+    name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED.get(rule, "leaves")
+    name = "past" if "past" in expect else name
+    if name == "leaves" and "served" not in expect:
+        size = literal(vocabulary)
+        if slots:
+            new = Named("lambda plugin: ", call("Runner", "plugin", size))
+            return loading(case, source, new, uses=("Runner",))
+        return loading(case, source, call("as_engine", size), uses=("as_engine",))
     made: list[Node] = [
         "Plugin",
         call("Logits", literal(vocabulary), literal(tokens), Named("seed=", literal(seed))),
@@ -96,22 +107,14 @@ def program(case: Mapping[str, Any]) -> str:
     if not shown["bare"]:
         made.append("request")
         uses.append("request")
-    rule, expect = case["rule"], shown["expect"]
-    name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED.get(rule, "leaves")
-    name = "past" if "past" in expect else name
     given = [Named(f"{key}=", node) for key, node in _arguments(rule, name, shown).items()]
     arguments: list[Node] = [call(host, *made), *given]
-    source = _player(slots=slots)
-    source = helpers.tokenizing(source) if shown.get("tokenizer") else source
     return played(case, source, f"check_{name}", arguments, uses=uses)
 
 
-@cache
 def _player(*, slots: bool) -> str:
-    names = ["logits_host_player", "work_player", "logits_player", "logits_batch_player"]
-    if slots:
-        names = [*names, "logits_runner_player", "logits_slot_player"]
-    return helpers.player(*names)
+    names = ("logits_host", "work", "logits", "logits_batch")
+    return helpers.player(*names, *(("logits_runner", "logits_slot") if slots else ()))
 
 
 def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node]:
@@ -123,6 +126,8 @@ def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node
         found["steps"] = literal(expect.get("steps") or _STEPS.get(rule, _USUAL))
     if rule == "LS-27":
         found["many"] = literal(_MANY)
+    if "varied" in expect:
+        found["places"] = literal(expect["varied"])
     for key in _OWN.get(name, ()):
         value = decoded(expect[key])
         found[key] = _masked(*value) if key == "masked" else literal(value)

@@ -11,7 +11,7 @@ import json
 import shutil
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             dtype="float32",
         )
         return arguments.create_engine_config()
+
+
+def as_engine(vocab_size: int) -> Callable[[Any], Any]:
+    """Return what makes an instance of a plugin as an engine does."""
+    config = engine_config(8, vocab_size)
+    return lambda plugin: plugin(config, torch.device("cpu"), False)  # noqa: FBT003 - as engines do
 
 
 @functools.cache

@@ -10,8 +10,6 @@ import gc
 import inspect
 import itertools
 import os
-import pickle
-import random
 import subprocess
 import sys
 import tempfile
@@ -22,11 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from vllm import SamplingParams
 
 from conformance.counterexample.logits_host_player import Logits
+from conformance.counterexample.process_player import changed_by
 from conformance.counterexample.work_player import Memory, executed
 
 #: How many requests come and go before each measurement.
@@ -65,9 +63,10 @@ class Host:
         """Return the calls of a step with so many requests, after three others."""
         raise NotImplementedError
 
-    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
         """Return what takes a round of requests through an instance, with apply or without.
 
+        ``request`` returns the keywords of the request with a number.
         No two requests have the same prompt: it is made of the number of each.
         """
         raise NotImplementedError
@@ -87,6 +86,25 @@ class Host:
     def outputs(self, count: int, history: int) -> list[list[int]]:
         """Return so many outputs for each of so many requests."""
         return [[self.said(row + place) for place in range(history)] for row in range(count)]
+
+
+def other(value: Any, number: int) -> Any:
+    """Return another value of the same kind, for each number another one."""
+    if isinstance(value, float):
+        return value * (1 - number / 2**24)
+    return f"{value}{number}" if isinstance(value, str) else value + number
+
+
+def varied(keywords: Mapping[str, Any], places: list[list[Any]], number: int) -> dict[str, Any]:
+    """Return keywords with another value wherever there is one at some of these places."""
+    found = copy.deepcopy(dict(keywords))
+    for *outer, last in places:
+        inner: Any = found
+        with suppress(LookupError, TypeError):
+            for step in outer:
+                inner = inner[step]
+            inner[last] = other(inner[last], number)
+    return found
 
 
 def different(
@@ -189,13 +207,18 @@ def check_past(host: Host, requests: list[Any]) -> str | None:
     return different(got, expected, f"a process that has served {earlier}")
 
 
-def check_growth(host: Host, requests: list[Any]) -> str | None:
+def check_growth(host: Host, requests: list[Any], places: list[Any] | None = None) -> str | None:
     """No more memory is held, and no file or thread, when requests have come and gone."""
+
+    def request(number: int) -> Any:
+        """Return a request; at these places each has another value."""
+        return varied(requests[number % len(requests)], places or [], number)
+
     opened = {"files are open": Path("/proc/self/fd"), "threads run": Path("/proc/self/task")}
     tracemalloc.start()
     # Where every request is greedy, an engine does not call apply of some plugins.
     for applies in (True, False):
-        go_through, numbers, held = host.rounds(requests), itertools.count(), list[int]()
+        go_through, numbers, held = host.rounds(request), itertools.count(), list[int]()
         before = {of: len(list(folder.iterdir())) for of, folder in opened.items()}
         with torch.inference_mode():
             for _ in range(5):
@@ -274,21 +297,10 @@ def check_device(host: Host, requests: list[Any], steps: int) -> str | None:
     return None
 
 
-def check_leaves(host: Host, request: Any, steps: int) -> str | None:
-    """Serving seeds no generator that all requests share, and leaves the default dtype."""
-    left = []
-    for seed in (11, 12):
-        random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - the generator that all share
-        torch.manual_seed(seed)
+def check_leaves(host: Host, request: Any, steps: int, names: list[str]) -> str | None:
+    """Serving leaves to others what all requests share."""
+
+    async def serve(_: object) -> None:
         host.alone(request, steps)
-        kept = {"random": random.getstate(), "torch": torch.get_rng_state().tolist()}
-        state = pickle.dumps(np.random.get_state())  # noqa: NPY002 - as above
-        left.append(kept | {"numpy.random": state})
-    for name, state in left[0].items():
-        if state == left[1][name]:
-            what = f"serving a request seeds the global generator of {name}"
-            return f"{what}\nexpected: a generator of the plugin's own"
-    if (dtype := torch.get_default_dtype()) is not torch.float32:
-        return f"the default dtype is {dtype} after a request\nexpected: torch.float32, as before"
-    return None
+
+    return changed_by(lambda: None, serve, names)

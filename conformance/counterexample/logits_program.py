@@ -11,13 +11,7 @@ from typing import Any
 
 import attrs
 
-from conformance.counterexample import (
-    helpers,
-    loading_scripts,
-    logits_checks,
-    runner_program,
-    verdicts,
-)
+from conformance.counterexample import helpers, logits_checks, runner_program, verdicts
 from conformance.counterexample.assembly import assembled
 from conformance.counterexample.excerpts import excerpt
 from conformance.counterexample.source import (
@@ -52,9 +46,7 @@ def program(case: Mapping[str, Any]) -> str:
     if "events" in shown:
         return _assembled(case, runner_program.body(shown))
     if shown["expect"]["is"] == "script":
-        if shown["rule"] in logits_checks.PLAYED or {"served", "past"} & shown["expect"].keys():
-            return logits_checks.program(case)
-        return _assembled(case, loading_scripts.script(case), loads=True)
+        return logits_checks.program(case)
     writer = _Writer(shown["calls"], bare=shown["bare"])
     writer.write(shown["expect"])
     body = "\n".join(writer.lines).strip("\n") + "\n"

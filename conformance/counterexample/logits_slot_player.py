@@ -95,7 +95,7 @@ class SlotHost(Host):
 
         return again
 
-    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
         """Return what gives each of eight slots one new request after the other."""
         runner, logits, token = self.new(), self.rows(*range(8)), self.said(0)
 
@@ -104,7 +104,7 @@ class SlotHost(Host):
                 for slot in range(8):
                     number = next(numbers)
                     prompt = [3 + number % 400, 3 + number // 400, token]
-                    runner.join(slot, self.params(requests[number % len(requests)]), prompt)
+                    runner.join(slot, self.params(request(number)), prompt)
                 runner.begin_step()
                 if applies:
                     places = {"tokens": [token] * 8, "positions": [2] * 8}

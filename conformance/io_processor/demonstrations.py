@@ -5,8 +5,8 @@ A history becomes the program's own; the failure of a check becomes the check, m
 programs may show it (with one request's data or another's, online or offline): the first that
 fails where nothing has been done with the plugin is kept.
 
-There is none of IO-01, which is about loading and no call; of IO-39 and IO-42, which are about the
-process; of IO-04, which needs engines; of IO-37 and IO-38, where the program would hang or end with
+There is none of IO-01, which is about loading and no call; of IO-04, which needs engines; of IO-37
+and IO-38, where the program would hang or end with
 the plugin; of outputs that are left open (IO-20, IO-34), which only the host notices; of requests
 that hold Python objects, or lists so deep that Python does not copy them; and of a fault that a
 process shows late, or by chance. Such a case is gone through again by ``vllm-conformance replay``.
@@ -23,7 +23,7 @@ from conformance.counterexample.execution import document, first_failing
 from conformance.counterexample.source import decoded, encoded
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
-from conformance.io_processor import cases, meaning
+from conformance.io_processor import cases, meaning, process
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
@@ -290,23 +290,27 @@ def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
             }
 
 
-def _growing(trial: Trial, _: Finding) -> Iterator[Scene]:
-    """IO-35: requests that were answered, and what is left of them."""
-    valid = [data for data in trial.bench.stock.valid if _portable(data)]
-    for what in ("alive", "files", "growth"):
-        answered = {"answered": True} if what != "alive" else {}
-        yield {"is": what, "data": encoded(valid[:2]), **answered}
-
-
-def _abandoned(trial: Trial, _: Finding) -> Iterator[Scene]:
-    """IO-36: requests that are begun and never finished, all alike or with other texts."""
-    valid = [data for data in trial.bench.stock.valid if _portable(data)]
+def _growing(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-35, IO-36: requests that are answered, or only begun, all alike or with other texts."""
+    answered = _case(finding)["answered"]
+    valid = [data for data in trial.bench.stock.valid if _portable(data)][:2]
+    more = {"answered": True} if answered else {}
+    if answered:
+        yield {"is": "alive", "data": encoded(valid)}
     for what in ("files", "growth"):
-        yield {"is": what, "data": encoded(valid[:2])}
-    for data in valid[:2]:
+        yield {"is": what, "data": encoded(valid), **more}
+    for data in valid:
         for place, value in places(data):
             if isinstance(value, str):
-                yield {"is": "growth", "data": encoded([data]), "changed": list(place)}
+                yield {"is": "growth", "data": encoded([data]), "changed": list(place), **more}
+
+
+def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-39 and IO-42: the first request that changes something, and what it changes."""
+    case = _case(finding)
+    data, awaited = process.which(trial, case["served"])
+    if _portable(data):
+        yield {"is": "shares", "data": encoded(data), "names": case["names"], "awaited": awaited}
 
 
 _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
@@ -320,5 +324,7 @@ _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-33": _holding,
     "IO-34": _leaving,
     "IO-35": _growing,
-    "IO-36": _abandoned,
+    "IO-36": _growing,
+    "IO-39": _sharing,
+    "IO-42": _sharing,
 }

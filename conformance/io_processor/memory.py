@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
@@ -56,6 +56,9 @@ ROUNDS = 3
 #: Requests in which a container is seen to grow.
 SOME = 6
 
+#: Answered requests in a measurement where each has a text of its own: that takes longer.
+UNLIKE = 100
+
 #: Of how many objects for each request a plugin is then said to keep growing.
 BLOCKS_PER_REQUEST = 0.5
 
@@ -68,8 +71,21 @@ NAMES = ("data", "output")
 
 @checks("IO-35")
 def forgets(trial: Trial) -> Finding:
-    """Nothing of answered requests is held."""
-    return _look(trial, answered=True)
+    """Nothing of answered requests is held, nor of their texts where each has its own."""
+    found = _look(trial, answered=True)
+    if found.verdict is not Verdict.PASS:
+        return found
+    load = _Load(trial.bench, trial.bench.make(), answered=True)
+    load.unlike, sizes = True, []
+    for _ in range(MEASUREMENTS):
+        load.serve(UNLIKE, SECONDS)
+        sizes.append(load.size())
+    if growing(sizes, UNLIKE) is None or (what := _endless(load)) is None:
+        return found
+    if trial.find("IO-36").verdict is Verdict.FAIL:
+        return waiting("IO-36")  # it is kept whether they are answered or not
+    said = f"after {load.served} answered requests, each with a text of its own, {what}"
+    return failed(said, load.served, case={"answered": True})
 
 
 @checks("IO-36", after=("IO-38",))
@@ -100,7 +116,8 @@ def _judged(load: _Load, which: str, *, most: int) -> Finding:
     if found is None and (grew := growing(sizes, each)):
         enough = min(most, STRAIGHT)
         if each < enough // MEASUREMENTS and (what := _endless(load)):
-            return failed(f"after {load.served} {which} requests {grew}: {what}", load.served)
+            said = f"after {load.served} {which} requests {grew}: {what}"
+            return failed(said, load.served, case={"answered": which == "answered"})
         if not _keeps_growing(load, most):
             return passed(load.served, load.served)
         found = grew
@@ -108,7 +125,8 @@ def _judged(load: _Load, which: str, *, most: int) -> Finding:
             why = f"after {load.served} requests {found}; there was no time for {enough}"
             return Finding(Verdict.NOT_VERIFIED, load.served, load.served, why)
     if found:
-        return failed(f"after {load.served} {which} requests {found}", load.served)
+        said = f"after {load.served} {which} requests {found}"
+        return failed(said, load.served, case={"answered": which == "answered"})
     return passed(load.served, load.served)
 
 
@@ -147,11 +165,12 @@ def _keeps_growing(load: _Load, most: int) -> bool:
 
 
 class _Load:
-    """Requests for one instance, none of them the same as another."""
+    """Requests for one instance, no two with the same id."""
 
     def __init__(self, bench: Bench, plugin: Watched, *, answered: bool) -> None:
         self.plugin = plugin
         self.served = self.left_open = 0
+        self.unlike = not answered  #: whether each has a text of its own, if the data have any
         self.given: list[Given] = []
         self._bench = bench
         self._answered = answered
@@ -189,14 +208,16 @@ class _Load:
         kind = self.served % len(self._templates)
         data, outputs = self._templates[kind]
         request_id = f"id-{self.served}"
-        mine = copy.deepcopy(data)
-        if not self._answered and (place := self._places[kind]) is not None:
-            # Outputs are those of the template, so that only requests without any may differ.
+        mine, place = copy.deepcopy(data), self._places[kind] if self.unlike else None
+        if place is not None:
             mine = changed(mine, place[0], f"{place[1]} {self.served}")
         self.served += 1
-        plugin.pre_process(prompt=parsed(plugin, bench, mine), request_id=request_id)
-        asks(plugin, bench)()
-        fresh = [copy.copy(output) for output in outputs]
+        if place is not None and self._answered:
+            fresh = prepared(plugin, bench, mine, request_id)
+        else:
+            plugin.pre_process(prompt=parsed(plugin, bench, mine), request_id=request_id)
+            asks(plugin, bench)()
+            fresh = [copy.copy(output) for output in outputs]
         if self._answered:
             with torch.inference_mode():
                 plugin.post_process(fresh, request_id=request_id)

@@ -13,7 +13,6 @@ from conformance.findings import Finding
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.trial import Trial
 from conformance.watching import serving
-from conformance.watching.process_effects import Effect, noted
 
 #: Data that are served to see what that does to the process.
 MOST_SERVED = 3
@@ -31,38 +30,46 @@ class Serve:
 
 
 @attrs.frozen
-class _Noting:
+class _Watching:
     """A host that sees what is other after it has served a request than it was before."""
 
     online: Any
-    effects: list[Effect]
+    told: list[serving.Served]
+    seed: int
 
     async def serve(self, *asked: Any) -> Any:  # noqa: ANN401 - as hosts have it
-        with noted(self.effects):
+        with serving.watched(self.told, self.seed):
             return await self.online.serve(*asked)
 
 
-def serve(plugin: type[Any], errand: Serve) -> serving.Served:
+def serve(plugin: type[Any], errand: Serve) -> list[serving.Served]:
     """Have requests served, and see what is other than it was; this is the other process."""
     bench = Bench.open(plugin, errand.generation, errand.model, errand.seed)
+    told: list[serving.Served] = []
     hosts = (bench.online, bench.waiting)
-
-    def every(effects: list[Effect]) -> None:
-        bench.online, bench.waiting = (_Noting(host, effects) for host in hosts)  # type: ignore[assignment]  # all of them that is used
-        for data in errand.data:
-            for awaited in (False, True):
-                bench.try_online(data, awaited=awaited)
-
-    return serving.served(errand.seed, every)
+    bench.online, bench.waiting = (_Watching(host, told, errand.seed) for host in hosts)  # type: ignore[assignment]  # all of them that is used
+    for data in errand.data:
+        for awaited in (False, True):
+            bench.try_online(data, awaited=awaited)
+    return told
 
 
 def served(trial: Trial) -> serving.Serving:
     """Find out what serving requests does to the process."""
     bench = trial.bench
     assert trial.untouched is not None
-    data = bench.stock.valid[: min(bench.stock.given, MOST_SERVED)]
-    errand = partial(Serve, bench.generation, str(bench.around.config.model_config.model), data)
-    return serving.found(trial.untouched, errand, len(data))
+    model = str(bench.around.config.model_config.model)
+    return serving.found(trial.untouched, partial(Serve, bench.generation, model, _data(trial)))
+
+
+def _data(trial: Trial) -> tuple[Any, ...]:
+    stock = trial.bench.stock
+    return stock.valid[: min(stock.given, MOST_SERVED)]
+
+
+def which(trial: Trial, number: int) -> tuple[Any, bool]:
+    """Return the data of a request that was served, and whether its hooks were awaited."""
+    return _data(trial)[number // 2], bool(number % 2)
 
 
 @checks("IO-39")

@@ -14,14 +14,14 @@ from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label
 from conformance.logits.played import Kind
-from conformance.logits.processes import serving
+from conformance.logits.processes import served
 from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
 from conformance.verdict import Verdict
 from conformance.watching.interruption import limited
-from conformance.watching.process_effects import generators
+from conformance.watching.process_facts import generator_states
 
 #: Logits of one request before and after, ``[1, vocabulary]`` each, step by step.
 _Rows = list[tuple[torch.Tensor, torch.Tensor]]
@@ -100,7 +100,7 @@ def deterministic(trial: Trial) -> Finding:
     bench = trial.bench
     examples = acted = 0
     for choice in bench.parameters:
-        before = generators()
+        before = generator_states()
         runs = _runs(trial, choice, STEPS)
         changed = _changed(runs[0])
         if choice[0] == "on" and not changed:
@@ -118,9 +118,9 @@ def deterministic(trial: Trial) -> Finding:
                         examples,
                         case={"choice": choice, "draws": False, "steps": len(runs[0])},
                     )
-        after = generators()
+        after = generator_states()
         for name in [name for name in before if after[name] != before[name]]:
-            if serving(trial):
+            if trial.once(served).harms:
                 return unjudged(trial.waits([trial.contract.leaves]), examples)
             return failed(
                 f"{label(choice)} changes the global random state of {name}",

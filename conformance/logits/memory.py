@@ -1,22 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ten thousand requests through one instance, and what is left of them."""
+"""Ten thousand requests through one instance, and what is left of them.
+
+A client may say what it likes: where the plugin takes other values than those of the profile, half
+of the requests have one that no other request has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import attrs
+from vllm.sampling_params import SamplingParams
 
+from conformance.counterexample.logits_player import other
 from conformance.findings import Finding, failed, passed
+from conformance.inputs.history import Choice
+from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.configuration import MAX_REQUESTS
+from conformance.logits.fuzzing.values import Position, at, positions, replaced
+from conformance.logits.requests import Stock, admitted
 from conformance.logits.trial import Trial
 from conformance.settings import Budget
-from conformance.watching.interruption import limited
+from conformance.verdict import Verdict
+from conformance.watching.interruption import PluginHung, limited
 from conformance.watching.leaks import LAST, Given, growing, kept, open_files, size_of, threads
 
 #: Serves so many requests, all finished in the end, with ``apply`` or without; notes what each
 #: handed over; returns in how many steps rows changed.
 Serve = Callable[[int, list[Given], bool], int]
+
+#: Makes an instance; returns it, and what has it serve these requests.
+Begin = Callable[["Requests"], tuple[object, Serve]]
 
 REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 
@@ -29,6 +48,12 @@ FIRST = 200
 #: How often the plugin is measured, with no request in it.
 MEASUREMENTS = 5
 
+#: Where it grows with values of clients, so many more requests have one, and as many again: a cache
+#: that has an end is full by then.  Of how many objects for each it is said to grow then.
+MORE = 10_000
+ROUNDS = 3
+BLOCKS_PER_REQUEST = 0.5
+
 #: A plugin may keep what it was last given until something else takes its place.
 KEPT = 2 * MAX_REQUESTS
 
@@ -36,16 +61,83 @@ KEPT = 2 * MAX_REQUESTS
 LIMIT = 60.0
 
 
+@attrs.define
+class Requests:
+    """Requests, one after the other."""
+
+    bench: Stock
+    #: Where parameter sets have values of which there are others.
+    places: Mapping[Choice, Sequence[Position]]
+    numbers: Iterator[int]
+    every: bool = False  #: whether all have another one, and not half of them
+
+    def following(self) -> tuple[int, SamplingParams]:
+        """Return the number and the parameters of the next request.
+
+        Raises:
+            PluginRaised: the plugin does not take its value.
+
+        """
+        number, bench = next(self.numbers), self.bench
+        choices = tuple(self.places) if self.every else bench.choices
+        choice, turn = choices[number % len(choices)], number // len(choices)
+        params = bench.params(choice)
+        if bench.most(choice) is None and params.max_tokens is not None:
+            params.max_tokens += number
+        if (places := self.places.get(choice)) and (self.every or turn % 2):
+            field, *inside = path = places[turn // 2 % len(places)]
+            told = other(at(bench.parameters[choice], path), number)
+            setattr(params, field, replaced(getattr(params, field), tuple(inside), told))
+            call("validate_params", bench.plugin.validate_params, params)
+        return number, params
+
+
+def _places(bench: Stock) -> dict[Choice, list[Position]]:
+    """Return where the parameter sets that opt in have values of which there are very many."""
+    last = REQUESTS[Budget.STANDARD] + ROUNDS * MORE
+    found = {
+        choice: [
+            path
+            for path in positions(dict(base))
+            # Other tables have keys that vLLM converts.
+            if path[0] == "extra_args" or len(path) == 1
+            if type(value := at(base, path)) in (str, int, float)
+            if value
+            and all(
+                admitted(bench.plugin, replaced(base, path, other(value, number)))
+                for number in (1, last)
+            )
+        ]
+        for choice, base in bench.parameters.items()
+        if choice in bench.choices and choice[0] != "off"
+    }
+    return {choice: places for choice, places in found.items() if places}
+
+
 def forgets(trial: Trial) -> Finding:
     """Nothing of finished requests is kept, and nothing grows."""
     return trial.leaks or trial.contract.look(trial.bench, trial.budget)
 
 
-def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -> Finding:
+def look(bench: Stock, begin: Begin, names: tuple[str, ...], budget: Budget) -> Finding:
     """Return what is found of an instance."""
+    found: Finding | None = None
+    numbers = itertools.count()  # what is kept on a class or in a module is there for both
+    if places := _places(bench):
+        # What is raised for a value, other rules say.
+        with suppress(PluginRaised, PluginMisshapen, PluginHung):
+            found = _look(Requests(bench, places, numbers), begin, names, budget)
+        if found is not None and found.verdict is Verdict.PASS:
+            return found
+    plain = _look(Requests(bench, {}, numbers), begin, names, budget)
+    return plain if found is None or plain.verdict is not Verdict.PASS else found
+
+
+def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budget) -> Finding:
     count = REQUESTS[budget]
     given: list[Given] = []
     sizes: list[int] = []
+    plugin, serve = begin(requests)
     acted, files = 0, open_files()
     with limited(LIMIT):
         serve(FIRST, given, True)  # noqa: FBT003 - with apply
@@ -61,8 +153,12 @@ def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -
                 return failed(
                     f"after {len(given)} requests {left} more files are open", count, acted
                 )
-        if what := kept(given, names, KEPT) or growing(sizes, count // MEASUREMENTS):
-            return failed(f"after {count} requests {what}", count, acted)
+        what = kept(given, names, KEPT)
+        if what is None and (grew := growing(sizes, count // MEASUREMENTS)):
+            what = _with_values(requests, serve, grew) if requests.places else grew
+        if what:
+            case = {"varied": _varied(requests)} if requests.places else None
+            return failed(f"after {count} requests {what}", count, acted, case=case)
         # Ranks of a pipeline but the last, and batches of greedy requests, never get to ``apply``.
         given, sizes = [], sizes[-1:]
         for _ in range(LAST):
@@ -71,3 +167,22 @@ def look(plugin: object, serve: Serve, names: tuple[str, ...], budget: Budget) -
         if what := kept(given, names, KEPT) or growing(sizes, count // IDLE):
             return failed(f"after {len(given)} requests without apply {what}", count, acted)
     return passed(count, acted)
+
+
+def _with_values(requests: Requests, serve: Serve, grew: str) -> str | None:
+    """Say that a plugin still grows where a cache that has an end would be full."""
+    requests.every, before = True, None
+    for _ in range(ROUNDS):
+        serve(MORE, [], True)  # noqa: FBT003 - with apply
+        gc.collect()
+        now = sys.getallocatedblocks()
+        if before is not None and now - before < MORE * BLOCKS_PER_REQUEST:
+            return None
+        before = now
+    places = ", ".join(".".join(map(str, path)) for path in _varied(requests))
+    return f"{grew} that has a value of its own: {places}"
+
+
+def _varied(requests: Requests) -> list[list[Any]]:
+    every = dict.fromkeys(path for paths in requests.places.values() for path in paths)
+    return [list(path) for path in every]

@@ -31,9 +31,9 @@ from conformance.logits.rows import RowsAlone, differing, same
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import Found
 from conformance.verdict import Verdict, must_wait
-from conformance.watching import loading
+from conformance.watching import loading, serving
 from conformance.watching.interruption import limited
-from conformance.watching.process_effects import generators, seed
+from conformance.watching.process_facts import generator_states, seed_generators
 from conformance.watching.untouched import ERRANDS
 
 #: Steps for which a request runs alone: some effects come late. More would be past vLLM's default
@@ -57,6 +57,7 @@ class Errand:
     waits: Found
     bench: Callable[..., Stock]  #: that of the generation
     rows_alone: RowsAlone
+    generators: int = 0  #: seed of the generators that all share, where that is what it is about
 
 
 @attrs.frozen
@@ -96,7 +97,7 @@ def _named(errand: Errand) -> Iterator[tuple[str, SamplingParams]]:
 def _rank(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows that another rank computes: what differs from rank to rank, differs."""
     os.environ |= {"RANK": "1", "LOCAL_RANK": "1"}
-    seed(errand.seed + 1)
+    seed_generators(errand.seed + 1)
     return _unasked(_imported_again(plugin), errand)
 
 
@@ -129,7 +130,17 @@ def _asked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     return _unasked(plugin, errand)
 
 
-ERRANDS |= {"admit": _admit, "unasked": _unasked, "asked": _asked, "rank": _rank}
+def _serve(plugin: type[Any], errand: Errand) -> list[serving.Served]:
+    """Serve each request that opts in, and see what is other than it was."""
+    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed, errand.waits)
+    told: list[serving.Served] = []
+    for choice in switched_on(bench):
+        with serving.watched(told, errand.generators):
+            rows_for(bench, choice, errand.rows_alone, STEPS)  # what is raised is other rules'
+    return told
+
+
+ERRANDS |= {"admit": _admit, "unasked": _unasked, "asked": _asked, "rank": _rank, "serve": _serve}
 
 
 def rows_of(bench: Stock, rows_alone: RowsAlone) -> dict[Choice, Rows]:
@@ -194,11 +205,11 @@ def at_random(trial: Trial) -> bool:
     something, which is no chance.
     """
     rows_alone = trial.contract.rows_alone
-    before = generators()
+    before = generator_states()
     mine, again = (rows_of(trial.bench, rows_alone) for _ in range(2))
     if not any(apart(again[choice], rows) for choice, rows in mine.items()):
         return False
-    if generators() != before:
+    if generator_states() != before:
         return True
     try:
         first, second = (trial.untouched.run(asking(trial, "unasked")) for _ in range(2))
@@ -240,38 +251,17 @@ def leaves_others_alone(trial: Trial) -> Finding:
     """Nothing changes that others compute with, and the process ends as it would."""
     contract = trial.contract
     found = loading.judged(trial.observer, contract.rule_of_call["__init__"], contract.survives)
-    return (serving(trial) or found) if found.verdict is Verdict.PASS else found
+    if found.verdict is not Verdict.PASS or not (harms := trial.once(served).harms):
+        return found
+    choice = switched_on(trial.bench)[harms[0][0]]
+    serves = serving.judged(trial.once(served), harms, label(choice))
+    return attrs.evolve(serves, case={**(serves.case or {}), "choice": choice, "steps": STEPS})
 
 
-def serving(trial: Trial) -> Finding | None:
-    """Return what serving requests does to that, if it does something."""
-    states = generators()
-    torch.set_default_dtype(torch.float32)  # what came before may have left another one
-    try:
-        for choice in switched_on(trial.bench):
-            left = []
-            with suppress(PluginRaised, PluginMisshapen):  # other rules say so
-                for number in (11, 12):
-                    seed(number)
-                    with limited():
-                        list(trial.contract.rows_alone(trial.bench, choice, STEPS))
-                    left.append(generators())
-            first, second = left if len(left) == 2 else (states, {})  # noqa: PLR2004 - both seeds
-            for name in [name for name in second if first[name] == second[name]]:
-                return failed(
-                    f"serving {label(choice)} seeds the global generator of {name} anew: requests "
-                    f"without a seed of their own draw the same in every step",
-                    case={"choice": choice, "served": True, "steps": STEPS},
-                )
-            if (dtype := torch.get_default_dtype()) is not torch.float32:
-                return failed(
-                    f"serving {label(choice)} leaves the default dtype of torch at {dtype}",
-                    case={"choice": choice, "served": True, "steps": STEPS},
-                )
-    finally:
-        torch.set_default_dtype(torch.float32)
-        seed(trial.bench.seed)
-    return None
+def served(trial: Trial) -> serving.Serving:
+    """Find out what serving requests that opt in does to the process."""
+    plain = asking(trial, "serve")
+    return serving.found(trial.untouched, lambda seed: attrs.evolve(plain, generators=seed))
 
 
 def asking(trial: Trial, what: str) -> Errand:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -11,12 +11,11 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed
-from conformance.inputs.history import Choice
 from conformance.logits import costs, memory
 from conformance.logits.calls import call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.costs import Batch
-from conformance.logits.requests import LAST_SPECIAL
+from conformance.logits.requests import LAST_SPECIAL, Stock
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
 from conformance.logits_batch.bench import Bench, Watched
@@ -90,12 +89,16 @@ LONG = 12
 
 def look(bench: Bench, budget: Budget) -> Finding:
     """Return what ten thousand requests leave behind in an instance."""
-    instance = bench.new()
-    return memory.look(instance.plugin, partial(_serve, bench, instance), NAMES, budget)
+
+    def begin(requests: memory.Requests) -> tuple[object, memory.Serve]:
+        instance = bench.new()
+        return instance.plugin, partial(_serve, requests, instance)
+
+    return memory.look(bench, begin, NAMES, budget)
 
 
 def _serve(
-    bench: Bench,
+    requests: memory.Requests,
     instance: Watched,
     count: int,
     given: list[Given],
@@ -105,14 +108,13 @@ def _serve(
 
     All rows are kept busy: those that leave are replaced at once, as an engine with a queue does.
     """
-    acted = 0
+    acted, bench = 0, requests.bench
     live: list[tuple[SamplingParams, list[int], list[int]]] = []
-    choices = bench.choices
-    long = bench.lasting(LONG, *choices)
+    long = bench.lasting(LONG, *bench.choices)
     for step in range(count // LEAVING + 1):
         added = []
         for index in range(LEAVING if step % long else MAX_REQUESTS):
-            request = _request(bench, choices, len(given))
+            request = _request(bench, *requests.following())
             given.append(request)
             live[index : index + 1] = [request]
             added.append((index, *request))
@@ -130,13 +132,9 @@ def _serve(
 
 
 def _request(
-    bench: Bench, choices: Sequence[Choice], number: int
+    bench: Stock, number: int, params: SamplingParams
 ) -> tuple[SamplingParams, list[int], list[int]]:
     """Return what the request with a number hands over: no two have the same prompt."""
-    choice = choices[number % len(choices)]
-    params = bench.params(choice)
-    if bench.most(choice) is None and params.max_tokens is not None:
-        params.max_tokens += number
     high, low = divmod(number, bench.vocabulary - LAST_SPECIAL - 1)
     token = bench.tokens[number % len(bench.tokens)]
     own = [token, LAST_SPECIAL + 1 + low, LAST_SPECIAL + 1 + high]

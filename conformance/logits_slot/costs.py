@@ -71,27 +71,30 @@ NAMES = ("SamplingParams",)
 
 def look(bench: Bench, budget: Budget) -> Finding:
     """Return what ten thousand requests leave behind in an instance."""
-    # The tests of single calls look whether the plugin writes to the states.
-    instance = bench.new(trusted=True)
-    return memory.look(instance.plugin, partial(_serve, bench, instance), NAMES, budget)
+
+    def begin(requests: memory.Requests) -> tuple[object, memory.Serve]:
+        # The tests of single calls look whether the plugin writes to the states.
+        instance = bench.new(trusted=True)
+        return instance.plugin, partial(_serve, requests, instance)
+
+    return memory.look(bench, begin, NAMES, budget)
 
 
 def _serve(
-    bench: Bench,
+    requests: memory.Requests,
     instance: Watched,
     count: int,
     given: list[Given],
     applied: bool,  # noqa: FBT001 - the type of ``memory.Serve`` has no names
 ) -> int:
     """Fill all slots with new requests, again and again; return in how many steps rows changed."""
-    states, acted = instance.states, 0
+    states, acted, bench = instance.states, 0, requests.bench
     slots = torch.arange(states.max_num_reqs)
     # One token again and again, for readers of repetitions, and what others wait for.
     same = [0] * max(REPEATED, bench.words.longest)
     phrase = bench.words.phrase(0)
-    choices = bench.choices
     longest = 1 + len(same)
-    fewest = longest - bench.lasting(longest, *choices) + 1
+    fewest = longest - bench.lasting(longest, *bench.choices) + 1
     said = torch.tensor([same, [*same, *phrase][-len(same) :]])
     rounds = count // states.max_num_reqs + 1
     with torch.inference_mode():
@@ -105,11 +108,7 @@ def _serve(
             states.prompt_len.np[:] = length if step % 4 < 2 else min(length, fewest)  # noqa: PLR2004 - half of them
             states.prompt_len.copy_to_uva()
             for slot in range(states.max_num_reqs):
-                number = len(given)
-                choice = choices[number % len(choices)]
-                params = bench.params(choice)
-                if bench.most(choice) is None and params.max_tokens is not None:
-                    params.max_tokens += number
+                number, params = requests.following()
                 given.append((params,))
                 states.all_token_ids.gpu[slot, 0] = number % bench.vocabulary
                 instance.add_request(slot, params)

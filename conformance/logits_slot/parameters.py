@@ -11,7 +11,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.configuration import MAX_REQUESTS
+from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS
 from conformance.logits.waiting import Observed
 from conformance.logits.watching import attributes
 from conformance.logits_slot.bench import Alone, Bench, Watched, together
@@ -99,10 +99,11 @@ def rows_in_all_slots(
 def observe(bench: Bench, choice: Choice) -> Observed:
     """Serve a request alone, and say what the instance holds then."""
     instance = bench.new()
-    script = bench.words.script
-    alone = Alone(instance, bench.params(choice), script)
+    # What is held of many requests may be more than one has room for.
+    half, script = MAX_MODEL_LEN // 2, bench.words.script
+    alone = Alone(instance, bench.params(choice), script[-half:])
     with suppress(PluginRaised, PluginMisshapen):
-        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
+        for step, token in enumerate(script[: bench.lasting(min(half, len(script)), choice)]):
             alone.row(bench.table[step % len(bench.table)])
             alone.append(token)
     return Observed(instance.plugin, [], (instance.states,), _reads_tokens(bench.plugin))

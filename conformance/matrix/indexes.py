@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 import os
 import shlex
-import shutil
 import subprocess
 import sys
+from contextlib import suppress
 
 #: Where pip looks first: its environment variables, then these sections of its files.
 SECTIONS = (":env:", "install", "global")
@@ -41,16 +41,16 @@ def uv_settings(configured: str) -> dict[str, str]:
 
 
 def configured() -> str:
-    """Return what ``pip config list`` says here; nothing where there is no pip."""
-    pip = shutil.which("pip")
-    command = [pip] if pip else [sys.executable, "-m", "pip"]
-    try:
-        done = subprocess.run(
-            [*command, "config", "list"], check=False, capture_output=True, text=True
-        )
-    except OSError:
-        return ""
-    return done.stdout
+    """Return what ``pip config list`` says here; nothing where no pip runs.
+
+    The first on PATH may be a shim for a Python that is not there: then this Python's own is asked.
+    """
+    for pip in (["pip"], [sys.executable, "-m", "pip"]):
+        with suppress(OSError, subprocess.CalledProcessError):
+            return subprocess.run(
+                [*pip, "config", "list"], check=True, capture_output=True, text=True
+            ).stdout
+    return ""
 
 
 def _options(configured: str) -> dict[str, str]:

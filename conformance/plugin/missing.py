@@ -14,7 +14,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from types import FunctionType, TracebackType
@@ -90,32 +90,19 @@ def _variable(error: BaseException, _: str, source: str | None) -> str | None:
     """Tell a variable of the environment that is not set, and that the plugin asks for by name."""
     if isinstance(error, KeyError) and error.args and _raised_by_environment(error):
         return f"set the environment variable {error.args[0]}"
+    files = {at.tb_frame.f_code.co_filename for at in _frames(error, source)}
+    texts = _texts({*files, *([source] if source else ())})
     for word in _VARIABLE.findall(f"{error} {_line(error, source)}"):
-        if word not in os.environ and word in _read(source, error):
+        if word not in os.environ and word in texts:
             return f"set the environment variable {word}"
     return None
 
 
 def unset(plugin: type) -> list[str]:
     """Return the variables that are not set, and that the module of a plugin asks for by name."""
-    try:
-        tree = ast.parse(Path(inspect.getsourcefile(plugin) or "").read_text(encoding="utf-8"))
-    except (OSError, TypeError, ValueError, SyntaxError):
-        return []
-    asked: list[tuple[ast.expr, ast.expr]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args:
-            asked.append((node.func, node.args[0]))
-        elif isinstance(node, ast.Subscript):
-            asked.append((node.value, node.slice))
-    names = [
-        key.value
-        for asks, key in asked
-        if isinstance(key, ast.Constant)
-        and isinstance(key.value, str)
-        and _ENVIRONMENT.search(ast.unparse(asks))
-    ]
-    return [name for name in dict.fromkeys(names) if name not in os.environ]
+    file = getattr(sys.modules.get(plugin.__module__), "__file__", None)
+    names = _texts([file] if file else [], asked=True)
+    return [name for name in names if name not in os.environ]
 
 
 def _raised_by_environment(error: BaseException) -> bool:
@@ -156,20 +143,31 @@ def _line(error: BaseException, source: str | None) -> str:
     return ""
 
 
-def _read(source: str | None, error: BaseException) -> set[str]:
-    """Return the words that stand as texts by themselves in files of the plugin that use ``os``."""
-    files = {at.tb_frame.f_code.co_filename for at in _frames(error, source)}
-    words = set[str]()
-    for file in {*files, *([source] if source else ())}:
+def _texts(files: Iterable[str], *, asked: bool = False) -> dict[str, None]:
+    """Return texts in files that use the environment: all, or those by which it is asked."""
+    found: dict[str, None] = {}
+    for file in files:
         try:
-            text = Path(file).read_text(encoding="utf-8")
-            tree = ast.parse(text)
+            source = Path(file).read_text(encoding="utf-8")
+            nodes = list(ast.walk(ast.parse(source)))
         except (OSError, ValueError, SyntaxError):
             continue
-        if "environ" in text or "getenv" in text:
-            constants = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
-            words |= {value for value in constants if isinstance(value, str)}
-    return words
+        if asked:
+            nodes = [key for node in nodes for key in _keys(node)]
+        if "environ" in source or "getenv" in source:
+            constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+            found |= dict.fromkeys(value for value in constants if isinstance(value, str))
+    return found
+
+
+def _keys(node: ast.AST) -> list[ast.expr]:
+    """Return what the environment is asked for by an expression, if it is asked."""
+    asks, keys = None, list[ast.expr]()
+    if isinstance(node, ast.Call):
+        asks, keys = node.func, node.args[:1]
+    elif isinstance(node, ast.Subscript):
+        asks, keys = node.value, [node.slice]
+    return keys if asks is not None and _ENVIRONMENT.search(ast.unparse(asks)) else []
 
 
 def _library(error: BaseException, _: str, __: str | None) -> str | None:

@@ -131,7 +131,7 @@ def _others(key: Any) -> list[Any]:  # noqa: ANN401 - whatever is a key
         return [f"{key} {number}" for number in numbers]
     if type(key) is bytes:
         return [key + str(number).encode() for number in numbers]
-    if type(key) is int:
+    if type(key) in (int, float):
         return [-1 - number - abs(key) for number in numbers]
     if type(key) is tuple and key:
         return [(*key[:-1], last) for last in _others(key[-1])]

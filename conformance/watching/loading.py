@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,6 +33,7 @@ from conformance.verdict import RuleResult, Verdict
 from conformance.watching import process_effects, replaced
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, progressed
 from conformance.watching.process_effects import Effect, Kind
+from conformance.watching.process_facts import generator_states, seed_generators
 
 #: Gets ready, and returns what makes an instance of a class as the engine does.
 Maker = Callable[[], Callable[[Any], object]]
@@ -183,14 +184,25 @@ def judged(observer: Observer | None, made: str, survives: str) -> Finding:
     return Finding(Verdict.PASS, INSTANCES, INSTANCES)
 
 
-def result(rule: str, observer: Observer | None, made: str, survives: str) -> RuleResult:
-    """Judge it, for families whose trials have no check of it; see :func:`judged`."""
+def result(
+    rule: str,
+    observer: Observer | None,
+    made: str,
+    survives: str,
+    taken: Callable[[], Mapping[str, Any] | None],
+) -> RuleResult:
+    """Judge it, for families whose trials have no check of it; see :func:`judged`.
+
+    ``taken`` returns what a program takes to make instances, if there is one.
+    """
     started = time.perf_counter()
     finding = judged(observer, made, survives)
     case = None
     if finding.case:
         asked = {"seed": _SEEDS[0], "parameters": [], "invalid": []}
         case = {"kind": "check", "rule": rule, **asked, **finding.case}
+        if (given := taken()) is not None:
+            case["program"] = {"is": "loading", **given}
     return simulated(rule, finding, time.perf_counter() - started, case)
 
 
@@ -332,18 +344,17 @@ def _alive(process: psutil.Process) -> bool:
 
 def _load(target: Target, maker: Maker | None, mend: Mend | None, seed: int) -> Seen:
     """Import a plugin and make instances here; return what is other than before."""
-    process_effects.seed(seed)
-    for name in ENDED_BY:
-        signal.signal(getattr(signal, name), _handed_on)
+    seed_generators(seed)
+    hand_on()
     if target.root and target.root not in sys.path:
         sys.path.insert(0, target.root)  # as loading does
     make = maker() if maker else None
-    before, drawn = process_effects.taken(), process_effects.generators()
+    before, drawn = process_effects.taken(), generator_states()
     problem = None
     at_import: frozenset[str] = frozenset()
     try:
         cls = load_class(target)
-        states = process_effects.generators()
+        states = generator_states()
         at_import = frozenset(name for name in states if states[name] != drawn[name])
         if make is not None:
             for _ in range(INSTANCES):
@@ -359,8 +370,8 @@ def _load(target: Target, maker: Maker | None, mend: Mend | None, seed: int) -> 
             mend(getattr(sys.modules.get(target.module), "__file__", None))
         seen = Seen(at_import=at_import, threads=_threads(), children=_children(), problem=problem)
         facts = process_effects.facts_changed(before)
-        effects = (*(_told(effect) for effect in facts), *patches)
-        return attrs.evolve(seen, effects=effects, generators=process_effects.generators())
+        effects = (*(told(effect) for effect in facts), *patches)
+        return attrs.evolve(seen, effects=effects, generators=generator_states())
     except Exception as error:  # noqa: BLE001 - what the plugin replaced is what this is made of
         why = f"nothing can be compared: {type(error).__name__}: {error}"
         return Seen(at_import=at_import, problem=problem or why)
@@ -388,8 +399,14 @@ def _children() -> tuple[Started, ...]:
     return tuple(found)
 
 
-def _told(effect: Effect) -> Effect:
-    """Return an effect; of a handler, say whether it hands on to the one that was there."""
+def hand_on() -> None:
+    """Have handlers of which :func:`told` sees whether signals come to them."""
+    for name in ENDED_BY:
+        signal.signal(getattr(signal, name), _handed_on)
+
+
+def told(effect: Effect) -> Effect:
+    """Return an effect; of a handler, say whether it hands on to that of :func:`hand_on`."""
     if effect.kind is Kind.SIGNAL and effect.name in ENDED_BY:
         pid = os.fork()
         if pid == 0:
@@ -407,5 +424,5 @@ def _told(effect: Effect) -> Effect:
 
 
 def _handed_on(_: int, __: FrameType | None) -> None:
-    """Stand for the engine's handler: what is asked in :func:`_told` has come to it."""
+    """Stand for the engine's handler: what is asked in :func:`told` has come to it."""
     os._exit(_HANDED_ON)

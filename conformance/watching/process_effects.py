@@ -7,18 +7,10 @@ each signal; what a plugin changes of it, others feel.
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
-import multiprocessing
 import os
-import pickle
-import random
 import signal
-import socket
 import sys
-import threading
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -26,10 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import numpy as np
-import torch
 
 from conformance.watching import replaced
+from conformance.watching.process_facts import (
+    blanket_filters,
+    generator_states,
+    interpreter_hooks,
+    logger_settings,
+    signal_handlers,
+    torch_settings,
+)
 
 
 class Kind(StrEnum):
@@ -66,13 +64,6 @@ class Snapshot:
 
     facts: Mapping[tuple[Kind, str], Any]
     attributes: replaced.Attributes
-
-
-#: Loggers that the messages of all requests go through; the first is the root.
-_LOGGERS = (None, "vllm")
-
-#: Before anything is loaded: asking for them again is slow.
-_SIGNALS = tuple(sorted(signal.valid_signals()))
 
 
 def taken() -> Snapshot:
@@ -116,7 +107,7 @@ def sentence(effect: Effect) -> str:
         Kind.SIGNAL: f"takes {name} from the handler that was there",
         Kind.ENVIRONMENT: f"{'sets' if adds else 'removes'} the environment variable {name}",
         Kind.PATH: f"{'adds' if adds else 'takes'} {name} {'to' if adds else 'from'} sys.path",
-        Kind.WARNINGS: f"{'adds' if adds else 'takes away'} a filter for every warning: {name}",
+        Kind.WARNINGS: f"{'adds' if adds else 'takes away'} {name}",
         Kind.FILE: f"{'leaves open' if adds else 'closes'} {name}",
     }.get(effect.kind, f"{name}: {effect.after} instead of {effect.before}")
     return f"{said} (by {effect.who})" if effect.who else said
@@ -135,113 +126,22 @@ def _facts_changed(before: Mapping[tuple[Kind, str], Any]) -> Iterator[Effect]:
             yield Effect(kind, name, _text(was), _text(is_), who)
 
 
-def seed(number: int) -> None:
-    """Seed the generators that everything in a process draws from."""
-    random.seed(number)
-    np.random.seed(number % 2**32)  # noqa: NPY002 - plugins may draw from it
-    torch.manual_seed(number)
-
-
-def generators() -> dict[str, bytes]:
-    """Return the states of the generators that everything in a process draws from."""
-    return {
-        "random": pickle.dumps(random.getstate()),
-        "numpy.random": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - plugins may use it
-        "torch": torch.default_generator.get_state().numpy().tobytes(),
-    }
-
-
 def _facts() -> Iterator[tuple[tuple[Kind, str], Any]]:
     """Yield all but the attributes of modules and classes, by kind and name."""
     parts: tuple[tuple[Kind, Mapping[str, Any]], ...] = (
-        (Kind.GENERATOR, generators()),
-        (Kind.SETTING, _settings()),
-        (Kind.SIGNAL, {_name(number): signal.getsignal(number) for number in _SIGNALS}),
-        (Kind.HOOK, _hooks()),
+        (Kind.GENERATOR, generator_states()),
+        (Kind.SETTING, torch_settings()),
+        (Kind.SIGNAL, signal_handlers()),
+        (Kind.HOOK, interpreter_hooks()),
         (Kind.ENVIRONMENT, os.environ),
         (Kind.PATH, dict.fromkeys(map(str, sys.path), True)),
-        (Kind.WARNINGS, dict.fromkeys(_blanket_filters(), True)),
-        (Kind.LOGGING, _loggers()),
+        (Kind.WARNINGS, blanket_filters()),
+        (Kind.LOGGING, logger_settings()),
         (Kind.FILE, dict.fromkeys(_open_files(), True)),
     )
     for kind, values in parts:
         for name, value in values.items():
             yield (kind, name), value
-
-
-def _name(number: int) -> str:
-    return getattr(number, "name", str(int(number)))
-
-
-def _blanket_filters() -> Iterator[str]:
-    """Yield the filters for everything: packages add others, for warnings of their own."""
-    for action, message, category, module, line in warnings.filters:
-        if message is None and module is None and not line and category is Warning:
-            yield action
-
-
-def _loggers() -> dict[str, Any]:
-    found: dict[str, Any] = {"logging.disable()": logging.root.manager.disable}
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        shown = logger.name
-        found[f"the level of the logger {shown}"] = logging.getLevelName(logger.level)
-        found[f"the handlers of the logger {shown}"] = tuple(logger.handlers)
-        found[f"whether the logger {shown} is disabled"] = logger.disabled
-    return found
-
-
-def _settings() -> dict[str, Any]:
-    return {
-        "torch.get_default_dtype()": torch.get_default_dtype(),
-        "torch.get_default_device()": torch.get_default_device(),
-        "torch.are_deterministic_algorithms_enabled()": (
-            torch.are_deterministic_algorithms_enabled()
-            and not torch.is_deterministic_algorithms_warn_only_enabled()
-        ),
-        "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision(),
-        "torch.backends.cudnn.deterministic": torch.backends.cudnn.deterministic,
-        "torch.backends.cudnn.benchmark": torch.backends.cudnn.benchmark,
-        "torch.get_num_threads()": torch.get_num_threads(),
-        "torch.get_num_interop_threads()": torch.get_num_interop_threads(),
-        "torch.is_grad_enabled()": torch.is_grad_enabled(),
-        "torch.is_inference_mode_enabled()": torch.is_inference_mode_enabled(),
-    }
-
-
-def _hooks() -> dict[str, Any]:
-    return {
-        "the working folder": str(Path.cwd()),
-        "sys.excepthook": sys.excepthook,
-        "sys.unraisablehook": sys.unraisablehook,
-        "sys.gettrace()": sys.gettrace(),
-        "sys.getprofile()": sys.getprofile(),
-        "sys.getrecursionlimit()": sys.getrecursionlimit(),
-        "sys.getswitchinterval()": sys.getswitchinterval(),
-        "sys.stdout": sys.stdout,
-        "sys.stderr": sys.stderr,
-        "threading.excepthook": threading.excepthook,
-        "builtins.__import__": __import__,
-        "gc.isenabled()": gc.isenabled(),
-        "gc.get_threshold()": gc.get_threshold(),
-        "multiprocessing.get_start_method()": multiprocessing.get_start_method(allow_none=True),
-        "numpy.geterr()": str(np.geterr()),
-        "socket.getdefaulttimeout()": socket.getdefaulttimeout(),
-        "the event loop policy": type(asyncio.events._event_loop_policy),  # type: ignore[attr-defined]  # noqa: SLF001 - asking for it would make it
-        **_of_loop(),
-    }
-
-
-def _of_loop() -> dict[str, Any]:
-    """Return the settings of the event loop that is running, if there is one."""
-    loop: Any = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
-    if loop is None:
-        return {}
-    return {
-        "the debug mode of the event loop": loop.get_debug(),
-        "the exception handler of the event loop": loop.get_exception_handler(),
-        "the task factory of the event loop": loop.get_task_factory(),
-    }
 
 
 def _open_files() -> Iterator[str]:

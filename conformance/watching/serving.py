@@ -7,7 +7,8 @@ first request does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ import torch
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.watching import loading, process_effects
 from conformance.watching.process_effects import Effect, Kind
+from conformance.watching.process_facts import generator_states, seed_generators
 from conformance.watching.untouched import Ended, Untouched
 
 #: Seeds of the generators; a generator with the same state after both was seeded by the plugin.
@@ -31,7 +33,7 @@ _KINDS = (Kind.SETTING, Kind.SIGNAL, Kind.HOOK, Kind.WARNINGS, Kind.LOGGING)
 
 @attrs.frozen
 class Served:
-    """What one process saw."""
+    """What a process saw of one request."""
 
     effects: tuple[Effect, ...]
     generators: dict[str, bytes]
@@ -39,54 +41,75 @@ class Served:
 
 @attrs.frozen
 class Serving:
-    """What serving does to a process."""
+    """What serving does to a process, each with the number of the request."""
 
     requests: int
-    harms: tuple[str, ...] = ()  #: that change what others get, or keep the process from ending
-    other: tuple[str, ...] = ()
+    #: That change what others get, or keep the process from ending.
+    harms: tuple[tuple[int, Effect], ...] = ()
+    other: tuple[tuple[int, Effect], ...] = ()
     problem: str | None = None  #: why nothing can be said
 
 
-def served(seed: int, serve: Callable[[list[Effect]], object]) -> Served:
-    """Have requests served with generators of some seed; this is the other process.
-
-    Args:
-        seed: of all generators.
-        serve: notes in a list what is other than it was; see :func:`process_effects.noted`.
-
-    """
-    process_effects.seed(seed)
+@contextmanager
+def watched(told: list[Served], seed: int) -> Iterator[None]:
+    """Have a request served with generators of some seed; this is in the other process."""
+    seed_generators(seed)
     torch.set_num_threads(THREADS)
+    loading.hand_on()
     effects: list[Effect] = []
-    serve(effects)
-    return Served(tuple(effects), process_effects.generators())
+    try:
+        with process_effects.noted(effects):
+            yield
+    finally:
+        told.append(Served(tuple(map(loading.told, effects)), generator_states()))
 
 
-def found(untouched: Untouched, errand: Callable[[int], Any], requests: int) -> Serving:
-    """Have so many requests served in two processes, each with an errand for its seed."""
+def found(untouched: Untouched, errand: Callable[[int], Any]) -> Serving:
+    """Have requests served in two processes, each with an errand for its seed.
+
+    An errand returns what was :func:`watched`, request by request.
+    """
     try:
         first, second = (untouched.run(errand(seed)) for seed in SEEDS)
     except Ended:
-        return Serving(requests, problem="the process that serves requests ends or hangs")
-    states: dict[str, bytes] = second.generators
-    harms = [
-        f"seeds the global generator of {name} anew"
-        for name, state in first.generators.items()
-        if states[name] == state
-    ]
-    other: list[str] = []
-    for effect in first.effects:
-        if effect.kind in _KINDS:
-            told = harms if loading.harmful(effect) else other
-            told.append(process_effects.sentence(effect))
-    # Each request may have done the same.
-    return Serving(requests, tuple(dict.fromkeys(harms)), tuple(dict.fromkeys(other)))
+        return Serving(0, problem="the process that serves requests ends or hangs")
+    harms: list[tuple[int, Effect]] = []
+    other: list[tuple[int, Effect]] = []
+    for number, (one, two) in enumerate(zip(first, second, strict=False)):
+        harms += [
+            (number, Effect(Kind.GENERATOR, name))
+            for name, state in one.generators.items()
+            if two.generators[name] == state
+        ]
+        for effect in one.effects:
+            if effect.kind in _KINDS:
+                (harms if loading.harmful(effect) else other).append((number, effect))
+    return Serving(len(first), tuple(harms), tuple(other))
 
 
-def judged(serving: Serving, what: tuple[str, ...]) -> Finding:
-    """Judge whether serving does nothing of some kind."""
+def judged(
+    serving: Serving, what: tuple[tuple[int, Effect], ...], request: str = "a request"
+) -> Finding:
+    """Judge whether serving does nothing of some kind.
+
+    Args:
+        serving: what it does.
+        what: that part of it.
+        request: what messages call the request that does it first.
+
+    """
     if serving.problem:
         return unjudged(serving.problem)
-    if what:
-        return failed(f"serving a request: {'; '.join(what)}", serving.requests)
-    return passed(serving.requests, serving.requests)
+    if not what:
+        return passed(serving.requests, serving.requests)
+    first = what[0][0]
+    effects = [effect for number, effect in what if number == first]
+    said = "; ".join(map(_sentence, effects))
+    case = {"served": first, "names": [effect.name for effect in effects]}
+    return failed(f"serving {request}: {said}", serving.requests, case=case)
+
+
+def _sentence(effect: Effect) -> str:
+    if effect.kind is Kind.GENERATOR:
+        return f"seeds the global generator of {effect.name} anew"
+    return process_effects.sentence(effect)

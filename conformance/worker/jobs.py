@@ -25,7 +25,6 @@ from conformance.engine.server import hold
 from conformance.engine.server_log import difference, read_log
 from conformance.generations import named
 from conformance.inputs import constants
-from conformance.interface import Generation
 from conformance.plugin import profile as profiles
 from conformance.plugin import target as targets
 from conformance.plugin.expectation import located
@@ -97,7 +96,7 @@ def trial(
         partial(_difference, evidence, folder=folder),
     )
     surroundings = private.Surroundings.take()
-    shared = _shared(suite, generation, observer)
+    shared = _shared(suite, plugin, settings, model, observer)
     guarded = Guarded(
         plugin, evidence, opening, surroundings, *asked, shared, changed, suite.serves
     )
@@ -220,13 +219,19 @@ def _class(plugin: Plugin, suite: Suite, problems: list[Exception]) -> type:
 
 
 def _shared(
-    suite: Suite, generation: Generation, observer: Observer | None
+    suite: Suite, plugin: Plugin, settings: Settings, model: str, observer: Observer | None
 ) -> Mapping[str, Callable[[], RuleResult]]:
     """Return how the rule is judged about what loading leaves to others, if not by the trial."""
     if suite.shares is None:
         return {}
     rule, made = suite.shares
-    return {rule: partial(loading.result, rule, observer, made, generation.survival_rule)}
+    survives = named(plugin.generation).survival_rule
+    takes = suite.loading
+
+    def taken() -> Mapping[str, Any] | None:
+        return takes(model, profiles.section_of(plugin, settings)) if takes else None
+
+    return {rule: partial(loading.result, rule, observer, made, survives, taken)}
 
 
 def _observer(
@@ -289,7 +294,7 @@ def _loaded_again(suite: Suite, plugin: Plugin, settings: Settings, model: str) 
     if observer is None:
         return unreadable(problems[0])
     try:
-        (judge,) = _shared(suite, named(plugin.generation), observer).values()
+        (judge,) = _shared(suite, plugin, settings, model, observer).values()
         return loading.again(judge())
     finally:
         observer.close()

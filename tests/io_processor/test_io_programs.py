@@ -59,6 +59,9 @@ UNSORTED = """\
         found = [output async for _, output in model_output]
         return self.post_process(found, request_id=request_id)
 """
+HANDLING = """\
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+"""
 BUSY = """\
         end = time.thread_time() + 0.3
         while time.thread_time() < end:
@@ -176,6 +179,18 @@ FAULTS = {
         "IO-35",
         (_before(POST, "        self.names.setdefault('all', []).append(model_output[0])\n"),),
     ),
+    "seeds-when-loaded": Fault("IO-39", (_before(INIT, "        torch.manual_seed(0)\n"),)),
+    "seeds-when-loaded-documented": Fault(
+        "IO-39", (_before(INIT, "        torch.manual_seed(0)\n"),), documented=True
+    ),
+    "seeds-in-every-request": Fault("IO-39", (_before(POST, "        torch.manual_seed(0)\n"),)),
+    "computes-in-double": Fault(
+        "IO-39", (_before(PRE, "        torch.set_default_dtype(torch.float64)\n"),)
+    ),
+    "computes-on-one-thread": Fault(
+        "IO-42", (_before(PRE, "        torch.set_num_threads(1)\n"),), documented=True
+    ),
+    "handles-errors-of-the-loop": Fault("IO-42", (), AWAITED + HANDLING + SORTED),
     "keeps-what-was-begun": Fault("IO-36", (_before(PRE, "        self.names[request_id] = 1\n"),)),
 }
 
@@ -199,10 +214,11 @@ CASES = {
     "changed": [0, "text"],
     "answered": True,
     "wanted": {"lines": 1},
+    "names": ["torch", "logging.disable()"],
 }
 
 #: Rules without programs; ``io_processor.demonstrations`` says why.
-WITHOUT = {"IO-01", "IO-04", "IO-37", "IO-38", "IO-39", "IO-42"}
+WITHOUT = {"IO-01", "IO-04", "IO-37", "IO-38"}
 
 #: Rules whose programs other tests run: ``test_io_meaning``.
 ELSEWHERE = {"IO-40"}

@@ -42,6 +42,8 @@ FIXED = {
     "returns_untouched_input": ("target_token", "TargetTokenLogitsProcessor"),
     "seeds_numpy_at_import": ("target_token", "TargetTokenLogitsProcessor"),
     "takes_sigterm": ("target_token", "TargetTokenLogitsProcessor"),
+    "takes_sigterm_with_first_request": ("target_token", "TargetTokenLogitsProcessor"),
+    "seeds_torch_in_every_step": ("target_token", "TargetTokenLogitsProcessor"),
 }
 
 #: Plugins whose constructor loads the tokenizer of the model, by generation and rule.

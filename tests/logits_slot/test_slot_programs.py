@@ -48,8 +48,8 @@ CHECKED = {
     "compares_every_pair": "A step grows with its batch, and not with the vocabulary",
     "goes_through_the_vocabulary": "A step grows with its batch, and not with the vocabulary",
     "counts_tokens_one_hot": "A step holds at most 16 times the memory",
-    "seeds_torch_in_constructor": "what all requests share is what it was",
-    "leaves_collector_running": "what all requests share is what it was",
+    "seeds_torch_in_constructor": "What all requests share is what it was before",
+    "leaves_collector_running": "What all requests share is what it was before",
 }
 
 #: Plugins that write to what they may only read, which a history shows.

@@ -110,6 +110,24 @@ def test_what_uv_is_told_itself_comes_first(monkeypatch: pytest.MonkeyPatch) -> 
     assert "UV_FIND_LINKS" not in indexes.uv_settings(CONFIGURED)
 
 
+@pytest.mark.parametrize("first", ["#!/bin/sh\nexit 127\n", "#!/nowhere/python\n", None])
+def test_this_python_is_asked_where_the_first_pip_does_not_run(
+    first: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shim for a Python that is not there is on PATH, or one that cannot start, or no pip."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho \"global.no-index='$*'\"\n", encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    if first is not None:
+        (tmp_path / "bin" / "pip").write_text(first, encoding="utf-8")
+        (tmp_path / "bin" / "pip").chmod(0o755)
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    assert indexes.configured() == "global.no-index='-m pip config list'\n"
+
+
 def test_a_shell_reads_the_same() -> None:
     """Run as a program it prints lines that a shell takes in, with nothing installed."""
     program = str(ROOT / "conformance" / "matrix" / "indexes.py")

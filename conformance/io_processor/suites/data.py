@@ -24,6 +24,7 @@ SUITE = Suite(
     maker=partial(shared.maker, shared.DATA),
     own_host=shared.own_host,
     shares=("IO-39", "IO-02"),
+    loading=shared.loading,
     serves=True,
     forget=shared.forget,
 )

@@ -47,6 +47,7 @@ SUITE = Suite(
     maker=_maker,
     own_host=shared.own_host,
     shares=("IO-39", "IO-02"),
+    loading=shared.loading,
     serves=True,
     forget=shared.forget,
 )

@@ -61,6 +61,11 @@ def maker(generation: str, model: str, section: Mapping[str, Any]) -> Maker:
     return lambda: lambda cls: cls(*arguments)
 
 
+def loading(model: str, section: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a program about loading makes instances with."""
+    return {"model": _model(section, model)}
+
+
 def forget() -> None:
     """Have what surrounds plugins made anew: vLLM's code must stand what a plugin replaced."""
     from conformance.io_processor.host import surroundings

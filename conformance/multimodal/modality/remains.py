@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.verdict import Verdict
 from conformance.watching.interruption import progressed
-from conformance.watching.leaks import LONGEST, Spent, growing, size_of
+from conformance.watching.leaks import LONGEST, Spent, growing, open_files, size_of, threads
 
 #: Items after which files and threads are counted, and how many of these may be the plugin's own.
 ROUND, OWN = 60, 8
@@ -46,11 +45,11 @@ def closed(trial: Trial) -> Finding:
             for sample in samples:  # what libraries open once is theirs
                 bench.serve(plugin, sample)
             gc.collect()
-            before = _open(), threading.active_count(), len(list(Path(folder).iterdir()))
+            before = open_files(), threads(), len(list(Path(folder).iterdir()))
             for number in range(ROUND):
                 bench.serve(plugin, samples[number % len(samples)])
             gc.collect()
-            after = _open(), threading.active_count(), len(list(Path(folder).iterdir()))
+            after = open_files(), threads(), len(list(Path(folder).iterdir()))
         finally:
             tempfile.tempdir = before_dir
     for what, was, now in zip(
@@ -59,12 +58,6 @@ def closed(trial: Trial) -> Finding:
         if now - was > OWN:
             return failed(f"after {ROUND} items more there are {now - was} {what} more", ROUND)
     return passed(ROUND, ROUND)
-
-
-def _open() -> int:
-    """Return how many files this process has open; 0 where nobody can tell."""
-    folder = Path("/proc/self/fd")
-    return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
 @checks("MM-76")
