@@ -292,12 +292,12 @@ def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 def _growing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-35, IO-36: requests that are answered, or only begun, all alike or with other texts."""
-    answered = _case(finding)["answered"]
+    answered, unlike = _case(finding)["answered"], "unlike" in _case(finding)
     valid = [data for data in trial.bench.stock.valid if _portable(data)][:2]
     more = {"answered": True} if answered else {}
-    if answered:
+    if answered and not unlike:
         yield {"is": "alive", "data": encoded(valid)}
-    for what in ("files", "growth"):
+    for what in () if unlike else ("files", "growth"):
         yield {"is": what, "data": encoded(valid), **more}
     for data in valid:
         for place, value in places(data):

@@ -85,7 +85,7 @@ def forgets(trial: Trial) -> Finding:
     if trial.find("IO-36").verdict is Verdict.FAIL:
         return waiting("IO-36")  # it is kept whether they are answered or not
     said = f"after {load.served} answered requests, each with a text of its own, {what}"
-    return failed(said, load.served, case={"answered": True})
+    return failed(said, load.served, case={"answered": True, "unlike": True})
 
 
 @checks("IO-36", after=("IO-38",))

@@ -191,6 +191,10 @@ FAULTS = {
         "IO-42", (_before(PRE, "        torch.set_num_threads(1)\n"),), documented=True
     ),
     "handles-errors-of-the-loop": Fault("IO-42", (), AWAITED + HANDLING + SORTED),
+    "keeps-every-answer": Fault(
+        "IO-35",
+        (_before(POST, "        self.names[tuple(model_output[0].prompt_token_ids)] = 1\n"),),
+    ),
     "keeps-what-was-begun": Fault("IO-36", (_before(PRE, "        self.names[request_id] = 1\n"),)),
 }
 
