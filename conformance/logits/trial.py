@@ -260,6 +260,9 @@ class Trial(Asked):
             self._obstacle = (self.contract.loads, failed(said))
         if self._obstacle is not None:
             return self._obstructed(rule)
+        if not self.bench.parameters and rule != self.contract.loads:
+            # Every request that could be thought of is refused, and none other ever joins.
+            return unjudged(self.unknown_switch()), None
         try:
             return self._decide(rule)
         except PluginHung as error:
@@ -440,7 +443,12 @@ class Trial(Asked):
         refused = f"; {self.parameters.refused}" if self.parameters.refused else ""
         return (
             f"nothing switched the plugin on ({saw}{tried}{refused}); give a profile with values "
-            f"that it knows, such as\n{starter(self.parameters.keys, self.parameters.tables)}"
+            f"that it knows, such as\n"
+            + starter(
+                self.parameters.keys,
+                self.parameters.tables,
+                demanded={} not in self.parameters.off,
+            )
         )
 
     def stratum(self, shape: Shape) -> list[Example]:

@@ -12,6 +12,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.configuration import MAX_MODEL_LEN, ROOM
 from conformance.logits.waiting import Observed, Token, TokenList
 from conformance.logits_batch.bench import Bench, Watched
 
@@ -45,7 +46,7 @@ def rows_alone(
     outputs: list[int] = []
     prompt = prompt or bench.prompt
     instance.begin(bench.params(choice), list(prompt), outputs)
-    for step in range(bench.lasting(steps, choice)):
+    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
         if step:
             instance.update_state(quiet)
         before = bench.table[step : step + 1]
@@ -55,23 +56,26 @@ def rows_alone(
 
 
 def observe(bench: Bench, choice: Choice) -> Observed:
-    """Serve a request alone whose tokens note what they are compared with."""
+    """Serve requests alone whose tokens note what they are compared with."""
     read: set[str] = set()
     compared: list[int] = []
-    script = [Token(token, compared) for token in bench.words.script]
-    prompt = TokenList([*script, *script[:1]], "prompt", read)
-    outputs = TokenList([], "outputs", read)
-    instance = bench.new()
-    with suppress(PluginRaised, PluginMisshapen):
-        instance.begin(bench.params(choice), prompt, outputs)
-        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
-            if step:
-                instance.update_state(None)
-            row = step % len(bench.table)
-            instance.apply(bench.table[row : row + 1].clone())
-            outputs.append(token)
-        # Whoever copies the list sees tokens in that of a request that is resumed.
-        resumed = bench.new()
-        resumed.begin(bench.params(choice), prompt, TokenList(script, "outputs", read))
-        resumed.apply(bench.table[:1].clone())
-    return Observed(instance.plugin, compared, (prompt, outputs), bool(read))
+    given: list[object] = []
+    for piece in bench.words.pieces(ROOM):
+        script = [Token(token, compared) for token in piece]
+        prompt = TokenList([*script, *script[:1]], "prompt", read)
+        outputs = TokenList([], "outputs", read)
+        given += (prompt, outputs)
+        instance = bench.new()
+        with suppress(PluginRaised, PluginMisshapen):
+            instance.begin(bench.params(choice), prompt, outputs)
+            for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
+                if step:
+                    instance.update_state(None)
+                row = step % len(bench.table)
+                instance.apply(bench.table[row : row + 1].clone())
+                outputs.append(token)
+            # Whoever copies the list sees tokens in that of a request that is resumed.
+            resumed = bench.new()
+            resumed.begin(bench.params(choice), prompt, TokenList(script, "outputs", read))
+            resumed.apply(bench.table[:1].clone())
+    return Observed(instance.plugin, compared, tuple(given), bool(read))

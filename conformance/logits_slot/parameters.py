@@ -11,7 +11,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.configuration import MAX_REQUESTS
+from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, ROOM
 from conformance.logits.waiting import Observed
 from conformance.logits.watching import attributes
 from conformance.logits_slot.bench import Alone, Bench, Watched, together
@@ -60,7 +60,7 @@ def rows_alone(
     prepare(instance)
     prompt = prompt or bench.prompt
     alone = Alone(instance, bench.params(choice), prompt, turned=turned)
-    for step in range(bench.lasting(steps, choice)):
+    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
         before = bench.table[step : step + 1]
         if masked is not None:
             before = before.masked_fill(masked, -torch.inf)
@@ -88,7 +88,7 @@ def rows_in_all_slots(
     requests = [Alone(instance, params, prompt, name=name) for name in names]
     for request in requests:
         request.begin()
-    for step in range(bench.lasting(steps, choice)):
+    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
         before = bench.table[step].expand(len(requests), -1)
         yield before, together(requests, before)
         for request in requests:
@@ -97,14 +97,14 @@ def rows_in_all_slots(
 
 
 def observe(bench: Bench, choice: Choice) -> Observed:
-    """Serve a request alone, and say what the instance holds then."""
-    instance = bench.new()
-    script = bench.words.script
-    alone = Alone(instance, bench.params(choice), script)
-    with suppress(PluginRaised, PluginMisshapen):
-        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
-            alone.row(bench.table[step % len(bench.table)])
-            alone.append(token)
+    """Serve requests alone, and say what the instance of the last one holds then."""
+    for piece in bench.words.pieces(ROOM):
+        instance = bench.new()
+        alone = Alone(instance, bench.params(choice), piece)
+        with suppress(PluginRaised, PluginMisshapen):
+            for step, token in enumerate(piece[: bench.lasting(len(piece), choice)]):
+                alone.row(bench.table[step % len(bench.table)])
+                alone.append(token)
     return Observed(instance.plugin, [], (instance.states,), _reads_tokens(bench.plugin))
 
 
