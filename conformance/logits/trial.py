@@ -260,9 +260,6 @@ class Trial(Asked):
             self._obstacle = (self.contract.loads, failed(said))
         if self._obstacle is not None:
             return self._obstructed(rule)
-        if not self.bench.parameters and rule != self.contract.loads:
-            # Every request that could be thought of is refused, and none other ever joins.
-            return unjudged(self.unknown_switch()), None
         try:
             return self._decide(rule)
         except PluginHung as error:
@@ -285,6 +282,9 @@ class Trial(Asked):
         return finding.verdict is Verdict.PASS
 
     def _decide(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        if not self.bench.parameters and rule != self.contract.loads:
+            # Every request that could be thought of is refused, and none other ever joins.
+            return unjudged(self.unknown_switch()), None
         check = self.contract.checks.get(rule)
         if check is None:
             return self.contract.judge(self, rule)

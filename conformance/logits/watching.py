@@ -111,7 +111,7 @@ class _WatchedArguments(dict[str, Any]):
     def _note_all(self) -> None:
         """Note that all keys were read, and each."""
         self._read.add(WHOLE)
-        for key in super().keys():
+        for key in super().__iter__():
             self._note(key)
 
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - any value

@@ -59,23 +59,31 @@ def observe(bench: Bench, choice: Choice) -> Observed:
     """Serve requests alone whose tokens note what they are compared with."""
     read: set[str] = set()
     compared: list[int] = []
-    given: list[object] = []
-    for piece in bench.words.pieces(ROOM):
-        script = [Token(token, compared) for token in piece]
-        prompt = TokenList([*script, *script[:1]], "prompt", read)
-        outputs = TokenList([], "outputs", read)
-        given += (prompt, outputs)
-        instance = bench.new()
-        with suppress(PluginRaised, PluginMisshapen):
-            instance.begin(bench.params(choice), prompt, outputs)
-            for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
-                if step:
-                    instance.update_state(None)
-                row = step % len(bench.table)
-                instance.apply(bench.table[row : row + 1].clone())
-                outputs.append(token)
-            # Whoever copies the list sees tokens in that of a request that is resumed.
-            resumed = bench.new()
-            resumed.begin(bench.params(choice), prompt, TokenList(script, "outputs", read))
-            resumed.apply(bench.table[:1].clone())
-    return Observed(instance.plugin, compared, tuple(given), bool(read))
+    served = [
+        _served(bench, choice, [Token(token, compared) for token in piece], read)
+        for piece in bench.words.pieces(ROOM)
+    ]
+    given = tuple(tokens for _, *request in served for tokens in request)
+    return Observed(served[-1][0].plugin, compared, given, bool(read))
+
+
+def _served(
+    bench: Bench, choice: Choice, script: Sequence[Token], read: set[str]
+) -> tuple[Watched, TokenList, TokenList]:
+    """Return an instance that has served a request, and the lists that it was given."""
+    prompt = TokenList([*script, *script[:1]], "prompt", read)
+    outputs = TokenList([], "outputs", read)
+    instance = bench.new()
+    with suppress(PluginRaised, PluginMisshapen):
+        instance.begin(bench.params(choice), prompt, outputs)
+        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
+            if step:
+                instance.update_state(None)
+            row = step % len(bench.table)
+            instance.apply(bench.table[row : row + 1].clone())
+            outputs.append(token)
+        # Whoever copies the list sees tokens in that of a request that is resumed.
+        resumed = bench.new()
+        resumed.begin(bench.params(choice), prompt, TokenList(script, "outputs", read))
+        resumed.apply(bench.table[:1].clone())
+    return instance, prompt, outputs

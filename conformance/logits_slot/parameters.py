@@ -98,14 +98,19 @@ def rows_in_all_slots(
 
 def observe(bench: Bench, choice: Choice) -> Observed:
     """Serve requests alone, and say what the instance of the last one holds then."""
-    for piece in bench.words.pieces(ROOM):
-        instance = bench.new()
-        alone = Alone(instance, bench.params(choice), piece)
-        with suppress(PluginRaised, PluginMisshapen):
-            for step, token in enumerate(piece[: bench.lasting(len(piece), choice)]):
-                alone.row(bench.table[step % len(bench.table)])
-                alone.append(token)
+    *_, instance = (_served(bench, choice, piece) for piece in bench.words.pieces(ROOM))
     return Observed(instance.plugin, [], (instance.states,), _reads_tokens(bench.plugin))
+
+
+def _served(bench: Bench, choice: Choice, script: Sequence[int]) -> Watched:
+    """Return an instance that has served a request with this prompt, and outputs like it."""
+    instance = bench.new()
+    alone = Alone(instance, bench.params(choice), script)
+    with suppress(PluginRaised, PluginMisshapen):
+        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
+            alone.row(bench.table[step % len(bench.table)])
+            alone.append(token)
+    return instance
 
 
 def _reads_tokens(plugin: type) -> bool:

@@ -364,7 +364,7 @@ def _different(refused: list[Outcome]) -> tuple[Keywords, ...]:
 
 
 def _shorter(value: object) -> Iterator[object]:
-    """Yield parts of a list, a text or a table, the shortest first: beginnings, and single entries."""
+    """Yield beginnings of a list or a text, the shortest first, and single entries of a table."""
     if isinstance(value, dict):
         for entry in islice(value.items(), MOST_ENTRIES if len(value) > 1 else 0):
             yield dict([entry])
