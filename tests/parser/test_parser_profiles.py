@@ -169,6 +169,37 @@ def test_a_template_that_says_nothing_is_told(
 
 
 @pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "from vllm.where.it.was import (\n    ToolParser,\n    ToolParserManager,\n    NoSuch)",
+            "ToolParser, ToolParserManager in vllm.tool_parsers.abstract_tool_parser",
+        ),
+        (
+            "from vllm.tool_parsers.utils import ToolParser",
+            "ToolParser in vllm.tool_parsers.abstract_tool_parser",
+        ),
+        ("from vllm.where.it.was import NoSuch", None),
+        ("import vllm.where.it.was", None),
+    ],
+)
+def test_what_vllm_has_moved_is_told(
+    zygote: Zygote, tmp_path: Path, statement: str, said: str | None
+) -> None:
+    """A plugin for another release learns where the installed one has what it imports."""
+    path = tmp_path / "moved.py"
+    path.write_text(f"{statement}\n\nclass Moved(ToolParser):\n    pass\n", encoding="utf-8")
+    plugin = Specimen(f"{path}:Moved", None, {}, generation="parser/tool")
+    found = certify(zygote, plugin, tmp_path, rules={"TP-01"})["TP-01"]
+
+    assert found.verdict is Verdict.FAIL
+    assert str(found.message).endswith(
+        f"(moved.py:1): this vLLM has {said}" if said else "(moved.py:1)"
+    )
+
+
+@pytest.mark.usefixtures("shared_zygote")
 def test_calls_whose_parts_have_lines_need_no_profile(zygote: Zygote, tmp_path: Path) -> None:
     """The chat templates of several models write them so, though newer ones write no lines."""
     (tmp_path / "by_lines.py").write_text(LINES, encoding="utf-8")
