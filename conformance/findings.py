@@ -59,7 +59,8 @@ def few(acted: int, examples: int, least: int) -> str:
 def passed(examples: int, acted: int) -> Finding:
     """Return a pass, or ``not-verified`` where the plugin did nothing in any example."""
     if not acted:
-        why = f"the plugin did nothing in {examples} examples"
+        often = f"{examples} examples" if examples > 1 else "the only example"
+        why = f"the plugin did nothing in {often}" if examples else "there was no example to judge"
         return Finding(Verdict.NOT_VERIFIED, examples, 0, why, tried=True)
     return Finding(Verdict.PASS, examples, acted, tried=True)
 

@@ -280,6 +280,18 @@ def test_a_reason_that_rules_share_is_said_once() -> None:
     assert "it raised" not in said
 
 
+def test_a_failure_of_the_harness_is_said_once() -> None:
+    """What keeps every rule from being judged does not fill the screen."""
+    document = five_rules(LB01=Verdict.FAIL)
+    rules: Any = document["rules"]
+    for rule in rules[1:]:
+        rule |= {"verdict": "error", "message": "the trial could not be opened"}
+
+    for text in (summary.text(document, width=80), summary.markdown(document)):
+        assert text.count("could not be opened") == 1
+        assert "he harness failed on: LB-02 to LB-05" in text
+
+
 @pytest.mark.parametrize(
     ("rules", "named"),
     [
@@ -287,6 +299,10 @@ def test_a_reason_that_rules_share_is_said_once() -> None:
         (
             ("LB-09", "LB-10", "LB-11", "LB-13", "MM-99", "MM-100"),
             "LB-09 to LB-11, LB-13, MM-99, MM-100",
+        ),
+        (
+            ("MM-03", "MM-11", "MM-02", "MM-85", "MM-10", "MM-01"),
+            "MM-01 to MM-03, MM-10, MM-11, MM-85",
         ),
         (("own", "own-1", "own-x"), "own, own-1, own-x"),
     ],

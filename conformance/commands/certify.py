@@ -164,7 +164,11 @@ def certified(
                     result = certification.run(check)
                     results.setdefault(check.plugin.target, []).append(result)
                     shown = result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet
-                    if shown and not certification.known(check):
+                    earlier = results[check.plugin.target][:-1]
+                    again = result.verdict is Verdict.ERROR and any(
+                        one.message == result.message for one in earlier
+                    )
+                    if shown and not again and not certification.known(check):
                         _show_failure(console, settings, check.plugin, result)
                     reports.take(certification, check.plugin, results)
                 for plugin in plugins:

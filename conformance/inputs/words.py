@@ -57,9 +57,25 @@ class Words:
         Each phrase is followed by another one, and by other tokens: a plugin may act between what
         begins with the one and ends with the other.
         """
-        joined = (token for phrase in self.phrases for token in phrase)
-        apart = (token for phrase in self.phrases for token in (*phrase, *self.tokens[:2]))
-        return (*joined, *apart, *self.tokens, *self.tokens)
+        return tuple(token for part in self._parts for token in part)
+
+    @property
+    def _parts(self) -> tuple[tuple[int, ...], ...]:
+        """The script, in what has to be said in one piece."""
+        apart = ((*phrase, *self.tokens[:2]) for phrase in self.phrases)
+        return (*self.phrases, *apart, self.tokens, self.tokens)
+
+    def pieces(self, room: int) -> list[tuple[int, ...]]:
+        """Return the script in pieces of so many tokens at most, for requests that hold no more.
+
+        It is cut between what has to be said in one piece, unless that is longer by itself.
+        """
+        pieces: list[tuple[int, ...]] = [()]
+        for part in self._parts:
+            if len(pieces[-1]) + len(part) > room and pieces[-1]:
+                pieces.append(())
+            pieces[-1] += part[:room]
+        return pieces
 
     @property
     def longest(self) -> int:

@@ -46,6 +46,9 @@ MOST_KEYS = 3
 #: Data that were refused that a profile is told of.
 REFUSED = 4
 
+#: A key that is quoted.
+_QUOTED_KEY = re.compile(r"['\"`]([A-Za-z_]\w*)['\"`]")
+
 _KEY = re.compile(r"['\"\[(<` ]([A-Za-z_]\w*)['\"\])>`, ]")
 
 
@@ -207,6 +210,7 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
 
     """
     keys: list[str] = []
+    mentioned: dict[str, None] = {}  # by what it says as it refuses, where it copied the data
     # Nothing tells as much as what is looked for in an empty object.
     candidates: deque[Any] = deque([{}, TEXT, [TEXT], [1, 2, 3]])
     seen: list[Any] = []
@@ -228,13 +232,15 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
         keys.extend(key for key in missing(answer.complaints) if key not in keys)
         # What was looked for comes before what the message may only mention.
         candidates.extendleft(reversed(_filled(known, keys)))
+        if answer.kind is Kind.REFUSED and not seen[1:]:
+            mentioned |= dict.fromkeys(_QUOTED_KEY.findall(answer.error))
         candidates.extend(_filled(known, _KEY.findall(f"{answer.error} ")))
         if isinstance(data, dict) and answer.complaints:
             candidates.appendleft(mended(data, answer.complaints))
     if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
         return [{}], tuple(keys), []
     # Without one that is answered nobody knows whether that was why.
-    return [], tuple(keys), []
+    return [], tuple(keys or mentioned), []
 
 
 def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:

@@ -236,7 +236,7 @@ class Trial(Judging):
 
     def _unknown_data(self) -> str:
         keys = ", ".join(self.bench.stock.keys)
-        saw = f"it reads {keys}" if keys else "nothing that was tried was answered"
+        saw = f"it asks for {keys}" if keys else "nothing that was tried was answered"
         return f"nobody knows what the plugin takes ({saw}); give a profile such as\n" + (
             discovery.starter(self.bench.stock.keys)
         )

@@ -13,6 +13,10 @@ from conformance.engine.models import additional_config
 
 MAX_REQUESTS = 8
 MAX_MODEL_LEN = 128
+#: Tokens of a prompt, and of outputs, with which a request still fits in and gets one more.
+ROOM = MAX_MODEL_LEN // 2 - 1
+#: Tokens that a profile may have said in one piece: a request goes on for some steps behind them.
+LONGEST_SAID = 96
 BLOCK_SIZE = 16
 
 

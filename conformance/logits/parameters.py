@@ -128,8 +128,8 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         on, tried = [*guessed.on], guessed.tried
     else:
         tried = attrs.evolve(tried, waits=tried.branching(on[:MOST_FOUND]))
-    if "off" not in section and not tried.acts({}):
-        off = [{}]
+    if "off" not in section:
+        off = tried.left_alone(guessed.keys, LIKELY)
     near = neighbours(on, tried.changes)
     if meaning:
         _ask(meaning, tried.bench(_choices(on, off, near), tried.waits))
@@ -177,13 +177,20 @@ def _ask(meaning: Meaning, bench: Stock) -> None:
                 )
 
 
-def starter(keys: Sequence[str], tables: Mapping[str, Sequence[str]]) -> str:
+def starter(
+    keys: Sequence[str], tables: Mapping[str, Sequence[str]], *, demanded: bool = False
+) -> str:
     """Return a profile to start from, for a plugin that reads these ``extra_args`` keys.
 
-    ``tables`` has those that it reads of a table under one of them.
+    Args:
+        keys: what it reads.
+        tables: those that it reads of a table under one of them.
+        demanded: whether it refuses a request without any.
+
     """
     arguments = placeholders(keys or ["your_key"], tables)
-    return f"[logits-processor]\non = [{{ extra_args = {{ {arguments} }} }}]\noff = [{{}}]\n"
+    off = "[]" if demanded else "[{}]"
+    return f"[logits-processor]\non = [{{ extra_args = {{ {arguments} }} }}]\noff = {off}\n"
 
 
 def _drawn(entries: Any, seed: int) -> list[Keywords]:  # noqa: ANN401 - a profile's value

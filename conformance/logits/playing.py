@@ -21,6 +21,7 @@ from conformance.inputs.history import SENT, Choice, History, Request, Shape, St
 from conformance.inputs.words import following
 from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note
+from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.requests import Stock
 from conformance.logits.rows import differing, same
@@ -198,7 +199,9 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         self.requests[request.name] = request
         params: SamplingParams = self.bench.params(request.choice, greedy=request.greedy)
         self.params[request.name] = params
-        self.endings.follow(request.name, self.bench.most(request.choice))
+        # An engine ends a request that fills its context, whatever else is said.
+        room, most = MAX_MODEL_LEN - len(request.prompt), self.bench.most(request.choice)
+        self.endings.follow(request.name, room if most is None else min(room, most))
         self.served.append(request)
         return params
 

@@ -283,6 +283,9 @@ class Trial(Asked):
         return finding.verdict is Verdict.PASS
 
     def _decide(self, rule: str) -> tuple[Finding, dict[str, Any] | None]:
+        if not self.bench.parameters and rule != self.contract.loads:
+            # Every request that could be thought of is refused, and none other ever joins.
+            return unjudged(self.unknown_switch()), None
         check = self.contract.checks.get(rule)
         if check is None:
             return self.contract.judge(self, rule)
@@ -441,7 +444,12 @@ class Trial(Asked):
         refused = f"; {self.parameters.refused}" if self.parameters.refused else ""
         return (
             f"nothing switched the plugin on ({saw}{tried}{refused}); give a profile with values "
-            f"that it knows, such as\n{starter(self.parameters.keys, self.parameters.tables)}"
+            f"that it knows, such as\n"
+            + starter(
+                self.parameters.keys,
+                self.parameters.tables,
+                demanded={} not in self.parameters.off,
+            )
         )
 
     def stratum(self, shape: Shape) -> list[Example]:

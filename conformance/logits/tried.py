@@ -12,11 +12,13 @@ from typing import Any
 
 import attrs
 import torch
+from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import Choice
 from conformance.logits.branches import OUTPUTS, constants, told
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.configuration import ROOM
 from conformance.logits.requests import LAST_SPECIAL, integers
 from conformance.logits.rows import RowsAlone
 from conformance.logits.waiting import NOTHING, Found, Observed, declared, found_in
@@ -190,13 +192,36 @@ class Tried:
 
     def refusal(self, keywords: Keywords) -> str | None:
         """Return what the plugin says as it refuses a request; None where it does not."""
+        error = self._raised(keywords)
+        return None if error is None else str(error)
+
+    def refuses(self, keywords: Keywords) -> bool:
+        """Tell whether the plugin refuses a request in the way that clients are told of.
+
+        Whoever demands its arguments of every request does so of one without any.
+        """
+        error = self._raised(keywords)
+        return error is not None and isinstance(error.error, ValueError | VLLMValidationError)
+
+    def left_alone(self, keys: Sequence[str], values: Sequence[Any]) -> list[Keywords]:
+        """Return a request that the plugin admits and does nothing for; none where none is found.
+
+        It is one without arguments, or with a value of a likely type where that is refused.
+        """
+        if not self.refuses({}):
+            return [] if self.acts({}) else [{}]
+        likely = ({"extra_args": {key: value}} for key in keys for value in (*values, {}))
+        return [*islice((one for one in likely if self.reaction(one) is Reaction.NOTHING), 1)]
+
+    def _raised(self, keywords: Keywords) -> PluginRaised | None:
+        """Return what ``validate_params`` raises for a request."""
         choice: Choice = ("on", 0)
         try:
             params = self.bench({choice: keywords}, self.waits).params(choice)
             with limited(WATCH_LIMIT):
                 call("validate_params", self.plugin.validate_params, params)
         except PluginRaised as error:
-            return str(error)
+            return error
         except (PluginHung, UsageError):
             return None
         return None
@@ -227,13 +252,12 @@ class Tried:
         """
         choice: Choice = ("on", 0)
         bench = self.bench({choice: keywords}, self.waits)
-        script = bench.words.script
-        prompts = [(), script, *self.waits.prompts] if self.waits.reads else [()]
         with limited(WATCH_LIMIT):
             call("validate_params", self.plugin.validate_params, bench.params(choice))
             return any(
                 not torch.equal(before, after)
                 for rows in (self.rows_alone, *self.rows_beside)
-                for prompt in prompts
-                for before, after in rows(bench, choice, len(script) + 1, script, prompt=prompt)
+                for piece in bench.words.pieces(ROOM)
+                for prompt in ([(), piece, *self.waits.prompts] if self.waits.reads else [()])
+                for before, after in rows(bench, choice, len(piece) + 1, piece, prompt=prompt)
             )

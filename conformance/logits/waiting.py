@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from conformance.logits.branches import constants
+from conformance.logits.configuration import LONGEST_SAID, MAX_MODEL_LEN
 from conformance.settings import UsageError
 
 #: As many are found; more would keep each other from coming twice.
@@ -104,15 +105,22 @@ def declared(section: Mapping[str, Any], ids: range, encode: Callable[[str], lis
         encode: turns a text into token ids.
 
     Raises:
-        UsageError: an entry is neither, or names a token that the model does not have.
+        UsageError: an entry is neither, names a token that the model does not have, or is too
+            long for a request.
 
     """
 
     def read(key: str, index: int, value: object) -> tuple[int, ...]:
         where = f"profile: {key}[{index}]"
         if isinstance(value, str):
-            return tuple(encode(value))
-        tokens = value if isinstance(value, list | tuple) else [value]
+            tokens: Sequence[Any] = encode(value)
+        else:
+            tokens = value if isinstance(value, list | tuple) else [value]
+        if len(tokens) > LONGEST_SAID:
+            raise UsageError(
+                f"{where} has {len(tokens)} tokens; a simulated request has {MAX_MODEL_LEN}, and "
+                f"an entry may have {LONGEST_SAID} of them."
+            )
         for token in tokens:
             if isinstance(token, bool) or not isinstance(token, int):
                 raise UsageError(f"{where} must be a text or token ids, not {value!r}.")

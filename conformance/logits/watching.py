@@ -103,37 +103,48 @@ class _WatchedArguments(dict[str, Any]):
         super().__init__(values)
         self._read = read
 
+    def _note(self, key: object) -> None:
+        """Note a key that was looked up, unless it is no text: requests name what they set."""
+        if isinstance(key, str):
+            self._read.add(key)
+
+    def _note_all(self) -> None:
+        """Note that all keys were read, and each."""
+        self._read.add(WHOLE)
+        for key in super().__iter__():
+            self._note(key)
+
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - any value
-        self._read.add(key)
+        self._note(key)
         return super().__getitem__(key)
 
     def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401 - any value
-        self._read.add(key)
+        self._note(key)
         return super().get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        self._read.add(str(key))
+        self._note(key)
         return super().__contains__(key)
 
     def pop(self, key: str, *default: object) -> object:
-        self._read.add(key)
+        self._note(key)
         return super().pop(key, *default)
 
     def setdefault(self, key: str, default: object = None) -> Any:  # noqa: ANN401 - any value
-        self._read.add(key)
+        self._note(key)
         return super().setdefault(key, default)
 
     # Python's own ways to copy a dictionary or to pass it on ask one of these.
     def __iter__(self) -> Iterator[str]:
-        self._read.update((WHOLE, *super().keys()))
+        self._note_all()
         return super().__iter__()
 
     def keys(self) -> Any:  # noqa: ANN401 - a view, whose type has no public name
-        self._read.update((WHOLE, *super().keys()))
+        self._note_all()
         return super().keys()
 
     def items(self) -> Any:  # noqa: ANN401 - as above
-        self._read.update((WHOLE, *super().keys()))
+        self._note_all()
         return super().items()
 
     def copy(self) -> _WatchedArguments:

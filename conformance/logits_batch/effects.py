@@ -164,7 +164,7 @@ def keeps_masks(trial: Trial) -> Finding:
             instance, unmasked = bench.new(), bench.new()
             outputs: list[int] = []
             for each in (instance, unmasked):
-                each.begin(bench.params(choice), [bench.tokens[0]], outputs)
+                each.begin(bench.params(choice), bench.prompt, outputs)
             for row in range(bench.lasting(12, choice)):
                 plain = bench.table[row : row + 1]
                 acted += not torch.equal(plain, unmasked.apply(plain.clone()))

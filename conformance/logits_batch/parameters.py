@@ -12,6 +12,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.configuration import MAX_MODEL_LEN, ROOM
 from conformance.logits.waiting import Observed, Token, TokenList
 from conformance.logits_batch.bench import Bench, Watched
 
@@ -45,7 +46,7 @@ def rows_alone(
     outputs: list[int] = []
     prompt = prompt or bench.prompt
     instance.begin(bench.params(choice), list(prompt), outputs)
-    for step in range(bench.lasting(steps, choice)):
+    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
         if step:
             instance.update_state(quiet)
         before = bench.table[step : step + 1]
@@ -55,10 +56,21 @@ def rows_alone(
 
 
 def observe(bench: Bench, choice: Choice) -> Observed:
-    """Serve a request alone whose tokens note what they are compared with."""
+    """Serve requests alone whose tokens note what they are compared with."""
     read: set[str] = set()
     compared: list[int] = []
-    script = [Token(token, compared) for token in bench.words.script]
+    served = [
+        _served(bench, choice, [Token(token, compared) for token in piece], read)
+        for piece in bench.words.pieces(ROOM)
+    ]
+    given = tuple(tokens for _, *request in served for tokens in request)
+    return Observed(served[-1][0].plugin, compared, given, bool(read))
+
+
+def _served(
+    bench: Bench, choice: Choice, script: Sequence[Token], read: set[str]
+) -> tuple[Watched, TokenList, TokenList]:
+    """Return an instance that has served a request, and the lists that it was given."""
     prompt = TokenList([*script, *script[:1]], "prompt", read)
     outputs = TokenList([], "outputs", read)
     instance = bench.new()
@@ -74,4 +86,4 @@ def observe(bench: Bench, choice: Choice) -> Observed:
         resumed = bench.new()
         resumed.begin(bench.params(choice), prompt, TokenList(script, "outputs", read))
         resumed.apply(bench.table[:1].clone())
-    return Observed(instance.plugin, compared, (prompt, outputs), bool(read))
+    return instance, prompt, outputs

@@ -91,11 +91,11 @@ def _serve(
     states, acted, bench = instance.states, 0, requests.bench
     slots = torch.arange(states.max_num_reqs)
     # One token again and again, for readers of repetitions, and what others wait for.
-    same = [0] * max(REPEATED, bench.words.longest)
-    phrase = bench.words.phrase(0)
+    waited = (bench.words.phrase(0), *bench.words.prompts[:1])
+    same = [0] * max(REPEATED, bench.words.longest, *map(len, waited))
     longest = 1 + len(same)
     fewest = longest - bench.lasting(longest, *bench.choices) + 1
-    said = torch.tensor([same, [*same, *phrase][-len(same) :]])
+    said = torch.tensor([same, *([*same, *each][-len(same) :] for each in waited)])
     rounds = count // states.max_num_reqs + 1
     with torch.inference_mode():
         for step in range(rounds):
@@ -103,7 +103,7 @@ def _serve(
             length = longest if step % 5 else BEGUN
             states.prefill_len.np[:] = length
             states.total_len.gpu.fill_(length)
-            states.all_token_ids.gpu[:, 1:length] = said[step % 2][: length - 1]
+            states.all_token_ids.gpu[:, 1:length] = said[step % len(said)][: length - 1]
             # Now and then as many as can be are outputs, as of requests that are resumed.
             states.prompt_len.np[:] = length if step % 4 < 2 else min(length, fewest)  # noqa: PLR2004 - half of them
             states.prompt_len.copy_to_uva()

@@ -11,7 +11,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS
+from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, ROOM
 from conformance.logits.waiting import Observed
 from conformance.logits.watching import attributes
 from conformance.logits_slot.bench import Alone, Bench, Watched, together
@@ -60,7 +60,7 @@ def rows_alone(
     prepare(instance)
     prompt = prompt or bench.prompt
     alone = Alone(instance, bench.params(choice), prompt, turned=turned)
-    for step in range(bench.lasting(steps, choice)):
+    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
         before = bench.table[step : step + 1]
         if masked is not None:
             before = before.masked_fill(masked, -torch.inf)
@@ -88,7 +88,7 @@ def rows_in_all_slots(
     requests = [Alone(instance, params, prompt, name=name) for name in names]
     for request in requests:
         request.begin()
-    for step in range(bench.lasting(steps, choice)):
+    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
         before = bench.table[step].expand(len(requests), -1)
         yield before, together(requests, before)
         for request in requests:
@@ -97,16 +97,20 @@ def rows_in_all_slots(
 
 
 def observe(bench: Bench, choice: Choice) -> Observed:
-    """Serve a request alone, and say what the instance holds then."""
+    """Serve requests alone, and say what the instance of the last one holds then."""
+    *_, instance = (_served(bench, choice, piece) for piece in bench.words.pieces(ROOM))
+    return Observed(instance.plugin, [], (instance.states,), _reads_tokens(bench.plugin))
+
+
+def _served(bench: Bench, choice: Choice, script: Sequence[int]) -> Watched:
+    """Return an instance that has served a request with this prompt, and outputs like it."""
     instance = bench.new()
-    # What is held of many requests may be more than one has room for.
-    half, script = MAX_MODEL_LEN // 2, bench.words.script
-    alone = Alone(instance, bench.params(choice), script[-half:])
+    alone = Alone(instance, bench.params(choice), script)
     with suppress(PluginRaised, PluginMisshapen):
-        for step, token in enumerate(script[: bench.lasting(min(half, len(script)), choice)]):
+        for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
             alone.row(bench.table[step % len(bench.table)])
             alone.append(token)
-    return Observed(instance.plugin, [], (instance.states,), _reads_tokens(bench.plugin))
+    return instance
 
 
 def _reads_tokens(plugin: type) -> bool:

@@ -41,6 +41,54 @@ def way_out(error: BaseException, module: str, source: str | None) -> str | None
     return None
 
 
+def moved(error: BaseException, source: str | None) -> str | None:
+    """Return where the installed host defines what a plugin asks one of its modules for.
+
+    Only what is defined in one place is told.  None where nothing of the host was missing.
+    """
+    asked = next(
+        (each for each in chain(error) if isinstance(each, ImportError) and _of_host(each)), None
+    )
+    names = _asked_for(asked, source) if asked is not None else ()
+    host = getattr(sys.modules.get(_HOST), "__path__", ())
+    if not names or not host:
+        return None
+    defines = re.compile(rf"^(?:class|def) ({'|'.join(map(re.escape, names))})\b", re.MULTILINE)
+    places: dict[str, set[str]] = {}
+    for path in Path(host[0]).rglob("*.py"):
+        for name in defines.findall(path.read_text(encoding="utf-8", errors="replace")):
+            parts = path.relative_to(Path(host[0]).parent).with_suffix("").parts
+            places.setdefault(name, set()).add(".".join(parts).removesuffix(".__init__"))
+    found: dict[str, list[str]] = {}
+    for name in names:
+        where = places.get(name, set())
+        if len(where) == 1:
+            found.setdefault(min(where), []).append(name)
+    told = " and ".join(f"{', '.join(each)} in {module}" for module, each in found.items())
+    return f"this vLLM has {told}" if told else None
+
+
+def _of_host(error: ImportError) -> bool:
+    """Tell whether an import error is about a module of the host."""
+    return (error.name or "").partition(".")[0] == _HOST
+
+
+def _asked_for(error: ImportError, source: str | None) -> tuple[str, ...]:
+    """Return the names that a plugin's statement imports from a module that is not there."""
+    for at in reversed(list(_frames(error, source))):
+        try:
+            tree = ast.parse(Path(at.tb_frame.f_code.co_filename).read_text(encoding="utf-8"))
+        except (OSError, ValueError, SyntaxError):
+            return ()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.lineno <= at.tb_lineno <= (
+                node.end_lineno or 0
+            ):
+                return tuple(alias.name for alias in node.names if alias.name != "*")
+        return ()
+    return ()
+
+
 def device(error: BaseException, source: str | None) -> str | None:
     """Return what a call takes that raised since it launched a kernel that nothing here runs.
 

@@ -275,9 +275,11 @@ def load_module(target: Target) -> ModuleType:
 
 def failure(target: Target, sentence: str, error: BaseException) -> LoadFailure:
     """Return what is raised for a target that raised something itself."""
-    way_out = missing.way_out(error, target.module, find_source(target))
-    if way_out:
+    source = find_source(target)
+    if way_out := missing.way_out(error, target.module, source):
         return Unavailable(f"{sentence}: {way_out}")
+    if place := missing.moved(error, source):
+        sentence += f": {place}"
     # A plugin may hide what the host has not behind words of its own.
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     told = f", from {type(cause).__name__}: {cause}" if isinstance(cause, ImportError) else ""

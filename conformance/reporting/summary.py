@@ -20,16 +20,17 @@ from conformance.verdict import Conclusion, Verdict, must_wait
 
 @attrs.frozen
 class Reason:
-    """A reason that is nobody's failure, and the rules that are not judged for it."""
+    """A reason that is no failure of the plugin, and the rules that are not judged for it."""
 
     says: str
     rules: tuple[str, ...]
+    verdict: Verdict = Verdict.NOT_VERIFIED  #: or error
 
     @property
     def named(self) -> str:
-        """The rules as a person writes them: ``LB-02, LB-04 to LB-09``."""
+        """The rules as a person writes them: ``LB-02, LB-04 to LB-09``, by their numbers."""
         spans: list[list[str]] = []
-        for rule in self.rules:
+        for rule in sorted(self.rules, key=_place):
             if spans and _after(spans[-1][-1]) == rule:
                 spans[-1].append(rule)
             else:
@@ -40,20 +41,29 @@ class Reason:
         )
 
 
+def _place(rule: str) -> tuple[str, int]:
+    """Return the family of an id and its number."""
+    family, _, number = rule.rpartition("-")
+    return (family, int(number)) if number.isdecimal() else (rule, 0)
+
+
 def _after(rule: str) -> str:
     """Return the id whose number is the next one, or "" where an id has none."""
     family, _, number = rule.rpartition("-")
     return f"{family}-{int(number) + 1:02}" if number.isdecimal() else ""
 
 
-def reasons(rules: Iterable[Mapping[str, Any]]) -> list[Reason]:
+def reasons(
+    rules: Iterable[Mapping[str, Any]], verdict: Verdict = Verdict.NOT_VERIFIED
+) -> list[Reason]:
     """Return the reasons of a certificate's rules that are not verified, each of them once.
 
     Rules that wait for the same others have that reason, whatever else is said of those.
+    With ``error`` as the verdict they are those for which the harness failed.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for rule in rules:
-        if rule["verdict"] == Verdict.NOT_VERIFIED:
+        if rule["verdict"] == verdict:
             waits = rule.get("waits_for")
             key = str(must_wait(waits)) if waits else (rule["message"] or "no reason was given")
             found.setdefault(key.strip(), []).append(rule)
@@ -61,14 +71,18 @@ def reasons(rules: Iterable[Mapping[str, Any]]) -> list[Reason]:
         Reason(
             says if len(members) > 1 else (members[0]["message"] or says).strip(),
             tuple(rule["id"] for rule in members),
+            verdict,
         )
         for says, members in found.items()
     ]
 
 
 def shared(rules: Iterable[Mapping[str, Any]]) -> list[Reason]:
-    """Return the reasons that several rules have."""
-    return [reason for reason in reasons(rules) if len(reason.rules) > 1]
+    """Return the reasons that several rules have, failures of the harness first."""
+    rules = [*rules]
+    verdicts = (Verdict.ERROR, Verdict.NOT_VERIFIED)
+    found = (reason for verdict in verdicts for reason in reasons(rules, verdict))
+    return [reason for reason in found if len(reason.rules) > 1]
 
 
 def _members(several: Iterable[Reason]) -> set[str]:
@@ -91,6 +105,9 @@ _CONCLUSION_STYLE = {
 }
 
 
+#: What precedes the ids of rules that are not judged.
+_UNJUDGED = {Verdict.NOT_VERIFIED: "not verified", Verdict.ERROR: "the harness failed on"}
+
 #: Reasons for which lines never ran, of one file.
 _MOST_WHYS = 6
 
@@ -102,7 +119,7 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     """Return the rules of a certificate with verdict, counts, evidence and time.
 
     A rule that holds takes one line, and what a person must act on is spelled out.  Rules that are
-    not verified for a reason that others have take none: :func:`unclear` names them.
+    not judged for a reason that others have take none: :func:`unclear` names them.
     """
     result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     result.add_column("rule", no_wrap=True)
@@ -160,12 +177,12 @@ def configurations(certificate: Mapping[str, Any]) -> Table:
 
 
 def unclear(certificate: Mapping[str, Any]) -> Text:
-    """Return the reasons that several rules have for not being verified, each of them once."""
+    """Return the reasons that several rules have for not being judged, each of them once."""
     text = Text()
     for reason in shared(certificate["rules"]):
-        text.append(f"not verified: {reason.named}\n")
+        text.append(f"{_UNJUDGED[reason.verdict]}: {reason.named}\n")
         for line in reason.says.splitlines():
-            text.append(f"  {line}\n", style=_STYLE[Verdict.NOT_VERIFIED])
+            text.append(f"  {line}\n", style=_STYLE[reason.verdict])
     return text
 
 
@@ -283,7 +300,8 @@ def markdown(certificate: Mapping[str, Any]) -> str:
         )
     for reason in several:
         says = reason.says.replace("\n", "<br>")
-        lines += ["", f"Not verified: {reason.named}: {says}"]
+        how = _UNJUDGED[reason.verdict].capitalize()
+        lines += ["", f"{how}: {reason.named}: {says}"]
     if rows := certificate.get("configurations"):
         lines += ["", "| configuration | about | verdict | acted/run |", "|---|---|---|---|"]
         for row in rows:

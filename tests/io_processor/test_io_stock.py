@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from specimens import REFERENCE_IO
-from support import ROOT
+from support import ROOT, Specimen, certify
 
 from conformance.io_processor import discovery, stock
 from conformance.plugin import target as targets
@@ -20,6 +20,33 @@ from conformance.settings import UsageError
 
 if TYPE_CHECKING:
     from conformance.worker import Zygote
+
+#: Copies what it gets before it looks, and takes what nobody guesses.
+COPIES = """\
+from vllm.plugins.io_processors.interface import IOProcessor
+
+
+class Cells(dict):
+    pass
+
+
+class Copies(IOProcessor):
+    def parse_data(self, data):
+        if not isinstance(data, dict):
+            raise ValueError("data must be an object")
+        cells = Cells(data)
+        if not cells.get("gene_ids") or not cells.get("expr_values"):
+            raise ValueError("expected 'gene_ids' and 'expr_values'")
+        if cells["gene_ids"] != [31, 7] or cells["expr_values"] != [0.25, 8.0]:
+            raise ValueError("these are the cells of nobody")
+        return cells
+
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        return {"prompt_token_ids": prompt["gene_ids"]}
+
+    def post_process(self, model_output, request_id=None, **kwargs):
+        return {"numbers": len(model_output)}
+"""
 
 DOCUMENT = {"text": "a brown fox runs", "options": {"lines": ["red", "green"], "size": 3}}
 
@@ -142,3 +169,15 @@ def test_plugins_show_what_they_take(
         assert len(valid) == 2
         assert all(keys[0] in data for data in valid)
         assert all(prompts[:2])
+
+
+def test_keys_that_are_only_mentioned_are_suggested(zygote: Zygote, tmp_path: Path) -> None:
+    """Where a plugin copied its data before it looked, what it asks for stands in its refusal."""
+    path = tmp_path / "copies.py"
+    path.write_text(COPIES, encoding="utf-8")
+    plugin = Specimen(f"{path}:Copies", None, {}, generation="io/data")
+    message = certify(zygote, plugin, tmp_path, rules={"IO-07"})["IO-07"].message
+
+    assert message
+    assert "(it asks for gene_ids, expr_values)" in message
+    assert 'valid = [ { gene_ids = "...", expr_values = "..." }' in message

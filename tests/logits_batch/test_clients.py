@@ -66,6 +66,17 @@ def test_no_profile_is_needed(zygote: Zygote, specimen: Specimen, tmp_path: Path
     assert result.verdict is Verdict.FAIL, result.message
 
 
+def test_a_table_that_does_harm_is_made_small(zygote: Zygote, tmp_path: Path) -> None:
+    """Of a thousand entries the one that does harm is shown."""
+    named = next(each for each in KILLERS if each.name == "trusts_entries_of_a_table")
+    bare = attrs.evolve(named, profile={})
+    message = certify(zygote, bare, tmp_path, rules={"LB-38"})["LB-38"].message
+
+    assert message
+    assert '{"after_prompt": {"' in message
+    assert message.index("}}") < len('a request with extra_args={"after_prompt": {"499": 1234567')
+
+
 #: A table can come from a program alone, and its text from any client.
 TABLE_OR_TEXT = """
 import json

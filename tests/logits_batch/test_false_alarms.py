@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from specimens import correct
 from support import FIXTURES, GENERATIONS, ROOT, Specimen, certify
@@ -19,6 +20,40 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+#: Relies on what it has refused all else but.
+DEMANDS_MUCH = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class DemandsMuch(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        weights = (sampling_params.extra_args or {}).get("weights")
+        if not isinstance(weights, dict) or {*weights} != {"a", "b", "c"}:
+            raise ValueError("it needs weights for a, b and c")
+        if {*map(type, weights.values())} != {float} or sum(weights.values()) != 1:
+            raise ValueError("weights must be numbers whose sum is 1")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.weights = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.weights, batch_update, self.weight_of)
+
+    @staticmethod
+    def weight_of(params, prompt_ids, output_ids):
+        return params.extra_args["weights"]["a"]
+
+    def apply(self, logits):
+        for row, weight in self.weights.items():
+            logits[row, 5] += weight
+        return logits
+"""
 
 
 @pytest.mark.parametrize("specimen", correct(), ids=lambda specimen: specimen.label)
@@ -50,6 +85,28 @@ def test_a_profile_may_name_many_integers(zygote: Zygote, tmp_path: Path, genera
     assert {r: found.message for r, found in results.items() if found.verdict not in GOOD} == {}
     steady = results["LB-23" if generation == "logits_batch" else "LS-15"]
     assert steady.acted >= len(on)
+
+
+def test_a_plugin_may_demand_its_arguments(zygote: Zygote, tmp_path: Path) -> None:
+    """Without a profile nobody has said that a request without arguments is valid."""
+    specimen = next(each for each in correct() if each.label == "LooksUpItsPrompt")
+    results = certify(zygote, attrs.evolve(specimen, profile={}), tmp_path)
+
+    bad = {Verdict.FAIL, Verdict.ERROR}
+    assert {rule: found.message for rule, found in results.items() if found.verdict in bad} == {}
+    assert "off = []" in str(results["LB-05"].message)
+
+
+def test_nothing_is_said_of_a_plugin_that_refuses_everything(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Where no request is known that is admitted, a profile is asked for."""
+    path = tmp_path / "demands_much.py"
+    path.write_text(DEMANDS_MUCH, encoding="utf-8")
+    results = certify(zygote, Specimen(f"{path}:DemandsMuch", None, {}), tmp_path)
+
+    assert {found.verdict for found in results.values()} <= {*GOOD, Verdict.NOT_VERIFIED}
+    assert "needs weights for a, b and c" in str(results["LB-03"].message)
 
 
 def test_a_helper_beside_plugins_is_not_certified(zygote: Zygote) -> None:

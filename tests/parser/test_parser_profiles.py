@@ -32,6 +32,44 @@ class Raises(TaggedCallsParser):
         return self._tools_enabled(arguments[-1])
 """
 
+#: Reads calls of which every part has a line, and nothing else: a call is whole behind its last.
+LINES = """\
+import json
+import re
+
+from vllm.entrypoints.generate.base.protocol import (
+    ExtractedToolCallInformation, FunctionCall, ToolCall
+)
+from vllm.tool_parsers import ToolParser
+
+CALL = re.compile(r"<tool_call>([^<\\n]+)\\n(.*?)</tool_call>", re.DOTALL)
+PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\\n<arg_value>(.*?)</arg_value>\\n", re.DOTALL)
+
+
+class ByLines(ToolParser):
+    def extract_tool_calls(self, model_output, request):
+        calls = [
+            ToolCall(function=FunctionCall(name=name, arguments=self.arguments(name, body)))
+            for name, body in CALL.findall(model_output)
+        ]
+        content = model_output.partition("<tool_call>")[0] if calls else model_output
+        return ExtractedToolCallInformation(
+            tools_called=bool(calls), tool_calls=calls, content=content
+        )
+
+    def arguments(self, name, body):
+        pairs = {}
+        for key, value in PAIR.findall(body):
+            try:
+                pairs[key] = json.loads(value)
+            except ValueError:
+                pairs[key] = value
+        return json.dumps(pairs)
+
+    def extract_tool_calls_streaming(self, *arguments):
+        return None
+"""
+
 #: The author's own function, of a format that nobody else has.
 SERIALISER = """\
 import json
@@ -128,6 +166,47 @@ def test_a_template_that_says_nothing_is_told(
     wrong = Specimen(parser_references()[0].target, None, profile, generation="parser/tool")
     with pytest.raises(UsageError, match=said):
         certify(zygote, wrong, tmp_path, rules={"TP-03"})
+
+
+@pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "from vllm.where.it.was import (\n    ToolParser,\n    ToolParserManager,\n    NoSuch)",
+            "ToolParser, ToolParserManager in vllm.tool_parsers.abstract_tool_parser",
+        ),
+        (
+            "from vllm.tool_parsers.utils import ToolParser",
+            "ToolParser in vllm.tool_parsers.abstract_tool_parser",
+        ),
+        ("from vllm.where.it.was import NoSuch", None),
+        ("import vllm.where.it.was", None),
+    ],
+)
+def test_what_vllm_has_moved_is_told(
+    zygote: Zygote, tmp_path: Path, statement: str, said: str | None
+) -> None:
+    """A plugin for another release learns where the installed one has what it imports."""
+    path = tmp_path / "moved.py"
+    path.write_text(f"{statement}\n\nclass Moved(ToolParser):\n    pass\n", encoding="utf-8")
+    plugin = Specimen(f"{path}:Moved", None, {}, generation="parser/tool")
+    found = certify(zygote, plugin, tmp_path, rules={"TP-01"})["TP-01"]
+
+    assert found.verdict is Verdict.FAIL
+    assert str(found.message).endswith(
+        f"(moved.py:1): this vLLM has {said}" if said else "(moved.py:1)"
+    )
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_calls_whose_parts_have_lines_need_no_profile(zygote: Zygote, tmp_path: Path) -> None:
+    """The chat templates of several models write them so, though newer ones write no lines."""
+    (tmp_path / "by_lines.py").write_text(LINES, encoding="utf-8")
+    plugin = Specimen(str(tmp_path / "by_lines.py:ByLines"), None, {}, generation="parser/tool")
+    found = certify(zygote, plugin, tmp_path, rules={"TP-03"})["TP-03"]
+
+    assert found.verdict is Verdict.PASS, found.message
 
 
 @pytest.mark.usefixtures("shared_zygote")

@@ -63,6 +63,9 @@ AMONG_OTHERS = {Budget.QUICK: 20, Budget.STANDARD: 40, Budget.DEEP: 500}
 #: Requests that are tried to make one that does harm smaller.
 SHRINK_EXAMPLES = 300
 
+#: Entries of a table that are tried alone.
+MOST_ENTRIES = 64
+
 #: Seconds of work after which a request is small enough.
 SHRINK_SECONDS = 3.0
 
@@ -361,8 +364,11 @@ def _different(refused: list[Outcome]) -> tuple[Keywords, ...]:
 
 
 def _shorter(value: object) -> Iterator[object]:
-    """Yield the beginnings of a list or a text, the shortest first."""
-    if isinstance(value, list | str):
+    """Yield beginnings of a list or a text, the shortest first, and single entries of a table."""
+    if isinstance(value, dict):
+        for entry in islice(value.items(), MOST_ENTRIES if len(value) > 1 else 0):
+            yield dict([entry])
+    elif isinstance(value, list | str):
         length = 1
         while length < len(value):
             yield value[:length]
