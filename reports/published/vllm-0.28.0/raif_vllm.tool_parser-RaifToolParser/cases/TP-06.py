@@ -17,8 +17,7 @@ from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
@@ -27,9 +26,6 @@ from vllm.tool_parsers import ToolParserManager
 sys.path.insert(0, "PLUGIN")
 
 from raif_vllm.tool_parser import RaifToolParser as Plugin
-
-
-END = "<|end|>"
 
 
 def served(
@@ -44,21 +40,17 @@ def served(
     stream: bool,
 ) -> tuple[Any, Any, Any, list[int]]:
     """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({each: number for number, each in enumerate(alphabet)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_tokens([AddedToken(text, special=False, normalized=False) for text in special])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
-
+    tokenizer: Any = ByT5Tokenizer()
+    tokenizer.add_tokens(special)
     managers: Any = {"tool": ToolParserManager, "reasoning": ReasoningParserManager}
     managers[role].register_module(name, force=True, module=plugin)
     names: Any = {f"{role}_parser_name": name}
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
     asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
-    request = ChatCompletionRequest(**asked, stream=stream)
+    request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
-    return parser, parser.adjust_request(request), tokenizer, tokenizer.encode(prompt)
+    tokens = tokenizer.encode(prompt, add_special_tokens=False)
+    return parser, parser.adjust_request(request), tokenizer, tokens
 
 
 def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:
@@ -78,7 +70,7 @@ def streamed(plugin: Any, deltas: list[str], **how: Any) -> list[Any]:
     found: list[Any] = []
     for number, text in enumerate(deltas, 1):
         last = number == len(deltas)
-        ids = tokenizer.encode(text) + [tokenizer.eos_token_id] * last
+        ids = tokenizer.encode(text, add_special_tokens=last)
         said = parser.parse_delta(text, ids, request, prompt, finished=last)
         print(f"{text!r}: {said and said.model_dump(exclude_unset=True)}")
         found += [said] if said else []

@@ -51,7 +51,7 @@ def served(
     names: Any = {f"{role}_parser_name": name}
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
     asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
-    request = ChatCompletionRequest(**asked, stream=stream)
+    request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
     tokens = tokenizer.encode(prompt, add_special_tokens=False)
     return parser, parser.adjust_request(request), tokenizer, tokens
@@ -114,6 +114,7 @@ fault = check_whole(
                         "days": {"type": "integer"},
                         "options": {"type": "object"},
                         "exact": {"type": "boolean"},
+                        "height": {"type": "number"},
                         "limit": {"type": ["integer", "null"]},
                     },
                 },

@@ -18,9 +18,12 @@ import json
 import math
 import os
 import re
+import runpy
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -41,12 +44,30 @@ sys.path.insert(0, "PLUGIN")
 from vllm_factory.composable.io_processor import GenericPoolingIOProcessor as Plugin
 
 
+class PoolerFailed(Exception):
+    """The author's ``pooled.py`` raised: nothing follows for the plugin."""
+
+
+@cache
+def own_pooler(model: str) -> Callable[[Any, Any], Any] | None:
+    """Return ``pooled`` of the ``pooled.py`` in a model's folder, where its author wrote one."""
+    path = Path(model) / "pooled.py"
+    return runpy.run_path(str(path))["pooled"] if path.is_file() else None
+
+
 def output_of(name: str, prompt: Any, params: Any, config: Any) -> PoolingRequestOutput:
     """Return what an engine gives for a rendered prompt.
 
-    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``.
+    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``; what a
+    pooler of the model's own returns, ``pooled(prompt, params)`` of its folder says.
     """
     tokens = list(prompt.get("prompt_token_ids") or ())
+    if (pooled := own_pooler(str(config.model_config.model))) is not None:
+        try:
+            given = PoolingOutput(torch.as_tensor(pooled(prompt, params)))
+        except Exception as error:
+            raise PoolerFailed(f"pooled.py raised {type(error).__name__}: {error}") from error
+        return PoolingRequestOutput(name, given, tokens, num_cached_tokens=0, finished=True)
     activated = params.use_activation is not False  # None is the pooler's own choice
     scores = "classify" in (params.task or "")
     size = params.dimensions or config.model_config.get_hidden_size()
@@ -78,7 +99,12 @@ class Host:
 
     def __init__(self, plugin: Callable[..., Any], model: str) -> None:
         arguments = EngineArgs(
-            model=model, runner="pooling", enforce_eager=True, max_model_len=512, dtype="float32"
+            model=model,
+            runner="pooling",
+            enforce_eager=True,
+            max_model_len=512,
+            dtype="float32",
+            enable_mm_embeds=True,
         )
         self.plugin, self.config = plugin, arguments.create_engine_config()
         self.renderer = renderer_from_config(self.config)
@@ -86,6 +112,11 @@ class Host:
     def new(self) -> Any:
         """Make an instance."""
         return self.plugin(self.config, self.renderer)
+
+    def instance_of(self, plugin: Any) -> Any:
+        """Make an instance of another plugin."""
+        self.plugin = plugin
+        return self.new()
 
     def parsed(self, plugin: Any, data: Any, _request_id: str | None = "id-0") -> Any:
         """Have the data of a request parsed."""
@@ -229,7 +260,7 @@ def check_pure(host: Host, data: Any) -> str | None:
 
 
 fault = check_pure(
-    Host(Plugin, "CACHE/tiny-llama-b7f7117a67c8"),
+    Host(Plugin, "CACHE/tiny-llama-e2182604a1ea"),
     data={"text": "one", "extra_kwargs": {"is_query": True}},
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_pure.__doc__}")

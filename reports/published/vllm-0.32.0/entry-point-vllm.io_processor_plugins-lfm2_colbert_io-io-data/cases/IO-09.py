@@ -17,9 +17,12 @@ import hashlib
 import itertools
 import json
 import os
+import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -40,12 +43,30 @@ sys.path.insert(0, "PLUGIN")
 from plugins.lfm2_colbert.io_processor import LFM2ColBERTIOProcessor as Plugin
 
 
+class PoolerFailed(Exception):
+    """The author's ``pooled.py`` raised: nothing follows for the plugin."""
+
+
+@cache
+def own_pooler(model: str) -> Callable[[Any, Any], Any] | None:
+    """Return ``pooled`` of the ``pooled.py`` in a model's folder, where its author wrote one."""
+    path = Path(model) / "pooled.py"
+    return runpy.run_path(str(path))["pooled"] if path.is_file() else None
+
+
 def output_of(name: str, prompt: Any, params: Any, config: Any) -> PoolingRequestOutput:
     """Return what an engine gives for a rendered prompt.
 
-    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``.
+    Its shape is that of the model's pooler for the task: ``[size]``, or ``[tokens, size]``; what a
+    pooler of the model's own returns, ``pooled(prompt, params)`` of its folder says.
     """
     tokens = list(prompt.get("prompt_token_ids") or ())
+    if (pooled := own_pooler(str(config.model_config.model))) is not None:
+        try:
+            given = PoolingOutput(torch.as_tensor(pooled(prompt, params)))
+        except Exception as error:
+            raise PoolerFailed(f"pooled.py raised {type(error).__name__}: {error}") from error
+        return PoolingRequestOutput(name, given, tokens, num_cached_tokens=0, finished=True)
     activated = params.use_activation is not False  # None is the pooler's own choice
     scores = "classify" in (params.task or "")
     size = params.dimensions or config.model_config.get_hidden_size()
@@ -77,7 +98,12 @@ class Host:
 
     def __init__(self, plugin: Callable[..., Any], model: str) -> None:
         arguments = EngineArgs(
-            model=model, runner="pooling", enforce_eager=True, max_model_len=512, dtype="float32"
+            model=model,
+            runner="pooling",
+            enforce_eager=True,
+            max_model_len=512,
+            dtype="float32",
+            enable_mm_embeds=True,
         )
         self.plugin, self.config = plugin, arguments.create_engine_config()
         self.renderer = renderer_from_config(self.config)
@@ -85,6 +111,11 @@ class Host:
     def new(self) -> Any:
         """Make an instance."""
         return self.plugin(self.config, self.renderer)
+
+    def instance_of(self, plugin: Any) -> Any:
+        """Make an instance of another plugin."""
+        self.plugin = plugin
+        return self.new()
 
     def parsed(self, plugin: Any, data: Any, _request_id: str | None = "id-0") -> Any:
         """Have the data of a request parsed."""
@@ -208,7 +239,7 @@ def check_hostile(host: Host, data: Any) -> str | None:
 
 
 fault = check_hostile(
-    Host(Plugin, "CACHE/tiny-llama-b7f7117a67c8"), data={"text": []}
+    Host(Plugin, "CACHE/tiny-llama-e2182604a1ea"), data={"text": []}
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_hostile.__doc__}")
 sys.exit(1 if fault else 0)

@@ -61,6 +61,13 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         return arguments.create_engine_config()
 
 
+def request(**keywords: Any) -> SamplingParams:
+    """Return parameters as vLLM's front end hands them on: with the end-of-sequence token."""
+    params = SamplingParams(**keywords)
+    params.update_from_generation_config({}, 1)
+    return params
+
+
 def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
     """Return float32 logits [97, vocabulary] such as a model gives, high for some tokens.
 
@@ -187,9 +194,10 @@ class Host:
         """Return the calls of a step with so many requests, after three others."""
         raise NotImplementedError
 
-    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
         """Return what takes a round of requests through an instance, with apply or without.
 
+        ``request`` returns the keywords of the request with a number.
         No two requests have the same prompt: it is made of the number of each.
         """
         raise NotImplementedError
@@ -277,7 +285,7 @@ class BatchHost(Host):
 
         return again
 
-    def rounds(self, requests: list[Any]) -> Callable[..., None]:
+    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
         """Return what takes requests through a batch of eight; half of them change in each step."""
         plugin, logits = self.new(), self.rows(*range(8))
 
@@ -287,7 +295,7 @@ class BatchHost(Host):
                 added = []
                 for row in range(4 if step else 8):
                     live[row], number = [], next(numbers)
-                    params = self.params(requests[number % len(requests)])
+                    params = self.params(request(number))
                     prompt = [self.said(0), 3 + number % 400, 3 + number // 400]
                     added.append((row, params, prompt, live[row]))
                 plugin.update_state(BatchUpdate(batch_size=8, removed=[], added=added, moved=[]))

@@ -1,9 +1,10 @@
 """MM-07 Odd items are processed or refused.
 
 Plugin    simulst_mm.model.hy_v3_speech:HYV3SpeechForCausalLM
-Did       audio '0.0001s' raised RuntimeError: Argument #4: Padding size should be less than the
-          corresponding input dimension, but got: padding (200, 200) at dimension 2 of input [1, 1,
-          160], and vLLM calls that the server's error
+Did       audio '0s' raised RuntimeError: Expected there to be 1 prompt placeholders corresponding
+          to 1 audio items, but instead found 0 prompt placeholders! Make sure the implementation of
+          `_apply_hf_processor_main` and `_get_mm_fields_co..., and vLLM calls that the server's
+          error
 Expected  An item of an unusual size (one pixel, one sample, one frame, very long and thin) or form
           (arrays, alpha, 16 bits, several channels, other rates) is processed, or refused with a
           ValueError.
@@ -143,6 +144,7 @@ FORMS: Mapping[str, Mapping[str, Form]] = {
         "array-RGBA": lambda picture: _array(_mode("RGBA")(picture)),
         "array-float": lambda picture: _array(picture).astype(np.float32) / 255,
         "strided": lambda picture: _strided(_array(picture)),
+        "permuted": lambda picture: _array(picture).transpose(2, 0, 1).copy().transpose(1, 2, 0),
     },
     "audio": {
         "bare": lambda sound: sound[0],
@@ -203,11 +205,14 @@ def _drawn(modality: str, found: re.Match[str]) -> Any:
     draw = np.random.RandomState(int(found["draw"] or 0))
     if modality == "audio":
         rate = int(found["rate"] or RATE)
-        count = max(1, round(float(found["seconds"]) * rate))
+        seconds = float(found["seconds"])
+        count = max(1, round(seconds * rate)) if seconds else 0
         loud = float(found["loud"] or 1)
         return (draw.uniform(-1.0, 1.0, count) * loud).astype(np.float32), rate
     size = int(found["height"]), int(found["width"]), 3
     if modality == "image":
+        if 0 in size:
+            return Image.new("RGB", size[1::-1])
         return Image.fromarray(draw.randint(0, 256, size, dtype=np.uint8))
     count = int(found["frames"])
     frames = draw.randint(0, 256, (count, *size), dtype=np.uint8)
@@ -275,7 +280,7 @@ fault = check_refused(
     limits={"audio": 4},
     prompt={
         "tokens": [68, 69, 500, 501, 502, 74],
-        "items": {"audio": ["0.0001s"]},
+        "items": {"audio": ["0s"]},
         "options": {},
         "alone": {"audio": [68, 69, 500, 501, 502, 74]},
     },

@@ -147,6 +147,7 @@ FORMS: Mapping[str, Mapping[str, Form]] = {
         "array-RGBA": lambda picture: _array(_mode("RGBA")(picture)),
         "array-float": lambda picture: _array(picture).astype(np.float32) / 255,
         "strided": lambda picture: _strided(_array(picture)),
+        "permuted": lambda picture: _array(picture).transpose(2, 0, 1).copy().transpose(1, 2, 0),
     },
     "audio": {
         "bare": lambda sound: sound[0],
@@ -207,11 +208,14 @@ def _drawn(modality: str, found: re.Match[str]) -> Any:
     draw = np.random.RandomState(int(found["draw"] or 0))
     if modality == "audio":
         rate = int(found["rate"] or RATE)
-        count = max(1, round(float(found["seconds"]) * rate))
+        seconds = float(found["seconds"])
+        count = max(1, round(seconds * rate)) if seconds else 0
         loud = float(found["loud"] or 1)
         return (draw.uniform(-1.0, 1.0, count) * loud).astype(np.float32), rate
     size = int(found["height"]), int(found["width"]), 3
     if modality == "image":
+        if 0 in size:
+            return Image.new("RGB", size[1::-1])
         return Image.fromarray(draw.randint(0, 256, size, dtype=np.uint8))
     count = int(found["frames"])
     frames = draw.randint(0, 256, (count, *size), dtype=np.uint8)

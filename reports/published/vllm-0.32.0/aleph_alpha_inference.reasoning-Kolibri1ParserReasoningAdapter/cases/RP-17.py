@@ -1,0 +1,125 @@
+"""RP-17 Markers in the content are the same streamed as whole.
+
+Plugin    aleph_alpha_inference.reasoning:Kolibri1ParserReasoningAdapter
+Did       '<think>First I think.</think>Then I say it.<think>First I think.</think>Then I say it.'
+          streamed token by token: reasoning 'First I think.' + content 'Then I say it.<think>First
+          I think.</think>Then I say it.'; whole: reasoning 'First I think.' + content 'Then I say
+          it.<think>First I think.Then I say it.'
+Expected  An answer whose content has the markers of reasoning again, as one about them has, says
+          the same streamed token by token as whole.
+Check     Part a whole answer at the first end, not at the last. Only a SHOULD: what a marker means
+          there is for the model to say.
+
+Needs vLLM and the plugin. The exit status is 1 while the fault is there, and 0
+when it is gone. Written by vllm-conformance.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
+
+sys.path.insert(0, "PLUGIN")
+
+from aleph_alpha_inference.reasoning import Kolibri1ParserReasoningAdapter as Plugin
+
+
+def served(
+    plugin: Any,
+    *,
+    role: str,
+    name: str,
+    special: list[str],
+    tools: list[Any],
+    prompt: str,
+    chat: dict[str, Any],
+    stream: bool,
+) -> tuple[Any, Any, Any, list[int]]:
+    """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
+    tokenizer: Any = ByT5Tokenizer()
+    tokenizer.add_tokens(special)
+    managers: Any = {"tool": ToolParserManager, "reasoning": ReasoningParserManager}
+    managers[role].register_module(name, force=True, module=plugin)
+    names: Any = {f"{role}_parser_name": name}
+    cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
+    asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
+    request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
+    parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
+    tokens = tokenizer.encode(prompt, add_special_tokens=False)
+    return parser, parser.adjust_request(request), tokenizer, tokens
+
+
+def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:
+    """Return what a client has in the end: reasoning, content, and calls with their arguments."""
+    found: list[Any] = []
+    for name, arguments in calls:
+        try:
+            found.append((name, json.loads(arguments)))
+        except ValueError:
+            found.append((name, f"no JSON: {arguments}"))
+    return (reasoning or "").strip(), (content or "").strip(), found
+
+
+def whole(plugin: Any, deltas: list[str], **how: Any) -> tuple[Any, ...]:
+    """Return what the parser makes of a whole answer."""
+    parser, request, tokenizer, _ = served(plugin, **how, stream=False)
+    text = "".join(deltas)
+    ids = tokenizer.encode(text)
+    reasoning, content, calls = parser.parse(text, request, bool(request.tools), ids)
+    return message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])
+
+
+def streamed(plugin: Any, deltas: list[str], **how: Any) -> list[Any]:
+    """Return what the parser says to each delta of an answer."""
+    parser, request, tokenizer, prompt = served(plugin, **how, stream=True)
+    found: list[Any] = []
+    for number, text in enumerate(deltas, 1):
+        last = number == len(deltas)
+        ids = tokenizer.encode(text, add_special_tokens=last)
+        said = parser.parse_delta(text, ids, request, prompt, finished=last)
+        print(f"{text!r}: {said and said.model_dump(exclude_unset=True)}")
+        found += [said] if said else []
+    return found
+
+
+def joined(said: list[Any]) -> tuple[Any, ...]:
+    """Return what a client puts together of what a parser said."""
+    calls: dict[int, list[str]] = {}
+    for call in (call for each in said for call in each.tool_calls or ()):
+        name, arguments = calls.get(call.index, ("", ""))
+        name += (call.function and call.function.name) or ""
+        calls[call.index] = [name, arguments + ((call.function and call.function.arguments) or "")]
+    reasoning = "".join(each.reasoning or "" for each in said)
+    content = "".join(each.content or "" for each in said)
+    return message(reasoning, content, [calls[index] for index in sorted(calls)])
+
+
+def check_streamed(plugin: Any, deltas: list[str], **how: Any) -> str | None:
+    """In these deltas the answer says what it says whole."""
+    expected, found = whole(plugin, deltas, **how), joined(streamed(plugin, deltas, **how))
+    return None if found == expected else f"streamed {found}\nexpected {expected}, as whole"
+
+
+fault = check_streamed(
+    Plugin,
+    deltas=[
+        "<think>First I think.</think>",
+        "Then I say it.<think>First I think.</think>Then I say it.",
+    ],
+    role="reasoning",
+    name="vllm_conformance",
+    special=["<think>", "</think>"],
+    tools=[],
+    prompt="user: x",
+    chat={},
+)
+print(f"FAILS: {fault}" if fault else f"OK: {check_streamed.__doc__}")
+sys.exit(1 if fault else 0)
