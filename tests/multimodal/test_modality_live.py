@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,8 +15,6 @@ from conformance.rules import Evidence
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conformance.worker import Zygote
 
 OFFLINE, SERVER = Evidence.OFFLINE, Evidence.SERVER
@@ -156,3 +155,16 @@ def test_a_running_server_has_no_parts_of_a_plugin(zygote: Zygote, tmp_path: Pat
 
     assert results["MM-50"].verdict is Verdict.NOT_VERIFIED
     assert "servers of the harness" in str(results["MM-50"].message)
+
+
+@pytest.mark.server
+def test_lists_are_no_arrays(zygote: Zygote, tmp_path: Path) -> None:
+    """An array that is refused goes out as lists, which the plugin may take."""
+    video = next(each for each in modality_references() if "VideoPlugin" in each.label)
+    path = Path(video.target.partition(":")[0]).with_name("samples.py")
+    profile = {"invalid": [{"call": f"{path}:frames_without_colours"}]}
+    specimen = attrs.evolve(video, profile=profile)
+
+    found = certify(zygote, specimen, tmp_path, evidence=(SERVER,), rules={"MM-54"})["MM-54"]
+
+    assert found.verdict is Verdict.PASS, found.message

@@ -244,7 +244,9 @@ class Trial(ModalityTrial):
                 )
                 return
             if got.good:
-                self.ledger.advise(live.REFUSED, f"{sample} got an answer")
+                # What is refused as an array may be an item as the lists that JSON has of it.
+                if not hasattr(sample.make(), "tolist"):
+                    self.ledger.advise(live.REFUSED, f"{sample} got an answer")
             elif got.status >= SERVER_ERROR:
                 self.ledger.advise(
                     live.CLIENT,
