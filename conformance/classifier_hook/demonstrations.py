@@ -4,8 +4,8 @@
 The failure of a check becomes the check, made small.  Several programs may show it (with one text
 or another): the first that fails where nothing has been done with the hook is kept.
 
-There is none of CH-29 and CH-37, where the program would hang or end with the hook, and of a fault
-that a process shows by chance. Such a case is gone through again by ``vllm-conformance replay``.
+Failures of CH-29 and CH-37 have no program, since it would hang or end with the hook; nor have
+faults that a process shows by chance. ``vllm-conformance replay`` plays such a case again.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def changed_by(
         plugin = make()
         handle_signals()
         seed_generators(seed)
-        torch.set_num_threads(3)  # a number that nobody asks for
+        torch.set_num_threads(3)  # an unusual number, so that any other one shows
         return [asyncio.run(main(plugin)), digests()]
 
     (changed, first), (_, second) = (elsewhere(functools.partial(noted, each)) for each in (11, 12))

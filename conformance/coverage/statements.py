@@ -26,7 +26,6 @@ NEVER = frozenset({"TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main
 _COMPILES = re.compile(r"\b(compile|n?jit)\b")
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_LINE = (ast.Global, ast.Nonlocal)
 
 

@@ -108,7 +108,7 @@ def coroutines(url: str, seconds: float) -> httpx.AsyncClient:
 
 
 def elsewhere(url: str) -> bool:
-    """Tell whether a server is none of our own."""
+    """Tell whether somebody else started the server of an address."""
     return url in _known
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plugins are given: histories, token ids, and values of clients that nobody expects."""
+"""What plugins are given: histories, token ids, and unexpected values of clients."""

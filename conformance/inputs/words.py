@@ -86,6 +86,10 @@ class Words:
         """Return one of the phrases, in turn; nothing where there are none."""
         return self.phrases[number % len(self.phrases)] if self.phrases else ()
 
+    def prompt(self, number: int) -> tuple[int, ...]:
+        """Return one of the whole prompts, in turn; nothing where there are none."""
+        return self.prompts[number % len(self.prompts)] if self.prompts else ()
+
     def saying(self, number: int) -> tuple[int, ...]:
         """Return tokens that begin with one of the phrases, in turn, if there are any."""
         return (*self.phrase(number), *self.tokens)

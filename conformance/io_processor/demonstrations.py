@@ -5,11 +5,11 @@ A history becomes the program's own; the failure of a check becomes the check, m
 programs may show it (with one request's data or another's, online or offline): the first that
 fails where nothing has been done with the plugin is kept.
 
-There is none of IO-01, which is about loading and no call; of IO-04, which needs engines; of IO-37
-and IO-38, where the program would hang or end with
-the plugin; of outputs that are left open (IO-20, IO-34), which only the host notices; of requests
-that hold Python objects, or lists so deep that Python does not copy them; and of a fault that a
-process shows late, or by chance. Such a case is gone through again by ``vllm-conformance replay``.
+These failures have no program: of IO-01, which is about loading and no call; of IO-04, which needs
+engines; of IO-37 and IO-38, since the program would hang or end with the plugin; of outputs that
+are left open (IO-20, IO-34), which only the host notices; of requests that hold Python objects, or
+lists so deep that Python does not copy them; and faults that a process shows late, or by chance.
+``vllm-conformance replay`` plays such a case again.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def forgets(trial: Trial) -> Finding:
     found = _look(trial, answered=True)
     if found.verdict is not Verdict.PASS:
         return found
-    load = _Load(trial.bench, trial.bench.make(), answered=True)
-    load.unlike, sizes = True, []
+    load = _Load(trial.bench, trial.bench.make(), answered=True, unlike=True)
+    sizes: list[int] = []
     for _ in range(MEASUREMENTS):
         load.serve(UNLIKE, SECONDS)
         sizes.append(load.size())
@@ -99,7 +99,7 @@ def abandons(trial: Trial) -> Finding:
 
 
 def _look(trial: Trial, *, answered: bool) -> Finding:
-    load = _Load(trial.bench, trial.bench.make(), answered=answered)
+    load = _Load(trial.bench, trial.bench.make(), answered=answered, unlike=not answered)
     which = "answered" if answered else "abandoned"
     return _judged(load, which, most=REQUESTS[trial.budget])
 
@@ -165,15 +165,22 @@ def _keeps_growing(load: _Load, most: int) -> bool:
 
 
 class _Load:
-    """Requests for one instance, no two with the same id."""
+    """Requests for one instance, no two with the same id.
 
-    def __init__(self, bench: Bench, plugin: Watched, *, answered: bool) -> None:
+    Args:
+        bench: what requests are made of.
+        plugin: the instance.
+        answered: whether they are answered, and not only begun.
+        unlike: whether each has a text of its own, if the data have any.
+
+    """
+
+    def __init__(self, bench: Bench, plugin: Watched, *, answered: bool, unlike: bool) -> None:
         self.plugin = plugin
         self.served = self.left_open = 0
-        self.unlike = not answered  #: whether each has a text of its own, if the data have any
         self.given: list[Given] = []
         self._bench = bench
-        self._answered = answered
+        self._answered, self._unlike = answered, unlike
         valid = bench.stock.valid[: max(2, bench.stock.given)]
         self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
         self._places = [_telling(bench, data) for data in valid]
@@ -208,7 +215,7 @@ class _Load:
         kind = self.served % len(self._templates)
         data, outputs = self._templates[kind]
         request_id = f"id-{self.served}"
-        mine, place = copy.deepcopy(data), self._places[kind] if self.unlike else None
+        mine, place = copy.deepcopy(data), self._places[kind] if self._unlike else None
         if place is not None:
             mine = changed(mine, place[0], f"{place[1]} {self.served}")
         self.served += 1
@@ -229,7 +236,7 @@ class _Refused(_Load):
     """Requests that are refused, none of them the same as another."""
 
     def __init__(self, bench: Bench, plugin: Watched, refused: list[dict[str, Any]]) -> None:
-        super().__init__(bench, plugin, answered=False)
+        super().__init__(bench, plugin, answered=False, unlike=True)
         self._spoilt = refused
 
     def _serve_one(self) -> None:

@@ -280,12 +280,7 @@ class Stage:
             waited = bench.words.saying(number) if number % 2 else bench.tokens[:1]
             said = waited if longest else ()
             ends = bench.words.phrase(number) if number % 2 else ()
-            named = (
-                bench.words.prompts[number % len(bench.words.prompts)]
-                if bench.words.prompts
-                else ()
-            )
-            prompt = combination.prompt or (*plain, *ends, *named)
+            prompt = combination.prompt or (*plain, *ends, *bench.words.prompt(number))
             for keywords in self.children(combination):
                 choice: Choice = ("with", len(sets))
                 name = ascii_uppercase[2 + len(sets)]

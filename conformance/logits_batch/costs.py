@@ -138,5 +138,4 @@ def _request(
     high, low = divmod(number, bench.vocabulary - LAST_SPECIAL - 1)
     token = bench.tokens[number % len(bench.tokens)]
     own = [token, LAST_SPECIAL + 1 + low, LAST_SPECIAL + 1 + high]
-    prompts = bench.words.prompts or ((),)
-    return params, [*own, *bench.words.phrase(number), *prompts[number % len(prompts)]], []
+    return params, [*own, *bench.words.phrase(number), *bench.words.prompt(number)], []

@@ -29,7 +29,7 @@ from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, vllm_c
 kernels.install()
 
 from vllm.config import set_current_vllm_config  # noqa: E402 - after what replaces CUDA on CPU
-from vllm.v1.worker.gpu.input_batch import (  # noqa: E402
+from vllm.v1.worker.gpu.input_batch import (  # noqa: E402 - as above
     InputBuffers,
     combine_sampled_and_draft_tokens,
     expand_idx_mapping,
@@ -37,11 +37,11 @@ from vllm.v1.worker.gpu.input_batch import (  # noqa: E402
     prepare_pos_seq_lens,
     prepare_prefill_inputs,
 )
-from vllm.v1.worker.gpu.model_runner import sort_batch_req_ids  # noqa: E402
-from vllm.v1.worker.gpu.sample.sampler import Sampler  # noqa: E402
-from vllm.v1.worker.gpu.states import RequestState  # noqa: E402
+from vllm.v1.worker.gpu.model_runner import sort_batch_req_ids  # noqa: E402 - as above
+from vllm.v1.worker.gpu.sample.sampler import Sampler  # noqa: E402 - as above
+from vllm.v1.worker.gpu.states import RequestState  # noqa: E402 - as above
 
-from conformance.inputs.history import MOST_DRAFTS  # noqa: E402
+from conformance.inputs.history import MOST_DRAFTS  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -334,7 +334,7 @@ def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool
     for index, (name, place) in enumerate(prompt.places()):
         by_itself = bench.alone(prompt.items[index], prompt.options).value.data[name][0]
         if now.data[name][place] is None:
-            return Trouble(f"{when} nobody has the data of item {letter(index)}", index)
+            return Trouble(f"{when} the data of item {letter(index)} are missing", index)
         if whole and (key := _differing_key(now.data[name][place], by_itself)):
             mine, first = now.data[name][place], wanted.data[name][place]
             return _other_value(index, key, mine, first, when)
