@@ -107,6 +107,8 @@ def program(case: Mapping[str, Any]) -> str:
     if not shown["bare"]:
         made.append("request")
         uses.append("request")
+    if said := shown["logits"].get("said"):
+        made.append(Named("first=", literal(said)))
     given = [Named(f"{key}=", node) for key, node in _arguments(rule, name, shown).items()]
     arguments: list[Node] = [call(host, *made), *given]
     return played(case, source, f"check_{name}", arguments, uses=uses)
@@ -123,7 +125,8 @@ def _arguments(rule: str, name: str, shown: Mapping[str, Any]) -> dict[str, Node
     values = {tuple(entry["choice"]): decoded(entry["keywords"]) for entry in shown["parameters"]}
     found = _requests(rule, values, expect)
     if rule in _OF_ONE or rule in _STEPS:
-        found["steps"] = literal(expect.get("steps") or _STEPS.get(rule, _USUAL))
+        behind = len(shown["logits"].get("said", ()))
+        found["steps"] = literal(expect.get("steps") or behind + _STEPS.get(rule, _USUAL))
     if rule == "LS-27":
         found["many"] = literal(_MANY)
     if "varied" in expect:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import traceback
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ ROUND = 2000
 
 
 class Host:
-    """Makes a plugin, and serves requests: their prompt, and how parameters are made."""
+    """Makes a plugin, and serves requests: their prompt, how parameters are made, what is said."""
 
     def __init__(
         self,
@@ -40,8 +40,10 @@ class Host:
         rows: Logits,
         prompt: list[int],
         make: Callable[..., SamplingParams] = SamplingParams,
+        first: Sequence[int] = (),
     ) -> None:
         self.plugin, self.rows, self.prompt, self.make = plugin, rows, prompt, make
+        self.first = first
 
     def params(self, keywords: Mapping[str, Any]) -> SamplingParams:
         """Return the parameters of a new request."""
@@ -49,7 +51,9 @@ class Host:
 
     def said(self, step: int) -> int:
         """Return the token that a request gets in a step."""
-        return self.rows.tokens[step % len(self.rows.tokens)]
+        if step < len(self.first):
+            return self.first[step]
+        return self.rows.tokens[(step - len(self.first)) % len(self.rows.tokens)]
 
     def alone(
         self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None

@@ -245,27 +245,28 @@ def check_tokens(host: SlotHost, request: Any, steps: int, masked: list[int]) ->
 
 def check_many(host: SlotHost, requests: list[Any], many: int) -> str | None:
     """The rows of a full batch are those of a small one."""
-    few = host.served(requests, 1)
+    begun = len(host.first)
+    few = host.served(requests, begun + 1)
 
     def serve_many() -> str | None:
         """Serve many requests at once; compare their rows with those of requests alone."""
         runner, slots = host.new(many), list(reversed(range(many)))
         mine = [requests[number % len(requests)] for number in range(many)]
         accepted = [
-            runner.join(slot, host.params(keywords), host.prompt)
+            runner.join(slot, host.params(keywords), host.prompt, host.first)
             for slot, keywords in zip(slots, mine, strict=True)
         ]
         runner.begin_step()
-        end, newest = len(host.prompt) - 1, host.prompt[-1]
+        end, newest = len(host.prompt) + begun - 1, [*host.prompt, *host.first][-1]
         for count in (1, 3):  # rows of each request: with two drafts there are three
             result = runner.apply(
-                host.rows(0).repeat(many * count, 1),
+                host.rows(begun).repeat(many * count, 1),
                 slots=[slot for slot in slots for _ in range(count)],
-                tokens=[newest, *[host.said(0)] * (count - 1)] * many,
+                tokens=[newest, *[host.said(begun)] * (count - 1)] * many,
                 positions=[*range(end, end + count)] * many,
             )
             for number, keywords in enumerate(mine):
-                name = f"step 0 of {keywords}"
+                name = f"step {begun} of {keywords}"
                 where = f"request {number} of {many} with {count} rows each"
                 got, wanted = {name: result[number * count]}, {name: few[name]}
                 if accepted[number] and (what := different(got, wanted, where)):

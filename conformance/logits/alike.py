@@ -7,7 +7,9 @@ from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone, alike
 from conformance.watching.interruption import limited
 
@@ -17,12 +19,14 @@ ABOUT = "parameters of the profile that do the same, so that exchanging them wou
 STEPS = 16
 
 
-def notes(bench: object, rows_alone: RowsAlone, count: int) -> list[dict[str, Any]]:
+def notes(bench: Stock, rows_alone: RowsAlone, count: int) -> list[dict[str, Any]]:
     """Return what a certificate says of the first sets that switch on, served alone."""
     rows: dict[int, list[Any]] = {}
     with suppress(PluginRaised, PluginMisshapen), limited():
         for index in range(count):
-            rows[index] = [after.clone() for _, after in rows_alone(bench, ("on", index), STEPS)]
+            choice: Choice = ("on", index)
+            served = rows_alone(bench, choice, bench.behind(STEPS, choice))
+            rows[index] = [after.clone() for _, after in served]
     says = [
         f"on[{first}] and on[{second}] never gave different rows"
         for first, second in combinations(rows, 2)

@@ -28,7 +28,7 @@ STEPS = 6
 
 def steps_alone(bench: Stock, choice: Choice) -> int:
     """Return for how many steps a request runs alone: some plugins act late in it."""
-    return bench.lasting(MORE_STEPS, choice)
+    return bench.behind(MORE_STEPS, choice)
 
 
 def keeps_to_device(bench: Stock, serve: Serve) -> Finding:

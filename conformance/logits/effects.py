@@ -12,7 +12,7 @@ from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label
+from conformance.logits.findings import label, unreached
 from conformance.logits.played import Kind
 from conformance.logits.processes import served
 from conformance.logits.requests import admissible
@@ -66,10 +66,12 @@ def acts(trial: Trial) -> Finding:
     if _raised_for(examples, idle):
         # What it does to a row comes after what raised.
         return unjudged(trial.waits([trial.contract.raises]), len(examples), acted)
-    waits = trial.parameters.waits
-    if trial.parameters.declared and (waits.declared or not waits.reads):
+    waits, late = trial.parameters.waits, unreached(trial.bench)
+    if trial.parameters.declared and (waits.declared or not waits.reads) and not late:
         return failed(sentence, len(examples), case={"choice": idle[0]})
-    if waits.reads:
+    if late:
+        sentence += f"; {late}"
+    elif waits.reads:
         sentence += f"; {_said(trial.bench.words)}"
     return unjudged(sentence, len(examples), acted)
 
@@ -133,6 +135,7 @@ def deterministic(trial: Trial) -> Finding:
 def _runs(trial: Trial, choice: Choice, steps: int) -> list[_Rows]:
     """Return the logits before and after of the same request, several times."""
     runs = []
+    steps = trial.bench.behind(steps, choice)
     for _ in range(REPETITIONS):
         with limited():
             runs.append(list(trial.contract.rows_alone(trial.bench, choice, steps)))

@@ -12,6 +12,19 @@ from conformance.verdict import Verdict
 OFTENER = "name parameters in `on`, or tokens in `outputs`, with which it acts more often"
 
 
+def unreached(bench: Stock) -> str:
+    """Say which requests end before what the plugin waits for is said, or ""."""
+    phrase = bench.words.phrase(0)
+    ended = [choice for choice in switched_on(bench) if phrase and bench.short(1, choice)]
+    if not ended:
+        return ""
+    counts = (f"{label(each)} gets {bench.served(len(phrase), each)}" for each in ended)
+    return (
+        f"what it waits for has {len(phrase)} tokens, and requests have to get another one behind "
+        f"them: {', '.join(counts)}"
+    )
+
+
 def no_claim() -> Finding:
     """Return that a rule about argmax-invariant processors does not apply."""
     return Finding(Verdict.NOT_APPLICABLE, message="the plugin does not claim argmax invariance")

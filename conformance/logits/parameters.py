@@ -158,13 +158,13 @@ def _ask(meaning: Meaning, bench: Stock) -> None:
     """
     for choice in bench.parameters:
         whose = f"{choice[0]}[{choice[1]}]"
-        for count in range(bench.lasting(ASKED, choice)):
+        for count in range(bench.behind(ASKED, choice)):
             asked = partial(
                 meaning.row,
                 bench.params(choice),
                 bench.prompt,
                 [bench.words.said(number) for number in range(count)],
-                bench.table[count],
+                bench.given(count)[0],
             )
             try:
                 first, again = asked(), asked()

@@ -200,8 +200,8 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         params: SamplingParams = self.bench.params(request.choice, greedy=request.greedy)
         self.params[request.name] = params
         # An engine ends a request that fills its context, whatever else is said.
-        room = MAX_MODEL_LEN - len(request.prompt)
-        self.endings.follow(request.name, self.bench.lasting(room, request.choice))
+        most = self.bench.served(MAX_MODEL_LEN, request.choice, prompt=request.prompt)
+        self.endings.follow(request.name, most)
         self.served.append(request)
         return params
 

@@ -149,10 +149,19 @@ def rows_of(bench: Stock, rows_alone: RowsAlone) -> dict[Choice, Rows]:
 
 
 def rows_for(bench: Stock, choice: Choice, rows_alone: RowsAlone, steps: int) -> Rows:
-    """Return the rows that one parameter set gets alone, or what was raised."""
+    """Return the rows that one parameter set gets alone, or what was raised.
+
+    Args:
+        bench: the plugin.
+        choice: the parameter set.
+        rows_alone: serves a request alone.
+        steps: of it, behind what it says first.
+
+    """
     try:
         with limited():
-            return [after[0].numpy().copy() for _, after in rows_alone(bench, choice, steps)]
+            rows = rows_alone(bench, choice, bench.behind(steps, choice))
+            return [after[0].numpy().copy() for _, after in rows]
     except (PluginRaised, PluginMisshapen) as error:
         return str(error)
 
@@ -241,8 +250,8 @@ def same_on_every_rank(trial: Trial) -> Finding:
                     where = "what requests before it left behind changes its row: without them"
             return failed(f"{choice[0]}[{choice[1]}]: {where}, {what}", examples)
         acted += not isinstance(rows, str) and any(
-            not np.array_equal(row, plain.numpy())
-            for row, plain in zip(rows, trial.bench.table, strict=False)
+            not np.array_equal(row, trial.bench.given(step)[0].numpy())
+            for step, row in enumerate(rows)
         )
     return passed(len(mine), acted)
 
@@ -255,7 +264,8 @@ def leaves_others_alone(trial: Trial) -> Finding:
         return found
     choice = switched_on(trial.bench)[harms[0][0]]
     serves = serving.judged(trial.once(served), harms, label(choice))
-    return attrs.evolve(serves, case={**(serves.case or {}), "choice": choice, "steps": STEPS})
+    steps = trial.bench.behind(STEPS, choice)
+    return attrs.evolve(serves, case={**(serves.case or {}), "choice": choice, "steps": steps})
 
 
 def served(trial: Trial) -> serving.Serving:

@@ -214,6 +214,41 @@ class Stock:
         """Return for how many of so many steps all requests of these sets are served."""
         return min([steps, *(most for each in choices if (most := self.most(each)) is not None)])
 
+    def served(self, steps: int, *choices: Choice, prompt: Sequence[int] = ()) -> int:
+        """Return for how many of so many steps an engine serves requests of these sets.
+
+        They end with what they ask for, and where their context does.
+
+        Args:
+            steps: no more than these.
+            choices: the parameter sets.
+            prompt: of each request; default: :attr:`prompt`.
+
+        """
+        room = MAX_MODEL_LEN - len(prompt or self.prompt)
+        return min(room, self.lasting(steps, *choices))
+
+    def behind(self, steps: int, *choices: Choice) -> int:
+        """Return for how many steps requests are served of which *steps* come behind a phrase.
+
+        That is what they say first where no history says it: a check of a few steps would end
+        before it is said.
+        """
+        return self.served(len(self.words.phrase(0)) + steps, *choices)
+
+    def short(self, steps: int, *choices: Choice) -> bool:
+        """Tell whether requests of these sets end before so many steps behind a phrase are over."""
+        return self.behind(steps, *choices) < len(self.words.phrase(0)) + steps
+
+    def begun(self, *choices: Choice) -> list[int]:
+        """Return a phrase as the outputs with which requests come back, if they last so long."""
+        return [] if self.short(1, *choices) else [*self.words.phrase(0)]
+
+    def given(self, step: int) -> torch.Tensor:
+        """Return the logits ``[1, vocabulary]`` of a step where no history says which."""
+        place = step % len(self.table)
+        return self.table[place : place + 1]
+
     def goes_on(self, choice: Choice, outputs: Sequence[int]) -> bool:
         """Tell whether a request with these outputs is served again after the next one."""
         most = self.most(choice)

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from conformance.findings import Finding, failed
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised
 from conformance.logits.findings import label, switched_on
+from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone, alike
 from conformance.verdict import Verdict
 from conformance.watching.interruption import limited
@@ -17,7 +16,7 @@ from conformance.watching.interruption import limited
 STEPS = 8
 
 
-def shares_nothing(bench: object, rows_alone: RowsAlone) -> Finding:
+def shares_nothing(bench: Stock, rows_alone: RowsAlone) -> Finding:
     """Serve a request by each of two instances, a step of one and a step of the other in turn.
 
     Raises:
@@ -37,7 +36,7 @@ def shares_nothing(bench: object, rows_alone: RowsAlone) -> Finding:
     return Finding(Verdict.PASS, len(pairs), len(pairs))
 
 
-def _pairs(bench: Any) -> list[tuple[Choice, Choice]]:  # noqa: ANN401 - as above
+def _pairs(bench: Stock) -> list[tuple[Choice, Choice]]:
     """Return a parameter set that switches on, with itself and two others."""
     on = switched_on(bench)
     choices = [*on, *(choice for choice in bench.parameters if choice[0] == "off")]
@@ -45,16 +44,18 @@ def _pairs(bench: Any) -> list[tuple[Choice, Choice]]:  # noqa: ANN401 - as abov
     return [(first, other) for first in choices[:1] for other in others]
 
 
-def _felt(bench: object, rows_alone: RowsAlone, pair: tuple[Choice, Choice]) -> int:
+def _felt(bench: Stock, rows_alone: RowsAlone, pair: tuple[Choice, Choice]) -> int:
     """Return how many steps it takes until a row is another one than alone; 0 if none is."""
     with limited():
-        alone = [[after.clone() for _, after in rows_alone(bench, each, STEPS)] for each in pair]
-        beside = [rows_alone(bench, each, STEPS) for each in pair]
+        beside, again = (
+            [rows_alone(bench, each, bench.behind(STEPS, each)) for each in pair] for _ in range(2)
+        )
+        alone = [[after.clone() for _, after in rows] for rows in again]
         try:
             for step in range(min(map(len, alone))):
                 for run, expected in zip(beside, alone, strict=True):
                     if not alike(next(run)[1], expected[step]):
                         return step + 1
         except PluginRaised:
-            return STEPS
+            return bench.behind(STEPS, *pair)
     return 0

@@ -28,7 +28,7 @@ from conformance.inputs import history
 from conformance.inputs.history import Choice, History, Shape
 from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.findings import OFTENER
+from conformance.logits.findings import OFTENER, unreached
 from conformance.logits.fuzzing.exploration import Exploring, explore
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.guesses import LIKELY
@@ -233,7 +233,15 @@ class Trial(Asked):
             if found.verdict is Verdict.FAIL:
                 return again, found, shown
             finding = passed(finding.examples + found.examples, finding.acted + found.acted)
-        return self, finding.enough(least, OFTENER), case
+        return self, self._advised(finding.enough(least, OFTENER)), case
+
+    def _advised(self, finding: Finding) -> Finding:
+        """Return a finding; where the plugin never did anything, with what to write for it."""
+        idle = finding.verdict is Verdict.NOT_VERIFIED and finding.tried and not finding.acted
+        if not idle or not self.parameters.on:
+            return finding
+        message = f"{finding.message}; {unreached(self.bench) or OFTENER}"
+        return attrs.evolve(finding, message=message)
 
     def _turned(self, number: int) -> Trial:
         """Return the trial on other logits, with another of what is waited for coming first."""

@@ -143,11 +143,11 @@ def _acting(
     rows = _rows(bench, new(), choices)
     if isinstance(rows, PluginRaised) or _acted(bench, choices, rows):
         return rows
-    return _rows(bench, new(), choices, steps=MORE_STEPS)
+    return _rows(bench, new(), choices, steps=bench.behind(MORE_STEPS, *choices))
 
 
-def _count(rows: list[torch.Tensor] | PluginRaised) -> int:
-    return STEPS if isinstance(rows, PluginRaised) else len(rows)
+def _count(rows: list[torch.Tensor] | PluginRaised) -> int | None:
+    return None if isinstance(rows, PluginRaised) else len(rows)
 
 
 def _rows(
@@ -155,13 +155,13 @@ def _rows(
     instance: Watched,
     choices: Sequence[Choice],
     layout: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone,
-    steps: int = STEPS,
+    steps: int | None = None,
 ) -> list[torch.Tensor] | PluginRaised:
     """Return the rows of each step with one request for each choice, or what was raised."""
     found: list[torch.Tensor] = []
     try:
         lists = _serve(bench, instance, choices)
-        for step in range(bench.lasting(steps, *choices)):
+        for step in range(bench.behind(STEPS, *choices) if steps is None else steps):
             if step:
                 instance.update_state(None)
             result = instance.apply(layout(_logits(bench, choices, step)))
@@ -176,7 +176,8 @@ def _rows(
 
 def _logits(bench: Bench, choices: Sequence[Choice], step: int) -> torch.Tensor:
     """Return logits ``[rows, vocabulary]``; requests of one choice get the same."""
-    return bench.table[torch.arange(len(choices)) % len(bench.parameters) + step]
+    rows = torch.arange(len(choices)) % len(bench.parameters) + step
+    return bench.table[rows % len(bench.table)]
 
 
 def _acted(bench: Bench, choices: Sequence[Choice], steps: Sequence[torch.Tensor]) -> int:

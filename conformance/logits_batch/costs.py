@@ -110,7 +110,7 @@ def _serve(
     """
     acted, bench = 0, requests.bench
     live: list[tuple[SamplingParams, list[int], list[int]]] = []
-    long = bench.lasting(LONG, *bench.choices)
+    long = bench.served(LONG + bench.words.longest, *bench.choices)
     for step in range(count // LEAVING + 1):
         added = []
         for index in range(LEAVING if step % long else MAX_REQUESTS):

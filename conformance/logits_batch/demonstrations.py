@@ -39,6 +39,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         "vocabulary": bench.vocabulary,
         "tokens": list(bench.favourites),
         "prompt": bench.prompt,
+        "said": [*bench.words.phrase(0)],
     }
     kept = case or {
         "kind": "calls",

@@ -34,7 +34,7 @@ def serve(
     for choice in bench.parameters:
         yield from _together(bench, accelerator, [choice])
     several = list(bench.parameters)[:MAX_REQUESTS]
-    if len(several) > 1 and bench.lasting(_AFTER + 1, *several) > _AFTER:
+    if len(several) > 1 and bench.behind(_AFTER + 1, *several) > _AFTER:
         yield from _together(bench, accelerator, several)
 
 
@@ -52,7 +52,7 @@ def _together(
     device = DEVICE if accelerator else host.CPU
     instance = Watched(call(Call.CONSTRUCTOR, bench.plugin, config, device, pinned))
     count = len(choices)
-    steps = bench.lasting(devices.STEPS + _AFTER, *choices) - _AFTER
+    steps = bench.behind(devices.STEPS + _AFTER, *choices) - _AFTER
     if count == 1:
         steps = devices.steps_alone(bench, choices[0])
     outputs: list[list[int]] = [[] for _ in choices]

@@ -15,7 +15,7 @@ from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised
-from conformance.logits.findings import label, switched_on
+from conformance.logits.findings import label, switched_on, unreached
 from conformance.logits.rows import alike, delta
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import TokenList
@@ -26,6 +26,10 @@ from conformance.watching.interruption import limited
 
 #: Phrases that outputs are told apart by, and tokens behind one.
 PHRASES, COUNTED = 3, 4
+
+#: Steps of a request without a prompt, and of one whose tokens are masked, behind what it says
+#: first.
+_FEW, _MASKED_STEPS = 5, 12
 
 
 def live_list(trial: Trial) -> Finding:
@@ -48,7 +52,7 @@ def live_list(trial: Trial) -> Finding:
                     rebuilt.append(
                         [
                             delta(*resumed(bench, choice, outputs[:length]))
-                            for length in range(bench.lasting(len(outputs) + 1, choice))
+                            for length in range(bench.served(len(outputs) + 1, choice))
                         ]
                     )
             # Rows are compared as changes to the logits, since the logits differ themselves.
@@ -70,7 +74,7 @@ def live_list(trial: Trial) -> Finding:
                     examples,
                     case={"choice": choice, "outputs": (first, second), "step": told_apart[0]},
                 )
-    if not depends:
+    if not depends and not unreached(bench):
         return Finding(
             Verdict.NOT_APPLICABLE, examples, 0, "no effect of the plugin depends on outputs"
         )
@@ -90,9 +94,9 @@ def does_without_prompt(trial: Trial) -> Finding:
                 with limited():
                     outputs: list[int] = []
                     instance.begin(bench.params(choice), prompt, outputs)
-                    for step, token in enumerate(bench.tokens[: bench.lasting(5, choice)]):
-                        instance.apply(bench.table[step : step + 1].clone())
-                        outputs.append(token)
+                    for step in range(bench.behind(_FEW, choice)):
+                        instance.apply(bench.given(step).clone())
+                        outputs.append(bench.words.said(step))
                         instance.update_state(None)
             except PluginRaised as error:
                 if prompt is not None:
@@ -122,11 +126,11 @@ def _alike_after(bench: Bench, earlier: Choice, choice: Choice, prompt: list[int
     alone, after = bench.new(), bench.new()
     try:
         with limited():
-            alone.begin(bench.params(choice), prompt, [])
+            alone.begin(bench.params(choice), prompt, bench.begun(choice))
             expected = alone.apply(row.clone())
-            after.begin(bench.params(earlier), [bench.tokens[-1]], [])
+            after.begin(bench.params(earlier), [bench.tokens[-1]], bench.begun(earlier))
             after.apply(row.clone())
-            after.begin(bench.params(choice), prompt, [])
+            after.begin(bench.params(choice), prompt, bench.begun(choice))
             return alike(after.apply(row.clone()), expected)
     except PluginRaised:
         return False
@@ -140,9 +144,10 @@ def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> boo
     prompts = enumerate((prompt, own, own))
     try:
         with limited():
-            alone.begin(bench.params(choice), own, [])
+            alone.begin(bench.params(choice), own, bench.begun(choice))
             expected = alone.apply(rows[2:].clone())
-            update = BatchUpdate(3, [], [(row, params, each, []) for row, each in prompts], [])
+            added = [(row, params, each, bench.begun(choice)) for row, each in prompts]
+            update = BatchUpdate(3, [], added, [])
             behind.update_state(update)
             return alike(behind.apply(rows.clone())[2:], expected)
     except PluginRaised:
@@ -165,8 +170,8 @@ def keeps_masks(trial: Trial) -> Finding:
             outputs: list[int] = []
             for each in (instance, unmasked):
                 each.begin(bench.params(choice), bench.prompt, outputs)
-            for row in range(bench.lasting(12, choice)):
-                plain = bench.table[row : row + 1]
+            for step in range(bench.behind(_MASKED_STEPS, choice)):
+                plain = bench.given(step)
                 acted += not torch.equal(plain, unmasked.apply(plain.clone()))
                 before = plain.masked_fill(mask, -torch.inf)
                 after = instance.apply(before.clone())
@@ -180,12 +185,12 @@ def keeps_masks(trial: Trial) -> Finding:
                         examples,
                         acted,
                     )
-                outputs.append(bench.words.said(len(outputs)))
+                outputs.append(bench.words.said(step))
                 for each in (instance, unmasked):
                     each.update_state(None)
             for each in (instance, unmasked):
                 bench.retire(each, 1)
-    if not acted:
+    if not acted and not unreached(bench):
         return Finding(
             Verdict.NOT_APPLICABLE, examples, message="the plugin changed none of these rows"
         )
@@ -225,7 +230,7 @@ def resumed(
     """Return logits before and after for a request that is added with outputs."""
     instance = bench.new()
     instance.begin(bench.params(choice), bench.prompt, list(outputs))
-    before = bench.table[len(outputs) : len(outputs) + 1]
+    before = bench.given(len(outputs))
     after = instance.apply(before.clone())
     bench.retire(instance, 1)
     return before, after

@@ -12,7 +12,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.configuration import MAX_MODEL_LEN, ROOM
+from conformance.logits.configuration import ROOM
 from conformance.logits.waiting import Observed, Token, TokenList
 from conformance.logits_batch.bench import Bench, Watched
 
@@ -46,10 +46,10 @@ def rows_alone(
     outputs: list[int] = []
     prompt = prompt or bench.prompt
     instance.begin(bench.params(choice), list(prompt), outputs)
-    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
+    for step in range(bench.served(steps, choice, prompt=prompt)):
         if step:
             instance.update_state(quiet)
-        before = bench.table[step : step + 1]
+        before = bench.given(step)
         yield before, instance.apply(before.clone())
         outputs.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
     bench.retire(instance, 1)
@@ -79,8 +79,7 @@ def _served(
         for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
             if step:
                 instance.update_state(None)
-            row = step % len(bench.table)
-            instance.apply(bench.table[row : row + 1].clone())
+            instance.apply(bench.given(step).clone())
             outputs.append(token)
         # Whoever copies the list sees tokens in that of a request that is resumed.
         resumed = bench.new()

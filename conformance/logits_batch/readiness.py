@@ -79,10 +79,10 @@ def _read(bench: Bench, choice: Any) -> set[str]:  # noqa: ANN401 - a choice of 
     outputs = TokenList([], "outputs", read)
     instance = bench.new()
     instance.begin(bench.params(choice), prompt, outputs)
-    for step in range(bench.lasting(_STEPS, choice)):
+    for step in range(bench.behind(_STEPS, choice)):
         if step:
             instance.update_state(None)
-        instance.apply(bench.table[step : step + 1].clone())
+        instance.apply(bench.given(step).clone())
         outputs.append(bench.words.said(step))
     bench.retire(instance, 1)
     return read

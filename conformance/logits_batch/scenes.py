@@ -189,7 +189,7 @@ def _simplest(bench: Bench) -> None:
     """
     with limited():
         for choice in bench.parameters:
-            list(rows_alone(bench, choice, WATCHED_STEPS))
+            list(rows_alone(bench, choice, bench.behind(WATCHED_STEPS, choice)))
         instance = bench.new()
         for choice in bench.parameters:
             instance.begin(bench.params(choice), [bench.tokens[0]], [])
@@ -213,7 +213,8 @@ def _loading(recorder: Recorder, errand: Record) -> Shown:
 
 def _acting(recorder: Recorder, errand: Record) -> Shown:
     """LB-05: the row of a request that opted in, step by step."""
-    for _ in rows_alone(recorder.bench, _choice(errand), WATCHED_STEPS):
+    bench, choice = recorder.bench, _choice(errand)
+    for _ in rows_alone(bench, choice, bench.behind(WATCHED_STEPS, choice)):
         recorder.calls[-1]["to"] = "result"
         recorder.calls[-1]["watched"] = True
     return {"is": "acts"}

@@ -162,6 +162,9 @@ RULE_OF_KIND = {
 
 _ROWS = (Kind.ROW, Kind.OPT_OUT)
 
+#: Steps for which a request runs alone to find out what its rows depend on.
+_STEPS = 8
+
 #: More examples where the thing that a stratum is about is rare: chains of moves, and what steps
 #: without ``apply`` leave.  Fewer where a plugin acts in any of them, and where the first few show
 #: each fault that the gallery has, whatever the seed.
@@ -237,8 +240,9 @@ def _minds_none(bench: Bench, choice: Choice) -> bool:
     a real history belongs to.
     """
     with suppress(PluginRaised, PluginMisshapen), limited():
+        steps = bench.behind(_STEPS, choice)
         rows = [
-            [after for _, after in rows_alone(bench, choice, 8, quiet=quiet)]
+            [after for _, after in rows_alone(bench, choice, steps, quiet=quiet)]
             for quiet in (None, None, BatchUpdate(1, [], [], []))
         ]
         again, other = (

@@ -22,7 +22,7 @@ from vllm.v1.worker.gpu.states import RequestState
 
 from conformance.inputs.history import MOST_DRAFTS, Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen, note
-from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, vllm_config
 from conformance.logits.requests import Stock
 from conformance.logits_slot.host import joining, request_states
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
@@ -277,7 +277,8 @@ class Alone:
         """Add the request, with the outputs that it has."""
         states = self.instance.states
         tokens = [*self.prompt, *self.outputs]
-        states.add_request(self.name, len(self.prompt), tokens, 0, self.params.max_tokens or 1)
+        most = min(self.params.max_tokens or 1, MAX_MODEL_LEN)  # as in the host
+        states.add_request(self.name, len(self.prompt), tokens, 0, most)
         self.slot = states.req_id_to_index[self.name]
         joining(states, self.slot, self.params, self.prompt, self.outputs)
         with torch.inference_mode():

@@ -73,11 +73,12 @@ def warms_up(trial: Trial) -> Finding:
     examples = acted = 0
     for choice in bench.parameters:
         with limited():
-            cold = list(rows_alone(bench, choice, STEPS))
+            steps = bench.behind(STEPS, choice)
+            cold = list(rows_alone(bench, choice, steps))
             for name, warm in (("fake requests", _with_requests), ("dummy runs", _without)):
                 examples += 1
                 try:
-                    rows = list(rows_alone(bench, choice, STEPS, prepare=warm))
+                    rows = list(rows_alone(bench, choice, steps, prepare=warm))
                 except PluginRaised as error:
                     return failed(
                         f"during or after warm-up with {name}: {error}",
@@ -150,7 +151,7 @@ def agrees_with_itself(trial: Trial) -> Finding:
     examples = acted = 0
     for choice in bench.parameters:
         with limited():
-            rows = list(rows_alone(bench, choice, STEPS))
+            rows = list(rows_alone(bench, choice, bench.behind(STEPS, choice)))
             others = _rows_in_v1(bench, choice)
         for step, ((before, after), other) in enumerate(zip(rows, others, strict=True)):
             if torch.isneginf(before).any():
@@ -178,9 +179,9 @@ def _rows_in_v1(bench: Bench, choice: Choice) -> list[torch.Tensor]:
     update = BatchUpdate(1, [], [(0, bench.params(choice), prompt, outputs)], [])
     found = []
     with torch.inference_mode():
-        for step in range(bench.lasting(STEPS, choice)):
+        for step in range(bench.behind(STEPS, choice)):
             call("update_state(batch_update)", instance.update_state, None if step else update)
-            row = bench.table[step : step + 1].clone()
+            row = bench.given(step).clone()
             found.append(call("apply(logits)", instance.apply, row))
             outputs.append(bench.words.said(step))
     return found
@@ -272,8 +273,8 @@ def _decoded(
     with torch.inference_mode():
         instance.states.apply_staged_writes()
     rows = []
-    for step in range(bench.lasting(STEPS, *batch)):
-        before = bench.table[step].repeat(len(requests), 1)
+    for step in range(bench.behind(STEPS, *batch)):
+        before = bench.given(step).repeat(len(requests), 1)
         after = together(requests, before, spare=spare if step else 0)
         rows.append((before, after.clone()))
         for request in requests:
@@ -288,8 +289,9 @@ def _filled(bench: Bench, count: int) -> str | None:
     states = instance.states
     prompt = bench.prompt
     names = [f"r{number}" for number in range(count)]
+    tokens = [*prompt, *bench.begun(*bench.choices)]  # as those that are resumed
     for number, name in enumerate(names):
-        states.add_request(name, len(prompt), prompt, 0, 1)
+        states.add_request(name, len(prompt), tokens, 0, 1)
         with torch.inference_mode():
             slot = states.req_id_to_index[name]
             instance.add_request(slot, bench.params(bench.choices[number % len(bench.choices)]))
@@ -307,10 +309,12 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
     slots_np = np.array([states.req_id_to_index[name] for name in names], dtype=np.intp)
     slots = torch.from_numpy(slots_np)
     offsets = torch.arange(rows, dtype=torch.int32).repeat(len(names))
-    last = len(bench.prompt) - 1
+    begun = bench.begun(*bench.choices)
+    newest = [*bench.prompt, *begun]
+    last = len(newest) - 1
     fed = torch.full((len(names), rows), bench.tokens[0], dtype=torch.int32)
-    fed[:, 0] = bench.prompt[-1]
-    logits = bench.table[0].repeat(len(names) * rows, 1)
+    fed[:, 0] = newest[-1]
+    logits = bench.given(len(begun)).repeat(len(names) * rows, 1)
     with torch.inference_mode():
         result = instance.apply(
             logits.clone(),
@@ -325,7 +329,7 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
             ),
         )
     alone = {
-        choice: next(after for _, after in rows_alone(bench, choice, 1))[0]
+        choice: [after[0] for _, after in rows_alone(bench, choice, 1 + len(begun))][-1]
         for choice in bench.choices
     }
     for number, name in enumerate(names):

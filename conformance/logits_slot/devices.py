@@ -59,7 +59,7 @@ def _together(
     ]
     for request in requests:
         request.begin()
-    steps = bench.lasting(devices.STEPS, *choices)
+    steps = bench.behind(devices.STEPS, *choices)
     if len(choices) == 1:
         steps = devices.steps_alone(bench, choices[0])
     for step in range(steps):

@@ -15,8 +15,9 @@ from conformance.logits_slot.bench import Alone, Bench
 from conformance.logits_slot.parameters import rows_alone
 from conformance.watching.interruption import limited
 
-#: Steps for which a request runs alone.
+#: Steps for which a request runs alone, behind what it says first; behind masks it takes more.
 STEPS = 8
+_MASKED_STEPS = 12
 
 #: Calls after which the host waits for the device; reading does where it is by a mask.
 _WAITING = frozenset(
@@ -54,8 +55,9 @@ def keeps_masks(trial: Trial) -> Finding:
     examples = acted = 0
     for choice in switched_on(bench):
         with limited():
-            plain = list(rows_alone(bench, choice, 12))
-            masked = list(rows_alone(bench, choice, 12, masked=mask))
+            steps = bench.behind(_MASKED_STEPS, choice)
+            plain = list(rows_alone(bench, choice, steps))
+            masked = list(rows_alone(bench, choice, steps, masked=mask))
         for step, (before, after) in enumerate(masked):
             examples += 1
             # A plugin that respects the mask may leave such rows alone.
@@ -82,7 +84,7 @@ def leaves_a_token(trial: Trial) -> Finding:
             mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
             mask[masked] = True
             with limited():
-                rows = list(rows_alone(bench, choice, STEPS, masked=mask))
+                rows = list(rows_alone(bench, choice, bench.behind(STEPS, choice), masked=mask))
             for step, (before, after) in enumerate(rows):
                 examples += 1
                 acted += not torch.equal(before, after)
@@ -108,10 +110,11 @@ def never_waits(trial: Trial) -> Finding:
             alone = Alone(instance, bench.params(choice), prompt)
             alone.begin()
             instance.watching = partial(Waits, _WAITING)
-            for step in range(bench.lasting(STEPS, choice)):
-                after = alone.row(bench.table[step])
+            for step in range(bench.behind(STEPS, choice)):
+                (before,) = bench.given(step)
+                after = alone.row(before)
                 examples += 1
-                acted += not torch.equal(after, bench.table[step])
+                acted += not torch.equal(after, before)
                 if instance.waited:
                     return failed(
                         f"apply calls {instance.waited[0]}() on what is on the device: the host "

@@ -197,7 +197,8 @@ class Host:
                 len(request.prompt),
                 [*request.prompt, *request.outputs],
                 0,
-                request.params.max_tokens or 1,
+                # A server asks for no more than there is room for, and the runner has 32 bits.
+                min(request.params.max_tokens or 1, MAX_MODEL_LEN),
             )
             joining(
                 states, self.slot(request.name), request.params, request.prompt, request.outputs

@@ -11,7 +11,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, ROOM
+from conformance.logits.configuration import MAX_REQUESTS, ROOM
 from conformance.logits.waiting import Observed
 from conformance.logits.watching import attributes
 from conformance.logits_slot.bench import Alone, Bench, Watched, together
@@ -60,8 +60,8 @@ def rows_alone(
     prepare(instance)
     prompt = prompt or bench.prompt
     alone = Alone(instance, bench.params(choice), prompt, turned=turned)
-    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
-        before = bench.table[step : step + 1]
+    for step in range(bench.served(steps, choice, prompt=prompt)):
+        before = bench.given(step)
         if masked is not None:
             before = before.masked_fill(masked, -torch.inf)
         yield before, alone.row(before[0]).unsqueeze(0)
@@ -88,8 +88,8 @@ def rows_in_all_slots(
     requests = [Alone(instance, params, prompt, name=name) for name in names]
     for request in requests:
         request.begin()
-    for step in range(min(bench.lasting(steps, choice), MAX_MODEL_LEN - len(prompt))):
-        before = bench.table[step].expand(len(requests), -1)
+    for step in range(bench.served(steps, choice, prompt=prompt)):
+        before = bench.given(step).expand(len(requests), -1)
         yield before, together(requests, before)
         for request in requests:
             request.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
@@ -108,7 +108,7 @@ def _served(bench: Bench, choice: Choice, script: Sequence[int]) -> Watched:
     alone = Alone(instance, bench.params(choice), script)
     with suppress(PluginRaised, PluginMisshapen):
         for step, token in enumerate(script[: bench.lasting(len(script), choice)]):
-            alone.row(bench.table[step % len(bench.table)])
+            alone.row(bench.given(step)[0])
             alone.append(token)
     return instance
 

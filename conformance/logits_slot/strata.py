@@ -180,7 +180,7 @@ def _rows(
     turned: bool = False,
     prepare: Callable[[Watched], None] = lambda _: None,
 ) -> list[torch.Tensor]:
-    rows = rows_alone(bench, choice, _STEPS, turned=turned, prepare=prepare)
+    rows = rows_alone(bench, choice, bench.behind(_STEPS, choice), turned=turned, prepare=prepare)
     return [after for _, after in rows]
 
 
@@ -195,9 +195,9 @@ def _in_order(bench: Bench, choice: Choice, *, turns: bool) -> list[torch.Tensor
     for alone in pair:
         alone.begin()
     found = []
-    for step in range(bench.lasting(_STEPS, choice, unlike)):
+    for step in range(bench.behind(_STEPS, choice, unlike)):
         order = pair[::-1] if turns and step % 3 else pair
-        rows = together(order, bench.table[step].repeat(2, 1))
+        rows = together(order, bench.given(step).repeat(2, 1))
         found.append(rows[order.index(pair[0])])
         for alone in pair:
             alone.append(bench.words.said(step))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,9 +25,19 @@ def acted(trial: Trial, message: Message) -> bool:
     return bool(message.calls if trial.role == TOOL else message.reasoning)
 
 
-def right(trial: Trial, message: Message) -> Judged:
-    """Return that an answer shows nothing wrong, and whether it shows anything."""
-    return Judged(acted(trial, message), raised=message.raised)
+def right(trial: Trial, message: Message, otherwise: Callable[[], Message] | None = None) -> Judged:
+    """Return that an answer shows nothing wrong, and whether it shows anything.
+
+    Args:
+        trial: that of the parser.
+        message: what the parser made of the answer, in the way that is judged.
+        otherwise: makes it of the answer in the other way, whole or streamed; the rule that
+            compares the two tells where only that has what the parser is there for.
+
+    """
+    shows = acted(trial, message)
+    apart = not shows and otherwise is not None and acted(trial, otherwise())
+    return Judged(shows, raised=message.raised, apart=apart)
 
 
 @checks("TP-01")
@@ -64,7 +74,8 @@ def _means(trial: Trial, sample: Sample) -> Judged:
     told = f"of {quoted(sample.text)} the parser made {found}"
     if sample.says is None or found.same(sample.says):
         scene = partial(bench.scene, "reads", answer)
-        return Judged(acted(trial, found), told if found.raised else None, scene)
+        shown = right(trial, found, lambda: bench.by_token(answer).said)
+        return attrs.evolve(shown, wrong=told if found.raised else None, scene=scene)
     scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
     return Judged(wrong=f"{told}; expected {sample.says}", scene=scene)
 

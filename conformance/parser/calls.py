@@ -32,7 +32,7 @@ def arguments(trial: Trial) -> Finding:
                 told = f"the arguments of call {index} came as {quoted(call.arguments)}"
                 told = f"{told}, which is no JSON; whole: {expected}"
                 return Judged(wrong=told, scene=partial(differing, bench, answer))
-        return right(trial, found)
+        return right(trial, found, lambda: expected)
 
     return trial.search(judge)
 
@@ -48,7 +48,7 @@ def order(trial: Trial) -> Finding:
                 told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
                 scene = partial(bench.scene, "begins", answer, cuts)
                 return Judged(wrong=told, scene=scene)
-        return right(trial, bench.by_token(answer).said)
+        return right(trial, bench.by_token(answer).said, lambda: bench.whole(answer))
 
     return trial.search(judge)
 

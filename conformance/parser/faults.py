@@ -42,7 +42,7 @@ def alone(trial: Trial) -> Finding:
         if not found.alike(expected):
             how = f"beside {quoted(other.text)}"
             return Judged(wrong=_told(how, found, expected, answer))
-        return right(trial, expected.said)
+        return right(trial, expected.said, lambda: bench.whole(answer))
 
     return trial.search_with(trial.answers(), judge, trial.first()[:2])
 

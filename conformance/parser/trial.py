@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.parser import formats, player, samples, template
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
@@ -25,7 +25,7 @@ from conformance.plugin import expectation
 from conformance.search import ANSWERS, smallest
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import RuleResult, Verdict, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
 
 _Example = TypeVar("_Example")
@@ -43,6 +43,8 @@ class Judged:
     #: Returns what shows it, where that is known: see :meth:`conformance.parser.bench.Bench.scene`.
     scene: Callable[[], dict[str, Any]] | None = None
     raised: str | None = None  #: what kept it from finding anything, where another rule tells of it
+    #: Whether it finds nothing in this way, whole or streamed, and does in the other.
+    apart: bool = False
 
 
 @attrs.frozen
@@ -99,6 +101,8 @@ class Trial(Simulation):
     """One parser, with its bench and what it is tried with."""
 
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {}
+    #: The rule that a parser breaks which says one thing of a whole answer and another streamed.
+    agrees: ClassVar[str]
 
     cls: type[Any]
     wanted: Wanted
@@ -273,12 +277,14 @@ class Trial(Simulation):
         """
         acted = 0
         raised: str | None = None
+        apart = False
 
         def look(example: _Example) -> tuple[_Example, Judged] | None:
-            nonlocal acted, raised
+            nonlocal acted, raised, apart
             found = judge(example)
             acted += found.acted
             raised = raised or found.raised
+            apart = apart or found.apart
             return (example, found) if found.wrong is not None else None
 
         budget, seed = self.wanted.budget, self.wanted.seed
@@ -291,6 +297,8 @@ class Trial(Simulation):
             return failed(str(found.wrong), count, max(acted, 1), case=case)
         if acted:
             return passed(count, acted)
+        if apart:
+            return unjudged(must_wait([self.agrees]), count)
         why = f"nothing was found in any answer: the parser raised {raised}"
         return Finding(Verdict.NOT_VERIFIED, count, 0, why if raised else self.way_out(where))
 
@@ -366,12 +374,12 @@ class Trial(Simulation):
 class ToolTrial(Trial):
     """A tool parser."""
 
-    loads, survives = "TP-01", "TP-02"
+    loads, survives, agrees = "TP-01", "TP-02", "TP-04"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
 
 
 class ReasoningTrial(Trial):
     """A reasoning parser."""
 
-    loads, survives = "RP-01", "RP-02"
+    loads, survives, agrees = "RP-01", "RP-02", "RP-04"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}

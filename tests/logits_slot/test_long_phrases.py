@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
-from support import GENERATIONS, Specimen, certify
+from specimens import slot_references
+from support import GENERATIONS, UNUSUAL, UNUSUAL_SLOT, Specimen, certify, gallery
 
 from conformance.inputs.words import Words
 from conformance.logits.configuration import LONGEST_SAID, ROOM
@@ -62,6 +64,38 @@ def test_a_request_ends_where_its_context_does(
     assert {
         rule: (found.verdict, found.message) for rule, found in results.items()
     } == dict.fromkeys(rules, (Verdict.PASS, None))
+
+
+@pytest.mark.parametrize(
+    ("folder", "rules"),
+    [(UNUSUAL_SLOT, ("LS-05", "LS-19", "LS-21")), (UNUSUAL, ("LB-05", "LB-10", "LB-34"))],
+    ids=["slot", "batch"],
+)
+def test_requests_that_end_before_it_are_told(
+    zygote: Zygote, tmp_path: Path, folder: Path, rules: tuple[str, ...]
+) -> None:
+    """Where no request can get what a plugin waits for, no rule passes or fails for it."""
+    named = {specimen.name: specimen for specimen in gallery(folder)}
+    waiting = named["calms_behind_a_long_phrase"]
+    on = [{**each, "max_tokens": 12} for each in waiting.profile["on"]]
+    ended = attrs.evolve(waiting, profile={**waiting.profile, "on": on})
+    results = certify(zygote, ended, tmp_path, rules=set(rules))
+
+    for rule in rules:
+        assert results[rule].verdict is Verdict.NOT_VERIFIED
+        assert str(results[rule].message).endswith(
+            "what it waits for has 12 tokens, and requests have to get another one behind them: "
+            "on[0] gets 12, on[1] gets 12"
+        )
+
+
+def test_a_client_may_ask_for_any_number_of_tokens(zygote: Zygote, tmp_path: Path) -> None:
+    """A server cuts what is asked for to what there is room for: nothing of that ends a trial."""
+    on = [{"extra_args": {"target_token": 67}, "max_tokens": 1 << 40}]
+    specimen = attrs.evolve(slot_references()[0], profile={"on": on, "off": [{}]})
+    results = certify(zygote, specimen, tmp_path, rules={"LS-03", "LS-35", "LS-39"})
+
+    assert {found.verdict for found in results.values()} == {Verdict.PASS}, results
 
 
 def test_what_no_request_holds_is_refused(zygote: Zygote, tmp_path: Path) -> None:
