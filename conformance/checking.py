@@ -17,8 +17,16 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import attrs
 
-from conformance.findings import LEAST_ACTED, Finding, obstructed, passed, simulated, waiting
-from conformance.verdict import RuleResult, Verdict
+from conformance.findings import (
+    LEAST_ACTED,
+    Finding,
+    obstructed,
+    passed,
+    simulated,
+    unjudged,
+    waiting,
+)
+from conformance.verdict import Cause, RuleResult, Verdict
 
 _Answer = TypeVar("_Answer")
 _Judge = TypeVar("_Judge", bound="Callable[[Any], Finding]")
@@ -171,7 +179,7 @@ class Simulation(Judging):
                 warnings.simplefilter("ignore")  # as in production, where a warning ends nothing
                 return self.waits(rule) or self.checks[rule].judge(self)
         except Undecided as error:
-            return Finding(Verdict.NOT_VERIFIED, message=str(error))
+            return unjudged(Cause.of(error, str(error)))
 
     def waits(self, rule: str) -> Finding | None:
         """Return that a rule must wait for another one, or None."""

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from conformance.rules import Evidence
-from conformance.verdict import Reason, RuleResult, Verdict, awaited, must_wait
+from conformance.verdict import Cause, Reason, RuleResult, Verdict, awaited, caused, must_wait
 
 #: Examples in which the plugin did something, at the least, for each budget: where more were tried
 #: and it did in fewer, a rule is not verified.
@@ -17,6 +17,10 @@ LEAST_ACTED = {"quick": 3, "standard": 6, "deep": 20}
 #: A plugin that acts in fewer than one of so many examples acts rarely. Where a check has a few
 #: fixed examples and the plugin acts in most of them, those are enough.
 RARELY = 3
+
+#: Why nothing follows from examples in which the plugin did nothing, or too little.
+IDLE = Cause("did nothing", "the plugin did nothing in any example")
+SCANT = Cause("acted rarely", "the plugin did something in too few examples")
 
 
 @attrs.frozen
@@ -35,6 +39,13 @@ class Finding:
     tried: bool = False
     #: Whether a process bears it for so short a time that other rules fail by it.
     exhausts: bool = False
+    #: What keeps the rule, and maybe others, from being judged.
+    cause: Cause | None = None
+
+    def advised(self, advice: str) -> Finding:
+        """Return the same with what an author does about it, in the message and in its cause."""
+        cause = self.cause and attrs.evolve(self.cause, says=f"{self.cause.says}; {advice}")
+        return attrs.evolve(self, message=f"{self.message}; {advice}", cause=cause)
 
     def scant(self, least: int) -> bool:
         """Tell whether it rests on too few examples in which the plugin did something.
@@ -48,7 +59,9 @@ class Finding:
         if not self.acted or not self.scant(least) or self.acted * RARELY >= self.examples:
             return self
         why = few(self.acted, self.examples, least)
-        return unjudged(f"{why}; {advice}" if advice else why, self.examples, self.acted)
+        found = unjudged(why, self.examples, self.acted)
+        found = attrs.evolve(found, cause=SCANT)
+        return found.advised(advice) if advice else found
 
 
 def few(acted: int, examples: int, least: int) -> str:
@@ -61,7 +74,8 @@ def passed(examples: int, acted: int) -> Finding:
     if not acted:
         often = f"{examples} examples" if examples > 1 else "the only example"
         why = f"the plugin did nothing in {often}" if examples else "there was no example to judge"
-        return Finding(Verdict.NOT_VERIFIED, examples, 0, why, tried=True)
+        cause = IDLE if examples else None
+        return Finding(Verdict.NOT_VERIFIED, examples, 0, why, tried=True, cause=cause)
     return Finding(Verdict.PASS, examples, acted, tried=True)
 
 
@@ -79,7 +93,14 @@ def failed(
 
 def unjudged(why: Reason, examples: int = 0, acted: int = 0) -> Finding:
     """Return ``not-verified``, and why that is all that can be said."""
-    return Finding(Verdict.NOT_VERIFIED, examples, acted, message=str(why), waits_for=awaited(why))
+    return Finding(
+        Verdict.NOT_VERIFIED,
+        examples,
+        acted,
+        message=str(why),
+        waits_for=awaited(why),
+        cause=caused(why),
+    )
 
 
 def waiting(owner: str, why: str | None = None) -> Finding:
@@ -106,4 +127,5 @@ def simulated(
         message=finding.message,
         counterexample=counterexample,
         waits_for=finding.waits_for,
+        cause=finding.cause,
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import attrs
 
 from conformance.rules import Evidence
-from conformance.verdict import Reason, RuleResult, Verdict, awaited, must_wait
+from conformance.verdict import Cause, Reason, RuleResult, Verdict, awaited, caused, must_wait
 
 
 @attrs.define
@@ -82,23 +82,36 @@ class Ledger:
         if rule in self.beside and not count:
             return self._result(rule, Verdict.NOT_APPLICABLE, 0, seconds, self.beside[rule])
         if self.fault is not None:
-            return self._result(rule, Verdict.ERROR, count, seconds, self.fault)
+            fault = Cause(f"fault: {self.evidence}", self.fault)
+            return self._result(rule, Verdict.ERROR, count, seconds, fault)
         if count:
             return self._result(rule, Verdict.PASS, count, seconds, self.remarks.get(rule))
-        why = (
-            self.remarks.get(rule)
-            or self.blocked
-            or f"nothing in this run showed it ({self.evidence})"
-        )
+        why = self.remarks.get(rule) or self._stopped()
         found = self._result(rule, Verdict.NOT_VERIFIED, 0, seconds, why)
         if rule not in self.out_of_reach or found.waits_for:
             return found
-        return attrs.evolve(found, message=self.out_of_reach[rule], out_of_reach=True)
+        told = self.out_of_reach[rule]
+        return attrs.evolve(found, message=told, out_of_reach=True, cause=None)
+
+    def _stopped(self) -> Reason:
+        """Return why nothing was seen of a rule: of all of them it is the same."""
+        if isinstance(self.blocked, str):
+            return Cause(f"stopped: {self.evidence}", self.blocked)
+        unseen = f"nothing in this run showed it ({self.evidence})"
+        return self.blocked or Cause(f"not seen: {self.evidence}", unseen)
 
     def _result(
         self, rule: str, verdict: Verdict, count: int, seconds: float, why: Reason | None
     ) -> RuleResult:
         said = None if why is None else str(why)
         return RuleResult(
-            rule, verdict, self.evidence, count, count, seconds, said, waits_for=awaited(why)
+            rule,
+            verdict,
+            self.evidence,
+            count,
+            count,
+            seconds,
+            said,
+            waits_for=awaited(why),
+            cause=caused(why),
         )

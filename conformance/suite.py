@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
+from conformance.verdict import Cause, RuleResult, Verdict, must_wait, unjudged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,11 +88,14 @@ class Unopened:
     evidence: Evidence
     broken: str | None = None
     verdict: Verdict = Verdict.NOT_VERIFIED  #: where no rule is broken
+    cause: Cause | None = None  #: by which it is known, where it is known elsewhere
 
     def check(self, rule: str) -> RuleResult:
         """Say why a rule is not judged, or that it is the broken one."""
         if self.broken is None:
-            return RuleResult(rule, self.verdict, self.evidence, message=self.message)
+            cause = self.cause or Cause(f"not opened: {self.evidence}", self.message)
+            result = unjudged(rule, self.evidence, cause)
+            return attrs.evolve(result, verdict=self.verdict)
         if rule == self.broken:
             return RuleResult(rule, Verdict.FAIL, self.evidence, 1, 1, message=self.message)
         return unjudged(rule, self.evidence, must_wait([self.broken]))

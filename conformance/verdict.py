@@ -7,9 +7,11 @@ nothing else in this project turns rule results into a verdict.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import attrs
 
@@ -59,8 +61,32 @@ class Waiting:
         return f"{sentence}: {self.why}" if self.why else sentence
 
 
-#: Why a rule is not judged: it waits for others, or any other reason, as a sentence.
-Reason = str | Waiting
+@attrs.frozen
+class Cause:
+    """What keeps rules from being judged; it is known by its identity, and not by what it says.
+
+    Several rules may have one cause, whatever the message of each goes on to tell, and two causes
+    may say the same.
+    """
+
+    id: str
+    says: str  #: a sentence that is true of all of the rules
+
+    @classmethod
+    def of(cls, error: BaseException, says: str) -> Self:
+        """Return the cause that an exception is: its type, and where it was raised."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"
+        return cls(f"{type(error).__module__}.{type(error).__qualname__} at {where}", says)
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.says
+
+
+#: Why a rule is not judged: it waits for others, has a cause that others have as well, or any other
+#: reason, as a sentence.
+Reason = str | Waiting | Cause
 
 
 @attrs.frozen
@@ -84,6 +110,7 @@ class RuleResult:
     out_of_reach: bool = False
     #: For a rule that cannot be judged before others hold: those.
     waits_for: tuple[str, ...] = ()
+    cause: Cause | None = None  #: what keeps it, and maybe others, from being judged
 
 
 @attrs.frozen
@@ -101,6 +128,7 @@ class RuleVerdict:
     counterexample: dict[str, Any] | None
     #: What must hold before it can be judged; nothing where it is not judged for another reason.
     waits_for: tuple[str, ...] = ()
+    cause: Cause | None = None  #: of the result whose message it has
 
 
 #: The worst verdict of several pieces of evidence speaks for the rule.
@@ -136,12 +164,13 @@ def combine(
     """
     results = [
         *results,
-        *(unjudged(rule, evidence, f"{evidence} was not run") for evidence in missing),
+        *(unjudged(rule, evidence, _not_run(evidence)) for evidence in missing),
     ]
     within = [result for result in results if not result.out_of_reach] or results
     beyond = [result for result in results if result.out_of_reach]
     worst = min((result.verdict for result in within), key=_SEVERITY.index)
     speaking = [result for result in within if result.verdict is worst]
+    told = next((each for each in (*speaking, *beyond) if each.message), None)
     return RuleVerdict(
         rule=rule,
         level=level,
@@ -150,11 +179,12 @@ def combine(
         examples=sum(result.examples for result in results),
         acted=sum(result.acted for result in results),
         seconds=sum(result.seconds for result in results),
-        message=next((each.message for each in (*speaking, *beyond) if each.message), None),
+        message=told.message if told else None,
         counterexample=next(
             (result.counterexample for result in speaking if result.counterexample), None
         ),
         waits_for=_waiting(speaking),
+        cause=told.cause if told else None,
     )
 
 
@@ -186,11 +216,25 @@ def awaited(why: Reason | None) -> tuple[str, ...]:
     return why.rules if isinstance(why, Waiting) else ()
 
 
+def caused(why: Reason | None) -> Cause | None:
+    """Return the cause, where that is why a rule is not judged."""
+    return why if isinstance(why, Cause) else None
+
+
 def unjudged(rule: str, evidence: Evidence, why: Reason) -> RuleResult:
     """Return that a rule is not judged, and why."""
     return RuleResult(
-        rule, Verdict.NOT_VERIFIED, evidence, message=str(why), waits_for=awaited(why)
+        rule,
+        Verdict.NOT_VERIFIED,
+        evidence,
+        message=str(why),
+        waits_for=awaited(why),
+        cause=caused(why),
     )
+
+
+def _not_run(evidence: Evidence) -> Cause:
+    return Cause(f"not run: {evidence}", f"{evidence} was not run")
 
 
 def decide(verdicts: Iterable[RuleVerdict]) -> Conclusion:

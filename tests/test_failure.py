@@ -286,10 +286,47 @@ def test_a_failure_of_the_harness_is_said_once() -> None:
     rules: Any = document["rules"]
     for rule in rules[1:]:
         rule |= {"verdict": "error", "message": "the trial could not be opened"}
+        rule["cause"] = {"id": "OSError at jobs.py:7", "says": "the trial could not be opened"}
 
     for text in (summary.text(document, width=80), summary.markdown(document)):
         assert text.count("could not be opened") == 1
         assert "he harness failed on: LB-02 to LB-05" in text
+
+
+def test_two_causes_that_say_the_same_are_two() -> None:
+    """They are told apart by what they are, and so is what has no cause that is known."""
+    document = five_rules()
+    rules: Any = document["rules"]
+    says = "it was not there"
+    causes = ("KeyError at a.py:1", "KeyError at a.py:1", "KeyError at b.py:1", None, None)
+    for rule, cause in zip(rules, causes, strict=True):
+        known = {"cause": {"id": cause, "says": says}} if cause else {}
+        rule.update({"verdict": "error", "message": says, **known})
+
+    named = [reason.named for reason in summary.reasons(rules, Verdict.ERROR)]
+    assert named == ["LB-01, LB-02", "LB-03", "LB-04", "LB-05"]
+    for text in (summary.text(document, width=80), summary.markdown(document)):
+        assert text.count(says) == 4
+        assert "he harness failed on: LB-01, LB-02" in text
+
+
+def test_one_cause_is_said_once_whatever_each_rule_adds() -> None:
+    """What it says of all of them is said; what each rule adds is in the certificate."""
+    document = five_rules()
+    rules: Any = document["rules"]
+    for number, rule in enumerate(rules[:3]):
+        rule |= {
+            "verdict": "not-verified",
+            "message": f"the plugin did nothing in {number} examples",
+            "cause": {"id": "did nothing", "says": "the plugin did nothing in any example"},
+        }
+
+    for text in (summary.text(document, width=80), summary.markdown(document)):
+        assert text.count("the plugin did nothing in any example") == 1
+        assert "ot verified: LB-01 to LB-03" in text
+        assert "examples" not in text
+    (alone,) = summary.reasons(rules[:1])
+    assert alone.says == "the plugin did nothing in 0 examples"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from conformance.rules import Evidence, Level
 from conformance.verdict import (
+    Cause,
     Conclusion,
     ExitStatus,
     RuleResult,
@@ -15,7 +18,12 @@ from conformance.verdict import (
     combine,
     decide,
     exit_status,
+    must_wait,
+    unjudged,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PASS, FAIL, ERROR = Verdict.PASS, Verdict.FAIL, Verdict.ERROR
 NOT_APPLICABLE, NOT_VERIFIED = Verdict.NOT_APPLICABLE, Verdict.NOT_VERIFIED
@@ -153,3 +161,50 @@ def test_exit_statuses_are_fixed() -> None:
         "HARNESS_FAILED": 3,
         "USAGE": 4,
     }
+
+
+def test_the_cause_is_that_of_the_message() -> None:
+    """What is told of a rule, and what it is known by, come from one result."""
+    first, second = Cause("a", "it was not there"), Cause("b", "it was not there")
+    results = [
+        unjudged("LB-06", Evidence.SIMULATOR, first),
+        unjudged("LB-06", Evidence.OFFLINE, second),
+    ]
+
+    found = combine("LB-06", MUST, results)
+    assert (found.message, found.cause) == ("it was not there", first)
+    passed = RuleResult("LB-06", PASS, Evidence.SIMULATOR, 1, 1)
+    assert combine("LB-06", MUST, [passed, results[1]]).cause == second
+    assert combine("LB-06", MUST, [passed]).cause is None
+    waits = unjudged("LB-06", Evidence.SIMULATOR, must_wait(["LB-01"]))
+    assert (waits.waits_for, waits.cause) == (("LB-01",), None)
+
+
+def test_an_exception_is_a_cause_by_its_type_and_place() -> None:
+    """Neither what it says nor the rule at which it was raised tells it from others."""
+    assert _raised("x").id == _raised("y").id
+    assert _raised("x").id != _raised_elsewhere("x").id
+    assert _raised("x").id.startswith("builtins.KeyError at test_verdict.py:")
+    assert Cause.of(ValueError(), "never raised").id == "builtins.ValueError at nowhere"
+
+
+def _raised(says: str) -> Cause:
+    def fail() -> None:
+        raise KeyError(says)
+
+    return _cause_of(fail, says)
+
+
+def _raised_elsewhere(says: str) -> Cause:
+    def fail() -> None:
+        raise KeyError(says)
+
+    return _cause_of(fail, says)
+
+
+def _cause_of(fail: Callable[[], None], says: str) -> Cause:
+    try:
+        fail()
+    except KeyError as error:
+        return Cause.of(error, says)
+    raise AssertionError

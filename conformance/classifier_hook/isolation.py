@@ -21,10 +21,10 @@ from conformance.classifier_hook.calls import (
 )
 from conformance.classifier_hook.traffic import History, Shape
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.search import CALLS as HISTORIES
 from conformance.search import NEIGHBOURS, smallest
-from conformance.verdict import Verdict
+from conformance.verdict import Cause, Verdict
 from conformance.watching.comparison import difference, shortened
 
 SEQUENCE = traffic.Shape("sequence", "CH-30", overlapping=False)
@@ -73,7 +73,7 @@ def _drawn(trial: Trial, wanted: Shape) -> Finding:
     bench = trial.bench
     if not tells_apart(bench):
         why = "every text gets the same scores: give some in [classifier-hook] that do not"
-        return Finding(Verdict.NOT_VERIFIED, message=why)
+        return unjudged(Cause("texts alike", why))
     if wanted.overlapping and (crowd := crowded(bench, CROWD_LEAVES if wanted.leaving else (0,))):
         leaves, what = crowd
         return failed(what, case={"crowd": leaves})

@@ -22,7 +22,7 @@ from conformance.settings import Budget, Device, Settings, parse_evidence, parse
 from conformance.verdict import ExitStatus, RuleResult, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from conformance.plugin.target import Plugin
     from conformance.worker import Zygote
@@ -164,10 +164,7 @@ def certified(
                     result = certification.run(check)
                     results.setdefault(check.plugin.target, []).append(result)
                     shown = result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet
-                    earlier = results[check.plugin.target][:-1]
-                    again = result.verdict is Verdict.ERROR and any(
-                        one.message == result.message for one in earlier
-                    )
+                    again = _told(result, results[check.plugin.target][:-1])
                     if shown and not again and not certification.known(check):
                         _show_failure(console, settings, check.plugin, result)
                     reports.take(certification, check.plugin, results)
@@ -186,6 +183,14 @@ def certified(
     if interrupted and not documents:
         return documents, int(ExitStatus.INCOMPLETE)
     return documents, int(status(documents))
+
+
+def _told(result: RuleResult, earlier: Iterable[RuleResult]) -> bool:
+    """Tell whether the harness failed for the same cause before."""
+    if result.verdict is not Verdict.ERROR or result.cause is None:
+        return False
+    causes = {one.cause.id for one in earlier if one.cause and one.verdict is Verdict.ERROR}
+    return result.cause.id in causes
 
 
 def _speaker(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import Judging
-from conformance.findings import Finding, obstructed, waiting
+from conformance.findings import Finding, obstructed, unjudged, waiting
 from conformance.io_processor import discovery
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.engine import UNKNOWN, made_up
@@ -18,7 +18,7 @@ from conformance.io_processor.host import REQUEST
 from conformance.io_processor.meaning import Meaning
 from conformance.io_processor.watched import AFTER_OUTPUTS, Watched
 from conformance.settings import Budget
-from conformance.verdict import RuleResult, Verdict
+from conformance.verdict import Cause, RuleResult, Verdict
 from conformance.watching.interruption import PluginExited, PluginHung, place_in
 from conformance.watching.raised import said
 from conformance.watching.untouched import Untouched
@@ -153,7 +153,7 @@ class Trial(Judging):
             return self._made(rule)
         self.prepare()
         if not self.bench.stock.valid:
-            return Finding(Verdict.NOT_VERIFIED, message=self._unknown_data())
+            return unjudged(Cause("no data", self._unknown_data()))
         if rule == SEQUENCE and (found := self.questions.outliving(self)):
             return found
         if why := self._waits(rule):

@@ -43,7 +43,7 @@ from conformance.logits.waiting import Observed
 from conformance.plugin import missing
 from conformance.settings import Budget
 from conformance.suite import Opening
-from conformance.verdict import Reason, RuleResult, Verdict, must_wait
+from conformance.verdict import Cause, Reason, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import CALL_LIMIT, PluginHung
 from conformance.watching.loading import Observer
 from conformance.watching.untouched import Untouched
@@ -240,8 +240,7 @@ class Trial(Asked):
         idle = finding.verdict is Verdict.NOT_VERIFIED and finding.tried and not finding.acted
         if not idle or not self.parameters.on:
             return finding
-        message = f"{finding.message}; {unreached(self.bench) or OFTENER}"
-        return attrs.evolve(finding, message=message)
+        return finding.advised(unreached(self.bench) or OFTENER)
 
     def _turned(self, number: int) -> Trial:
         """Return the trial on other logits, with another of what is waited for coming first."""
@@ -437,8 +436,11 @@ class Trial(Asked):
             rules = (*(rule for rule in rules if rule not in about_rows), self.contract.steady)
         return must_wait(rules)
 
-    def unknown_switch(self) -> str:
-        """Say that nobody knows how to switch the plugin on, and what to write."""
+    def unknown_switch(self) -> Cause:
+        """Return that nobody knows how to switch the plugin on, and what to write."""
+        return Cause("not switched on", self._unknown_switch())
+
+    def _unknown_switch(self) -> str:
         keys = ", ".join(self.parameters.keys)
         if not keys and (names := missing.unset(self.plugin)):
             variables = "\n".join(f'{name} = "..."' for name in names)

@@ -25,7 +25,7 @@ from conformance.plugin import expectation
 from conformance.search import ANSWERS, smallest
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening
-from conformance.verdict import RuleResult, Verdict, must_wait
+from conformance.verdict import Cause, RuleResult, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
 
 _Example = TypeVar("_Example")
@@ -300,7 +300,8 @@ class Trial(Simulation):
         if apart:
             return unjudged(must_wait([self.agrees]), count)
         why = f"nothing was found in any answer: the parser raised {raised}"
-        return Finding(Verdict.NOT_VERIFIED, count, 0, why if raised else self.way_out(where))
+        told = ("raises", why) if raised else ("nothing found", self.way_out(where))
+        return unjudged(Cause(*told), count)
 
     def plain_bench(self) -> Bench:
         """Return the parser with tokens that the profile names."""

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import attrs
 import jsonschema
 
 from conformance import RULE_SET, __version__
@@ -242,6 +243,7 @@ def _rule(verdict: RuleVerdict, generation: Generation) -> dict[str, Any]:
         "seconds": round(verdict.seconds, 3),
         "message": verdict.message,
         **({"waits_for": list(verdict.waits_for)} if verdict.waits_for else {}),
+        **({"cause": attrs.asdict(verdict.cause)} if verdict.cause else {}),
         "case": case,
         "counterexample": verdict.counterexample,
     }

@@ -3,7 +3,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -58,23 +58,33 @@ def reasons(
 ) -> list[Reason]:
     """Return the reasons of a certificate's rules that are not verified, each of them once.
 
-    Rules that wait for the same others have that reason, whatever else is said of those.
-    With ``error`` as the verdict they are those for which the harness failed.
+    Rules that wait for the same others have that reason, and so have rules of one cause, whatever
+    else is said of them. With ``error`` as the verdict they are those for which the harness failed.
     """
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for rule in rules:
         if rule["verdict"] == verdict:
-            waits = rule.get("waits_for")
-            key = str(must_wait(waits)) if waits else (rule["message"] or "no reason was given")
-            found.setdefault(key.strip(), []).append(rule)
+            found.setdefault(_reason(rule), []).append(rule)
     return [
-        Reason(
-            says if len(members) > 1 else (members[0]["message"] or says).strip(),
-            tuple(rule["id"] for rule in members),
-            verdict,
-        )
-        for says, members in found.items()
+        Reason(_common(members), tuple(rule["id"] for rule in members), verdict)
+        for members in found.values()
     ]
+
+
+def _reason(rule: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what tells the reason of a rule from others; one without a cause is its own."""
+    if waits := rule.get("waits_for"):
+        return ("waits for", *waits)
+    return ("cause", rule["cause"]["id"]) if rule.get("cause") else ("rule", rule["id"])
+
+
+def _common(members: Sequence[Mapping[str, Any]]) -> str:
+    """Return what is said of rules that have one reason: all of it, where there is only one."""
+    first, *others = members
+    if others:
+        waits = first.get("waits_for")
+        return str(must_wait(waits)) if waits else str(first["cause"]["says"]).strip()
+    return (first["message"] or "no reason was given").strip()
 
 
 def shared(rules: Iterable[Mapping[str, Any]]) -> list[Reason]:

@@ -10,7 +10,7 @@ import attrs
 from conformance.counterexample import of_loading
 from conformance.generations import named
 from conformance.running.trials import Check
-from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
+from conformance.verdict import Cause, RuleResult, Verdict, must_wait, unjudged
 
 #: What is known of a run by now.
 Results = Mapping[Check, RuleResult]
@@ -27,7 +27,7 @@ def foregone(check: Check, results: Results) -> RuleResult | None:
         if earlier.plugin == plugin and earlier.evidence is not check.evidence
     ]
     if lacking := [found for found in elsewhere if found.unavailable]:
-        same = (found.message for found in lacking if found.rule == check.rule)
+        same = (found.cause for found in lacking if found.rule == check.rule)
         why = next(same, None) or must_wait([lacking[0].rule])
         return unjudged(check.rule, check.evidence, why)
     survival = named(plugin.generation).survival_rule
@@ -60,6 +60,6 @@ def _not_loaded(check: Check, why: str) -> RuleResult:
     if check.rule != rule:
         return unjudged(check.rule, check.evidence, must_wait([rule]))
     if plugin.unavailable:
-        return unjudged(check.rule, check.evidence, why)
+        return unjudged(check.rule, check.evidence, Cause("missing here", why))
     refused = RuleResult(rule, Verdict.FAIL, check.evidence, 1, 0, 0.0, why)
     return attrs.evolve(refused, counterexample=of_loading(plugin))

@@ -29,7 +29,7 @@ from conformance.running.foregone import after_the_end, foregone
 from conformance.running.trials import Check, Trials
 from conformance.running.validation import validate
 from conformance.settings import Budget, Settings, UsageError
-from conformance.verdict import RuleResult, Verdict, unjudged
+from conformance.verdict import Cause, RuleResult, Verdict, unjudged
 from conformance.worker import (
     NOT_YET,
     TICK_SECONDS,
@@ -280,7 +280,7 @@ class Certification:
         if (found := foregone(check, self.results)) is not None:
             return found
         if (slow := self._open.slow.get(check.key)) is not None:
-            return unjudged(check.rule, check.evidence, slow)
+            return unjudged(check.rule, check.evidence, _too_slow(check, slow))
         if (how := self._open.ended.get(check.key)) is not None:
             return after_the_end(check, how, self.results, self._pending)
         return None
@@ -329,9 +329,10 @@ class Certification:
             slow = f"this machine is too slow: a trial {error}, with nothing of the plugin running"
             trials.slow[check.key] = slow
             trials.lose(check.key)
-            return unjudged(check.rule, check.evidence, slow)
+            return unjudged(check.rule, check.evidence, _too_slow(check, slow))
         if not isinstance(answer, RuleResult):
-            return RuleResult(check.rule, Verdict.ERROR, check.evidence, message=repr(answer))
+            found = unjudged(check.rule, check.evidence, _no_result(answer))
+            return attrs.evolve(found, verdict=Verdict.ERROR)
         return answer
 
     def _tell(self, plugin: Plugin, sentence: str) -> None:
@@ -351,6 +352,18 @@ class Certification:
             raise why
         self.unopened[plugin.target] = str(why)
         raise JobDied(str(why), exit_status=None)
+
+
+def _too_slow(check: Check, says: str) -> Cause:
+    """Return the cause that a trial got no further: once, whatever is asked of it."""
+    return Cause(f"too slow: {check.evidence}", says)
+
+
+def _no_result(answer: object) -> Cause:
+    """Return the cause that a trial gave no result."""
+    if isinstance(answer, BaseException):
+        return Cause.of(answer, repr(answer))
+    return Cause(f"no result: {type(answer).__qualname__}", repr(answer))
 
 
 def _plain(_owner: object, _field: object, value: object) -> object:

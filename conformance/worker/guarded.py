@@ -20,7 +20,7 @@ from conformance.plugin.target import LoadFailure, Plugin
 from conformance.rules import Evidence
 from conformance.settings import UsageError
 from conformance.suite import Trial, Unopened
-from conformance.verdict import RuleResult, Verdict, must_wait, unjudged
+from conformance.verdict import Cause, RuleResult, Verdict, must_wait, unjudged
 from conformance.watching import interruption
 from conformance.worker import hindrances, limits, private
 
@@ -96,7 +96,7 @@ class Guarded:
         result = self._judged(rule)
         # What waits for a rule that cannot be judged here has the same reason.
         if self._lacking is not None and result.verdict in _SHOWS_NOTHING:
-            return self._not_verified(rule, self._lacking)
+            return unjudged(rule, self.evidence, Cause("the host lacks", self._lacking))
         generation = named(self.plugin.generation)
         if result.verdict not in (Verdict.FAIL, Verdict.ERROR):
             # Nothing acts, and nothing switches it on, where it cannot be made.
@@ -112,7 +112,7 @@ class Guarded:
                 self._host_asked = True
                 self._host = self._control()
             if self._host is not None:
-                return self._not_verified(rule, self._host)
+                return unjudged(rule, self.evidence, Cause("no host", self._host))
         if result.unstarted:
             said = f"{result.message}; without the plugin vLLM starts"
             if (where := self._difference()) is not None:
@@ -124,11 +124,9 @@ class Guarded:
         """Return that no instance can be made here: for one rule, for which the others wait."""
         if self._unmade in (None, rule):
             self._unmade = rule
-            return attrs.evolve(self._not_verified(rule, str(self._unavailable)), unavailable=True)
+            why = Cause("missing here", str(self._unavailable))
+            return attrs.evolve(unjudged(rule, self.evidence, why), unavailable=True)
         return unjudged(rule, self.evidence, must_wait([str(self._unmade)]))
-
-    def _not_verified(self, rule: str, why: str) -> RuleResult:
-        return RuleResult(rule, Verdict.NOT_VERIFIED, self.evidence, message=why)
 
     def _judged(self, rule: str) -> RuleResult:
         try:
@@ -142,8 +140,9 @@ class Guarded:
             if self._give_up(error, rule):
                 return self._check(rule)
             if (why := _hindrance(error)) is not None:
-                return self._not_verified(rule, why)
-            return RuleResult(rule, Verdict.ERROR, self.evidence, message=_named(error))
+                return unjudged(rule, self.evidence, Cause.of(error, why))
+            result = unjudged(rule, self.evidence, Cause.of(error, _named(error)))
+            return attrs.evolve(result, verdict=Verdict.ERROR)
         finally:
             self._asked.add(rule)
 
@@ -174,8 +173,9 @@ class Guarded:
             # Where nothing can be served, other rules say so.
             result = served if served.verdict is Verdict.FAIL else result
         if not isinstance(result, RuleResult):
-            message = f"the check gave {result!r}"
-            return RuleResult(rule, Verdict.ERROR, self.evidence, message=message)
+            cause = Cause(f"no result: {type(result).__qualname__}", f"the check gave {result!r}")
+            result = unjudged(rule, self.evidence, cause)
+            return attrs.evolve(result, verdict=Verdict.ERROR)
         shown = _shown(plain(result.counterexample), self._variables)
         return attrs.evolve(result, counterexample=shown)
 
@@ -265,7 +265,7 @@ def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> Unopened:
         if (why := tell(error)) is not None:
             return Unopened(why, evidence)
     message = f"the trial could not be opened: {_named(error)}"
-    return Unopened(message, evidence, verdict=Verdict.ERROR)
+    return Unopened(message, evidence, verdict=Verdict.ERROR, cause=Cause.of(error, message))
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - any value of a counterexample or a profile

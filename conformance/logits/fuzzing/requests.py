@@ -66,11 +66,11 @@ def _shown(trial: Trial, explored: Explored) -> Finding:
     parameters = trial.parameters
     if not parameters.keys and not any(parameters.on) and not parameters.fields:
         if not parameters.on:
-            return Finding(Verdict.NOT_VERIFIED, explored.tried, message=trial.unknown_switch())
+            return unjudged(trial.unknown_switch(), explored.tried)
         why = "the plugin reads nothing of what a client chooses"
         return Finding(Verdict.NOT_APPLICABLE, explored.tried, message=why)
     if not parameters.on and not explored.acted:
-        return Finding(Verdict.NOT_VERIFIED, explored.tried, message=trial.unknown_switch())
+        return unjudged(trial.unknown_switch(), explored.tried)
     return passed(explored.tried, explored.refused + explored.acted)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import attrs
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, smaller, strategy, unlike
 from conformance.search import PROMPTS, smallest
 from conformance.settings import Budget
-from conformance.verdict import Verdict
+from conformance.verdict import Cause, Verdict
 
 #: Seconds for making a prompt small that breaks a rule.
 SHRINKING = 15.0
@@ -45,7 +45,7 @@ def search(
 ) -> Finding:
     """Judge prompts of a shape, and make the first that breaks the rule small."""
     if not bench.stock.items:
-        return Finding(Verdict.NOT_VERIFIED, message="no item is known that the processor takes")
+        return unjudged(Cause("no item", "no item is known that the processor takes"))
     if (
         shape.least > 1
         and sum(bench.limits.get(name, 0) for name in bench.stock.items) < shape.least
