@@ -323,7 +323,7 @@ def test_one_cause_is_said_once_whatever_each_rule_adds() -> None:
 
     for text in (summary.text(document, width=80), summary.markdown(document)):
         assert text.count("the plugin did nothing in any example") == 1
-        assert "ot verified: LB-01 to LB-03" in text
+        assert "verified: LB-01 to LB-03" in text
         assert "examples" not in text
     (alone,) = summary.reasons(rules[:1])
     assert alone.says == "the plugin did nothing in 0 examples"

@@ -136,21 +136,30 @@ def many(connection: Connection, model: str) -> None:
 
 
 def slots(connection: Connection, model: str) -> None:
-    """Answer with what a slot plugin could read in each step of a request whose load fails."""
+    """Answer with what a slot plugin could read in each step of a request whose load fails.
+
+    And how often the request was added.
+    """
     connection.recv()
     engine = _engine(model, "v2")
     runner = engine.runner
     states, sample = runner.req_states, runner.sampler.sample
     seen: list[tuple[int, int]] = []
+    joined: list[int] = []
+    add = runner.sampler.add_request
+
+    def joins(slot: int, *others: Any) -> Any:  # noqa: ANN401 - vLLM's own
+        joined.append(slot)
+        return add(slot, *others)
 
     def watched(logits: torch.Tensor, slots: torch.Tensor, *others: Any, **more: Any) -> Any:  # noqa: ANN401
         _, _, positions, *_ = others
         seen.append((int(positions[0]), int(states.total_len.gpu[int(slots[0])])))
         return sample(logits, slots, *others, **more)
 
-    runner.sampler.sample = watched
+    runner.sampler.sample, runner.sampler.add_request = watched, joins
     engine.generate(PROMPTS[:1], [_params(load=True)])
-    connection.send(seen)
+    connection.send((seen, len(joined)))
 
 
 def asynchronous(connection: Connection, model: str) -> None:

@@ -81,8 +81,9 @@ def test_model_runner_v2_takes_nothing_back(ask: Callable[..., Any]) -> None:
     So there is nothing for slot plugins to be tried on: rows are of positions that no request has
     (vllm-project/vllm#49250).
     """
-    seen = ask("slots", model=str(tiny_llama()))
+    seen, joined = ask("slots", model=str(tiny_llama()))
 
+    assert joined == 1, "a request whose load has failed is added again"
     assert seen[:2] == [(PROMPT - 1, PROMPT), (2 * PROMPT - 1, PROMPT + 1)]
 
 
