@@ -35,7 +35,6 @@ FINDING = frozenset(
 #: The functions that may, and why.
 EXCEPTIONS = {
     ("benchmark/step_cost.py", "_waits"): "torch's warning, which only its words tell from others",
-    ("commands/certify.py", "certified"): "what was said once is not said again",
     ("commands/configurations.py", "_told"): "names that vLLM made up are left out of what it said",
     ("matrix/table.py", "_first_line"): "a table has room for one line",
 }
