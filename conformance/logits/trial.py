@@ -48,6 +48,9 @@ from conformance.watching.interruption import CALL_LIMIT, PluginHung
 from conformance.watching.loading import Observer
 from conformance.watching.untouched import Untouched
 
+#: As many rules, at most, need less than all strata; then these are not played beforehand.
+FEW_RULES = 3
+
 
 @attrs.frozen(kw_only=True)
 class Contract:
@@ -167,13 +170,15 @@ class Trial(Asked):
     #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
     survey: bool = False
     only: str | None = None  #: in a survey, the rule whose first failure is enough
+    #: Few rules are asked for: a stratum is played when one of them needs it.
+    few: bool = False
     observer: Observer | None = None  #: the process in which the plugin is loaded by itself
     leaks: Finding | None = attrs.field(
         init=False, default=None
     )  #: what was found of them meanwhile
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     _without: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
-    _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
+    _swept: bool = attrs.field(init=False, default=False)  #: whether all strata were played
     #: Whether the same request gets other rows again; None where nobody has asked.
     _unsteady: bool | None = attrs.field(init=False, default=None)
     #: Whether rows are drawn at random; None where nobody has asked.
@@ -204,6 +209,7 @@ class Trial(Asked):
             stocked(contract, opening.cls, opening.model, parameters, settings.seed),
             settings.budget,
             untouched,
+            few=len(opening.rules) <= FEW_RULES,
             observer=opening.observer,
         )
 
@@ -244,7 +250,7 @@ class Trial(Asked):
         again.tolerant = bench.tolerant
         trial = attrs.evolve(self, parameters=parameters, bench=again)
         # What histories showed need not be seen again; what is counted must be new.
-        for name in ("_played", "_without", "_looked", "_random"):
+        for name in ("_played", "_without", "_swept", "_random"):
             setattr(trial, name, getattr(self, name))
         return trial
 
@@ -359,6 +365,8 @@ class Trial(Asked):
         """All examples of the strata that isolate one thing."""
         examples: list[Example] = []
         strata = self.contract.strata
+        if not self.survey:
+            self._sweep()
         for shape in strata.rule_of:
             if shape != strata.everything and shape not in strata.apart:
                 examples += self.stratum(shape)
@@ -459,27 +467,35 @@ class Trial(Asked):
             if shape not in self._without:
                 self._without[shape] = sweeps.sweep(strata, self.bench, shape, self.budget)
             return self._without[shape]
-        if self.survey and shape not in self._played:
+        if not self.survey and not self.few:
+            self._sweep()
+        elif shape not in self._played:
             self._played[shape] = sweeps.sweep(strata, self.bench, shape, self.budget, self.only)
-        elif not self._played:
-            self._explore()  # a rule will ask what became of them
-            self._played, self.leaks = sweeps.sweep_all(
-                strata,
-                self.bench,
-                self.budget,
-                self._look,
-            )
-            if self.leaks is not None and self.leaks.exhausts:
-                self._obstacle = (self.contract.forgets, self.leaks)
-        if not self._looked:
-            self._looked = not self.survey
-            for example in itertools.chain.from_iterable(self._played.values()):
-                for trouble in example.played.troubles:
-                    if trouble.kind is Kind.HUNG:
-                        self._hanging = history_case(self.bench, example, trouble)
-                        assert trouble.call is not None
-                        raise PluginHung(trouble.call, CALL_LIMIT)
+            self._see_hangs()
         return self._played[shape]
+
+    def _sweep(self) -> None:
+        """Play all strata, unless that was done."""
+        if self._swept:
+            return
+        self._swept = True
+        besides = (lambda: None) if self.few else self._look
+        if not self.few:
+            self._explore()  # a rule will ask what became of them
+        strata = self.contract.strata
+        self._played, self.leaks = sweeps.sweep_all(strata, self.bench, self.budget, besides)
+        if self.leaks is not None and self.leaks.exhausts:
+            self._obstacle = (self.contract.forgets, self.leaks)
+        self._see_hangs()
+
+    def _see_hangs(self) -> None:
+        """Raise :class:`PluginHung` for a call that did not return in an example."""
+        for example in itertools.chain.from_iterable(self._played.values()):
+            for trouble in example.played.troubles:
+                if trouble.kind is Kind.HUNG:
+                    self._hanging = history_case(self.bench, example, trouble)
+                    assert trouble.call is not None
+                    raise PluginHung(trouble.call, CALL_LIMIT)
 
     def _look(self) -> Finding | None:
         """Look for leaks; None where a call goes wrong, for the rule that is about it to see."""

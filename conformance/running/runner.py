@@ -268,7 +268,8 @@ class Certification:
         plugin, evidence = check.plugin, check.evidence
         if check.key not in self._open.known and evidence is not Evidence.SIMULATOR:
             self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
-        job = self._open.job(plugin, evidence)
+        rules = [each.rule for each in (check, *self._pending) if each.key == check.key]
+        job = self._open.job(plugin, evidence, rules)
         limit = self.limit or LIMITS[evidence]
         if self.settings.budget is Budget.DEEP:
             limit *= DEEP_FACTOR
