@@ -13,7 +13,6 @@ import attrs
 from vllm.sampling_params import SamplingParams
 
 from conformance.checking import Asked
-from conformance.counterexample.source import encoded
 from conformance.findings import (
     LEAST_ACTED,
     Finding,
@@ -24,23 +23,21 @@ from conformance.findings import (
     unjudged,
     waiting,
 )
-from conformance.inputs import history
 from conformance.inputs.history import Choice, History, Shape
 from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.cases import history_case
 from conformance.logits.findings import OFTENER
 from conformance.logits.fuzzing.exploration import Exploring, explore
 from conformance.logits.fuzzing.explorer import Explored
-from conformance.logits.guesses import LIKELY
-from conformance.logits.parameters import Parameters, find, starter
+from conformance.logits.parameters import Parameters, find
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
-from conformance.logits.requests import PENALISED, Stock
+from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone
 from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits.tried import Tried
 from conformance.logits.waiting import Observed
-from conformance.plugin import missing
 from conformance.settings import Budget
 from conformance.suite import Opening
 from conformance.verdict import Reason, RuleResult, Verdict, must_wait
@@ -439,26 +436,7 @@ class Trial(Asked):
 
     def unknown_switch(self) -> str:
         """Say that nobody knows how to switch the plugin on, and what to write."""
-        keys = ", ".join(self.parameters.keys)
-        if not keys and (names := missing.unset(self.plugin)):
-            variables = "\n".join(f'{name} = "..."' for name in names)
-            return (
-                f"nothing switched the plugin on; it asks for {', '.join(names)}, which the "
-                "environment has not: set it in a profile, such as\n[logits-processor]\non = [{}]\n"
-                f"off = []\n[logits-processor.environment]\n{variables}"
-            )
-        saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
-        tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
-        refused = f"; {self.parameters.refused}" if self.parameters.refused else ""
-        return (
-            f"nothing switched the plugin on ({saw}{tried}{refused}); give a profile with values "
-            f"that it knows, such as\n"
-            + starter(
-                self.parameters.keys,
-                self.parameters.tables,
-                demanded={} not in self.parameters.off,
-            )
-        )
+        return self.parameters.unknown_switch(self.plugin)
 
     def stratum(self, shape: Shape) -> list[Example]:
         """Return the played examples of a stratum."""
@@ -506,28 +484,6 @@ class Trial(Asked):
     def case(self, example: Example, trouble: Trouble) -> dict[str, Any]:
         """Return a counterexample as data."""
         return history_case(self.bench, example, trouble)
-
-
-def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, Any]:
-    """Return a counterexample as data: enough to print it and to play it again."""
-    used = {request.choice for step in example.history for request in step.join}
-    parameters = dict(bench.parameters)
-    if history.SENT in used:
-        parameters.setdefault(history.SENT, PENALISED)
-    return {
-        "kind": "history",
-        "stratum": example.shape.name,
-        "seed": bench.seed,
-        "waits": bench.waits.document(),
-        "history": history.to_json(example.history),
-        "parameters": [
-            {"choice": list(choice), "keywords": encoded(keywords)}
-            for choice, keywords in parameters.items()
-        ],
-        "used": sorted(list(choice) for choice in used),
-        "lines": [attrs.asdict(line) for line in example.played.lines],
-        "trouble": attrs.asdict(trouble),
-    }
 
 
 def undefined(plugin: type) -> str:
