@@ -14,6 +14,7 @@ import linecache
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -144,6 +145,12 @@ def _variable(error: BaseException, _: str, source: str | None) -> str | None:
         if word not in os.environ and word in texts:
             return f"set the environment variable {word}"
     return None
+
+
+def names(error: BaseException, name: str) -> bool:
+    """Tell whether a name stands in the source of what an error passed through."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
+    return any(name in "".join(linecache.getlines(file)) for file in files)
 
 
 def unset(plugin: type) -> list[str]:
