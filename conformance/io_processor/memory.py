@@ -155,7 +155,7 @@ def _keeps_growing(load: _Load, most: int) -> bool:
         rounds += 1
         served = load.serve(most, MEASUREMENTS * SECONDS)
         load.given.clear()
-        load.plugin.calls.clear()
+        load.plugin.forget()
         gc.collect()
         now = sys.getallocatedblocks()
         if blocks is not None and now - blocks < served * BLOCKS_PER_REQUEST:
@@ -214,7 +214,7 @@ class _Load:
 
     def size(self) -> int:
         """Return how many bytes the plugin holds."""
-        self.plugin.calls.clear()
+        self.plugin.forget()
         return size_of(self.plugin.plugin)
 
     def _serve_one(self) -> None:

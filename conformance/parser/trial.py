@@ -15,10 +15,10 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed
-from conformance.parser import formats, player, samples, template
+from conformance.parser import formats, markers, player, samples, template
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
-from conformance.parser.roles import TOOL
+from conformance.parser.roles import REASONING, TOOL
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
 from conformance.plugin import expectation
@@ -310,8 +310,15 @@ class Trial(Simulation):
         """Return the format that the parser reads, or why none is known."""
         if self.format is None and self.given:
             return None, ""  # the profile tells what answers look like
+        bench, named = self.plain_bench(), self.format is not None
         tried = (self.format,) if self.format else formats.KNOWN[self.role]
-        found, raised = formats.fits(self.plain_bench(), tried, named=self.format is not None)
+        if self.role == REASONING and not named and (own := markers.thinking(self.cls)):
+            tried = (*tried, own)
+        found, raised = formats.fits(bench, tried, named=named)
+        if not found and raised and (wanted := markers.of_source(self.cls)):
+            # It is made with its own tokens alone, and may read a known format then.
+            bench = attrs.evolve(bench, special=tuple(dict.fromkeys((*bench.special, *wanted))))
+            found, raised = formats.fits(bench, tried, named=named)
         # Rather its own, or one that holds more: several calls, any values, text.
         best = max(found, key=self._worth, default=None)
         return best, self.way_out(f"any of {len(tried)} known formats", raised)
@@ -323,15 +330,16 @@ class Trial(Simulation):
     def way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
         example = (
-            '{ text = "...", calls = [{ name = "f", arguments = { x = "y" } }] }'
+            '{ text = "...", tool_calls = [{ name = "f", arguments = { x = "y" } }] }'
             if self.role == TOOL
             else '{ text = "<r>...</r>...", reasoning = "...", content = "..." }'
         )
+        special = self._special_tokens("...")
         what = "call" if self.role == TOOL else "reasoning"
         makes = f"; making an instance raised {raised}" if raised else ""
         return (
             f"no {what} was found in {where}{makes}; give answers of the model in the profile: "
-            f"[parser] samples = [{example}], special_tokens = [...]"
+            f"[parser] samples = [{example}], special_tokens = [{special}]"
         )
 
     def made(self) -> Bench:
@@ -349,18 +357,26 @@ class Trial(Simulation):
             bench.instance()
             return bench
         raised = None
-        for each in (each for known in formats.KNOWN.values() for each in known):
-            other = attrs.evolve(bench, special=each.special)
+        known = [each.special for role in formats.KNOWN.values() for each in role]
+        for special in (*known, markers.of_source(self.cls)):
+            other = attrs.evolve(bench, special=special)
             try:
                 other.instance()
             except NotMade as error:
                 raised = error
             else:
                 return other
+        special = self._special_tokens('"<call>"')
         raise Undecided(
             f"making an instance raised {raised} with the tokens of every known format; name "
-            'those of the model in the profile: [parser] special_tokens = ["<call>"]'
+            f"those of the model in the profile: [parser] special_tokens = [{special}]"
         )
+
+    def _special_tokens(self, otherwise: str) -> str:
+        """Return tokens that a profile may name: those of the source, of which some are told."""
+        found = [f'"{each}"' for each in markers.of_source(self.cls)]
+        more = ["..."] if len(found) > markers.NAMED else []
+        return ", ".join([*found[: markers.NAMED], *more]) or otherwise
 
 
 class ToolTrial(Trial):

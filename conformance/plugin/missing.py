@@ -51,10 +51,15 @@ def moved(error: BaseException, source: str | None) -> str | None:
         (each for each in chain(error) if isinstance(each, ImportError) and _of_host(each)), None
     )
     names = _asked_for(asked, source) if asked is not None else ()
+    there = sys.modules.get(asked.name or "") if asked is not None else None
+    names = tuple(name for name in names if not hasattr(there, name))
     host = getattr(sys.modules.get(_HOST), "__path__", ())
     if not names or not host:
         return None
-    defines = re.compile(rf"^(?:class|def) ({'|'.join(map(re.escape, names))})\b", re.MULTILINE)
+    any_name = "|".join(map(re.escape, names))
+    defines = re.compile(
+        rf"^(?:(?:class|def|type) )?({any_name})\b(?=[(:\[]|\s*=[^=])", re.MULTILINE
+    )
     places: dict[str, set[str]] = {}
     for path in Path(host[0]).rglob("*.py"):
         for name in defines.findall(path.read_text(encoding="utf-8", errors="replace")):

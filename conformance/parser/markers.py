@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Markers that a parser says it looks for: by vLLM's own base class, and in its source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conformance.parser.formats import REASONING_FORMATS, Format
+from conformance.watching.interruption import limited
+
+#: A text as the tokenizers of models write their own tokens.
+_MARKER = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z][A-Z_]{2,40}\]")
+
+#: Tokens that are tried, and named in a message.
+MOST, NAMED = 40, 4
+
+
+def thinking(cls: type[Any]) -> Format | None:
+    """Return how reasoning is written where a class has the two tokens of vLLM's base class for it.
+
+    ``BaseThinkingReasoningParser`` asks subclasses for them as properties, which need no instance
+    that was made; None for tokens of a known format.
+    """
+    found: list[Any] = []
+    with suppress(Exception), limited():
+        bare = cls.__new__(cls)
+        found = [getattr(bare, name) for name in ("start_token", "end_token")]
+    if len(set(map(str, found))) < 2 or not all(isinstance(each, str) and each for each in found):  # noqa: PLR2004 - a start and an end
+        return None
+    start, end = found
+    if any(known.thinks and known.thinks[:2] == (start, end) for known in REASONING_FORMATS):
+        return None
+    return Format(
+        name="start_token and end_token",
+        source="vllm/reasoning/basic_parsers.py:BaseThinkingReasoningParser",
+        special=(start, end),
+        thinks=(start, end, ""),
+    )
+
+
+def of_source(cls: type[Any]) -> tuple[str, ...]:
+    """Return markers that stand in the source of a class, and of what its package has loaded."""
+    found: dict[str, None] = {}
+    for path in _files(cls):
+        with suppress(OSError, ValueError, SyntaxError):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    whole = _MARKER.fullmatch(node.value)
+                    found |= {node.value: None} if whole else {}
+    return tuple(found)[:MOST]
+
+
+def _files(cls: type[Any]) -> Iterator[Path]:
+    """Yield the source files of a class and its package, its own first."""
+    package = cls.__module__.partition(".")[0]
+    if package == "vllm":
+        return
+    names = [name for name in sys.modules if name.partition(".")[0] == package]
+    for name in dict.fromkeys((cls.__module__, *sorted(names))):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None and file.endswith(".py"):
+            yield Path(file)
