@@ -17,6 +17,12 @@ from conformance.watching.interruption import limited
 #: A text as the tokenizers of models write their own tokens.
 _MARKER = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z][A-Z_]{2,40}\]")
 
+#: What a format is called that a class itself tells.
+OWN = "start_token and end_token"
+
+#: Texts of a source with which reasoning may begin, and how long those are at most.
+MOST_TEXTS, LONGEST_TEXT = 8, 40
+
 #: Tokens that are tried, and named in a message.
 MOST, NAMED = 40, 4
 
@@ -37,11 +43,31 @@ def thinking(cls: type[Any]) -> Format | None:
     if any(known.thinks and known.thinks[:2] == (start, end) for known in REASONING_FORMATS):
         return None
     return Format(
-        name="start_token and end_token",
+        name=OWN,
         source="vllm/reasoning/basic_parsers.py:BaseThinkingReasoningParser",
         special=(start, end),
         thinks=(start, end, ""),
     )
+
+
+def texts(cls: type[Any]) -> tuple[str, ...]:
+    """Return texts of the source of a class that models may write: no markers, names or documents.
+
+    A parser may look for one of them, such as a label that a model writes before its thoughts.
+    """
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    tree: ast.AST = ast.Module([], [])
+    with suppress(OSError, ValueError, SyntaxError):
+        tree = ast.parse(Path(file or "").read_text(encoding="utf-8"))
+    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if id(node) not in documents and 1 < len(node.value) <= LONGEST_TEXT
+    )
+    told = (text for text in found if not text.replace(".", "_").isidentifier())
+    return tuple(dict.fromkeys(text for text in told if not _MARKER.search(text)))[:MOST_TEXTS]
 
 
 def of_source(cls: type[Any]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -18,6 +18,7 @@ from conformance.findings import Finding, failed, passed
 from conformance.parser import formats, markers, player, samples, template
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
+from conformance.parser.messages import Message
 from conformance.parser.roles import REASONING, TOOL
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
@@ -215,7 +216,13 @@ class Trial(Simulation):
         drawing = self.drawing
         if drawing is None and not self.given:
             raise Undecided(self.once(Trial._sought)[1])
-        return [*self.given, *(drawing.first() if drawing else ())]
+        return [*self.given, *(drawing.first() if drawing else ()), *self._labelled()]
+
+    def _labelled(self) -> Iterator[Sample]:
+        """Yield answers whose reasoning begins with a text of the source; what they say is open."""
+        if self.fit is not None and self.fit.format.name == markers.OWN:
+            for text in markers.texts(self.cls):
+                yield Sample(self.fit.format.write(Message(f"{text}I think.", "I say it.")))
 
     def answers(self) -> SearchStrategy[Sample]:
         """Draw answers: known ones, and others where a format is known."""
