@@ -35,7 +35,7 @@ def thinking(cls: type[Any]) -> Format | None:
     """
     found: list[Any] = []
     with suppress(Exception), limited():
-        bare = cls.__new__(cls)
+        bare = object.__new__(cls)
         found = [getattr(bare, name) for name in ("start_token", "end_token")]
     if len(set(map(str, found))) < 2 or not all(isinstance(each, str) and each for each in found):  # noqa: PLR2004 - a start and an end
         return None

@@ -365,8 +365,8 @@ class Trial(Simulation):
             return bench
         raised = None
         known = [each.special for role in formats.KNOWN.values() for each in role]
-        for special in (*known, markers.of_source(self.cls)):
-            other = attrs.evolve(bench, special=special)
+        for tokens in (*known, markers.of_source(self.cls)):
+            other = attrs.evolve(bench, special=tokens)
             try:
                 other.instance()
             except NotMade as error:
