@@ -318,14 +318,13 @@ class Trial(Simulation):
         if self.format is None and self.given:
             return None, ""  # the profile tells what answers look like
         bench, named = self.plain_bench(), self.format is not None
-        tried = (self.format,) if self.format else formats.KNOWN[self.role]
-        if self.role == REASONING and not named and (own := markers.thinking(self.cls)):
-            tried = (*tried, own)
+        own = markers.thinking(self.cls) if self.role == REASONING else None
+        known = (*formats.KNOWN[self.role], *([own] if own else []))
+        tried = (self.format,) if self.format else known
         found, raised = formats.fits(bench, tried, named=named)
-        if not found and raised and (wanted := markers.of_source(self.cls)):
-            # It is made with its own tokens alone, and may read a known format then.
-            bench = attrs.evolve(bench, special=tuple(dict.fromkeys((*bench.special, *wanted))))
-            found, raised = formats.fits(bench, tried, named=named)
+        unsaid = () if named or bench.special else markers.of_source(self.cls)
+        if not found and raised and unsaid:  # it may read a known format beside tokens of its own
+            found, raised = formats.fits(attrs.evolve(bench, special=unsaid), tried, named=named)
         # Rather its own, or one that holds more: several calls, any values, text.
         best = max(found, key=self._worth, default=None)
         return best, self.way_out(f"any of {len(tried)} known formats", raised)
