@@ -166,7 +166,7 @@ def _keeps_growing(load: _Load, most: int) -> bool:
         rounds += 1
         served = load.serve(most, MEASUREMENTS * SECONDS)
         load.given.clear()
-        load.plugin.calls.clear()
+        load.plugin.forget()
         gc.collect()
         now = sys.getallocatedblocks()
         if blocks is not None and now - blocks < served * BLOCKS_PER_REQUEST:
@@ -194,6 +194,13 @@ class _Load:
         self._answered, self._unlike = answered, unlike
         valid = bench.stock.valid[: max(2, bench.stock.given)]
         self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
+        # A plugin may compare what comes back with what it has sent: where that is never the same,
+        # as with a nonce, no output of before will do.
+        self._anew = answered and any(
+            [each.prompt_token_ids for each in outputs]
+            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data, "id-0")]
+            for data, outputs in self._templates
+        )
         self._places = [_telling(bench, data) for data in valid]
         self._open = open_files()
 
@@ -218,7 +225,7 @@ class _Load:
 
     def size(self) -> int:
         """Return how many bytes the plugin holds."""
-        self.plugin.calls.clear()
+        self.plugin.forget()
         return size_of(self.plugin.plugin)
 
     def _serve_one(self) -> None:
@@ -230,12 +237,14 @@ class _Load:
         if place is not None:
             mine = changed(mine, place[0], f"{place[1]} {self.served}")
         self.served += 1
-        if place is not None and self._answered:
+        if self._anew or (place is not None and self._answered):
             fresh = prepared(plugin, bench, mine, request_id)
         else:
             plugin.pre_process(prompt=parsed(plugin, bench, mine), request_id=request_id)
             asks(plugin, bench)()
             fresh = [copy.copy(output) for output in outputs]
+            for index, output in enumerate(fresh):
+                output.request_id = f"{request_id}-{index}"
         if self._answered:
             with torch.inference_mode():
                 plugin.post_process(fresh, request_id=request_id)

@@ -57,6 +57,8 @@ class Trials:
     ended: dict[Key, str] = attrs.field(init=False, factory=dict)
     #: Trials that got no further, with nothing of the plugin running.
     slow: dict[Key, str] = attrs.field(init=False, factory=dict)
+    #: Plugins that loaded where they were looked for and not in a trial, as what does not load.
+    unloaded: dict[str, Plugin] = attrs.field(init=False, factory=dict)
     #: Trials that have answered.
     known: set[Key] = attrs.field(init=False, factory=set)
     _jobs: dict[Key, Job] = attrs.field(init=False, factory=dict)

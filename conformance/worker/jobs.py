@@ -107,7 +107,7 @@ def trial(
             guarded.open()
         except (UsageError, LoadFailure) as error:
             receive()
-            send(UsageError(str(error)))
+            send(error)
             return
         while True:
             rule = receive()
