@@ -61,6 +61,7 @@ class Opening:
     model: str  #: folder of the tiny model
     settings: Settings
     folder: str  #: where logs go
+    rules: frozenset[str]  #: the trial is asked for these, and no others
     #: The process that loads the plugin by itself, in the simulator.
     observer: Observer | None = None
     #: Is told in a sentence what is waited for, and how long that took.

@@ -21,6 +21,7 @@ from user import CLI, PYTEST, certificates, run, start, verdicts
 from conformance.cli import main
 from conformance.commands import bench as bench_command
 from conformance.engine.entry_points import write_distribution
+from conformance.engine.pooling_models import tiny_embedding
 from conformance.plugin import likeness
 from conformance.plugin.target import Plugin, Target
 from conformance.reporting import folder as reports
@@ -230,6 +231,22 @@ def test_a_plugin_that_does_not_load_gets_a_certificate(
     assert "Traceback" not in said
 
 
+def test_a_plugin_that_loads_once_gets_a_certificate(certify: Certify, folder: Path) -> None:
+    """One that does not load in the process that is to try it does not load, and is no typo."""
+    once = "open('taken', 'x')  # FileExistsError, the second time\n"
+    (folder / "plugin.py").write_text(once + PLUGIN.format(apply="pass"))
+
+    status, said = certify("plugin.py:Plugin")
+    document = certificates(folder)["plugin.py:Plugin"]
+    (broken,) = [rule for rule in document["rules"] if rule["verdict"] == "fail"]
+
+    assert status == 1
+    assert broken["id"] == "LB-01"
+    assert "raised FileExistsError" in broken["message"]
+    assert set(verdicts(document).values()) == {"fail", "not-verified"}
+    assert "Traceback" not in said
+
+
 IO_HEAD = "from vllm.plugins.io_processors.interface import IOProcessor\n"
 
 #: What a plugin of IO processors needs of the machine, by what is said to do; each is its source.
@@ -290,6 +307,92 @@ def test_what_this_machine_does_not_have_is_no_fault_of_the_plugin(
     assert sentence in messages.pop("IO-01")
     assert set(messages.values()) == {"cannot be judged before IO-01 holds"}
     assert "Traceback" not in said
+
+
+#: Reads a file of its model's folder, once an instance is made or once there is a request.
+READS = (
+    IO_HEAD
+    + """
+import json
+from pathlib import Path
+from vllm.pooling_params import PoolingParams
+
+class Plugin(IOProcessor):
+    def __init__(self, vllm_config, renderer):
+        super().__init__(vllm_config, renderer)
+        self.folder = Path(vllm_config.model_config.model)
+        if {early}:
+            self.labels()
+
+    def labels(self):
+        return json.loads((self.folder / "labels.json").read_text())
+
+    def parse_data(self, data):
+        if not isinstance(data, str) or not data:
+            raise ValueError("data must be a text")
+        return data
+
+    def merge_pooling_params(self, params=None):
+        params = params or PoolingParams()
+        params.task = "embed"
+        return params
+
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        return self.labels()["before"] + prompt
+
+    def post_process(self, model_output, request_id=None, **kwargs):
+        return model_output[0].outputs.data.tolist()
+"""
+)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["constructor", "request"])
+def test_what_a_tiny_model_has_not_is_no_fault_of_the_plugin(
+    certify: Certify, folder: Path, early: bool
+) -> None:
+    """The certificate says where its own model is named; from there the file is read."""
+    (folder / "plugin.py").write_text(READS.format(early=early))
+
+    status, said = certify("plugin.py:Plugin")
+    document = certificates(folder)["plugin.py:Plugin"]
+    messages = [rule["message"] or "" for rule in document["rules"]]
+
+    assert status == 2, said
+    assert "fail" not in verdicts(document).values()
+    wanted = (
+        "the model that it is tried with has no labels.json; name the folder of one that has it in "
+        'the profile: [io-processor] model = "FOLDER"'
+    )
+    assert any(wanted in told for told in messages), messages
+
+
+def test_a_file_that_a_client_names_is_no_file_of_the_model(certify: Certify, folder: Path) -> None:
+    """What is not there then is the plugin's to refuse."""
+    source = READS.format(early=False).replace('"labels.json"', "self.wanted")
+    source = source.replace("return data\n", "self.wanted = data\n        return data\n", 1)
+    source = source.replace('self.labels()["before"] + prompt', "prompt + str(self.labels())")
+    (folder / "plugin.py").write_text(source)
+    (folder / "plugin.conformance.toml").write_text(
+        '[io-processor]\nvalid = ["config.json", "tokenizer_config.json"]\ninvalid = [3]\n'
+    )
+
+    _, said = certify("plugin.py:Plugin")
+
+    assert verdicts(certificates(folder)["plugin.py:Plugin"])["IO-09"] == "fail", said
+
+
+def test_a_model_is_found_beside_the_profile(certify: Certify, folder: Path) -> None:
+    """As everything else that a profile names by a path."""
+    (folder / "plugin.py").write_text(READS.format(early=True))
+    beside = folder / "profiles" / "model"
+    shutil.copytree(tiny_embedding(), beside)
+    (beside / "labels.json").write_text('{"before": "a "}')
+    profile = '[io-processor]\nmodel = "model"\nvalid = ["one", "two"]\ninvalid = [3]\n'
+    (folder / "profiles" / "plugin.toml").write_text(profile)
+
+    status, said = certify("plugin.py:Plugin", "--plugin-profile=profiles/plugin.toml")
+
+    assert status == 0, said
 
 
 #: Launches what may be a kernel of its own.

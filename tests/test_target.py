@@ -216,6 +216,19 @@ def test_the_source_is_found_without_importing(folder: Path) -> None:
     assert "broken" not in sys.modules
 
 
+def test_a_package_that_raises_raises_again(folder: Path) -> None:
+    """What it had imported by then does not make the next import succeed."""
+    package = folder / "package" / "inner"
+    (package / "__init__.py").write_text("from package.inner import module\n1 / 0\n")
+    sys.path.insert(0, str(folder))
+    target = Target("package.inner.module:Outer", "package.inner.module", "Outer")
+
+    assert find_source(target) == str(package / "module.py")
+    assert "package.inner.module" not in sys.modules
+    with pytest.raises(LoadFailure, match="ZeroDivisionError"):
+        load_class(target)
+
+
 def test_there_is_no_digest_without_a_file() -> None:
     """A class that was typed into a prompt has no source to take a digest of."""
     assert targets.digest_of(None) is None

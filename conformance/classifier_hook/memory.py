@@ -14,21 +14,24 @@ from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import PAUSE, TURNS, asked, run, turns
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed
+from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.endless import endless
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import (
+    FLAT,
     LONGEST,
     STRAIGHT,
     Given,
     Spent,
+    flat,
     growing,
     kept,
     size_of,
     threads,
 )
 
-#: With any budget: a cache that has an end must have come to it.
+#: With any budget, of a hook that ever grew: a cache that has an end must have come to it.
 CALLS = 10_000
 
 #: After how many calls the hook is measured again, of how many measurements the growth is told,
@@ -73,17 +76,18 @@ def starts_threads(bench: Bench) -> Finding | None:
 def forgets(trial: Trial) -> Finding:
     """After ten thousand calls nothing is held of the first half of them, nor ever more."""
     bench = trial.bench
-    return starts_threads(bench) or _forgets(bench)
+    return starts_threads(bench) or _forgets(bench, trial.budget)
 
 
-def _forgets(bench: Bench) -> Finding:
+def _forgets(bench: Bench, budget: Budget) -> Finding:
     hook = bench.make()
     # One that works for long takes long for very many calls.
     if bench.alone(0).worked > LIMIT / STRAIGHT and (what := _endless(bench, bench.make(), 0)):
         return failed(f"after a few calls {what}", SOME)
     given: list[Given] = []
     sizes: list[tuple[int, int]] = []
-    run(_scored(bench, hook, given, sizes), LONGEST + 2 * bench.patience)
+    enough = CALLS if budget is Budget.DEEP else FLAT
+    run(_scored(bench, hook, given, sizes, enough), LONGEST + 2 * bench.patience)
     count = len(given)
     if count < STRAIGHT and (what := _endless(bench, hook, count)):
         return failed(f"after {count} calls {what}", count)
@@ -119,12 +123,15 @@ async def _scored(
     hook: Any,  # noqa: ANN401 - a hook
     given: list[Given],
     sizes: list[tuple[int, int]],
+    enough: int,
 ) -> None:
     """Make calls; note what each was given, and how large the hook is after how many."""
     spent = Spent()
     while len(given) < CALLS and not (
         spent.beyond(LIMIT, WAITING) and _told(sizes, len(given), spent)
     ):
+        if len(given) == enough and flat([size for _, size in sizes]):
+            break
         progressed()  # however busy the machine is
         contexts = [
             bench.context(f"{bench.texts[n % len(bench.texts)]} {n}", request_id=f"id-{n}")

@@ -60,19 +60,22 @@ def judged(
     )
     section = profile.section_of(plugin, settings)
     refused = configuration.name in unsupported(section, plugin.generation)
+    loading = generation.loading_rule
+    rules = [each.id for each in generation.rules if Evidence.SERVER in each.evidence]
+    if refused:
+        rules = [loading]
     arguments = {
         "plugin": plugin,
         "evidence": Evidence.SERVER,
         "settings": asked,
         "model": model,
         "folder": str(own),
+        "rules": frozenset(rules),
     }
-    rules = [each.id for each in generation.rules if Evidence.SERVER in each.evidence]
-    loading = generation.loading_rule
     job = fork(_TRIAL, arguments, own / "trial.log")
     results: list[RuleResult] = []
     try:
-        for rule in [loading] if refused else rules:
+        for rule in rules:
             answer = job.ask(rule, limit=LIMIT)
             if isinstance(answer, UsageError):
                 raise answer

@@ -58,7 +58,8 @@ _SCALES = {
 #: Where the folder of a model says what engines are started with beside it.
 _BESIDE = "additional_config.json"
 
-_TOKENIZER_FILES = (
+#: What is taken of a model whose tokenizer is asked for.
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -149,7 +150,7 @@ class Tokenizer:
             OSError: there is no such folder, or no tokenizer in it.
 
         """
-        files = tuple(path for name in _TOKENIZER_FILES if (path := folder / name).is_file())
+        files = tuple(path for name in TOKENIZER_FILES if (path := folder / name).is_file())
         if not {"tokenizer.json", "tokenizer.model", "vocab.json"} & {path.name for path in files}:
             raise FileNotFoundError(f"{folder} holds no tokenizer.json")
         config = _document(folder / "config.json")

@@ -69,8 +69,8 @@ def named_model(name: str) -> str:
     if Path(name).is_dir():
         return name
     raise UsageError(
-        f"[io-processor] model {name!r} is neither a folder nor one of {', '.join(MODELS)}."
-        + nearest(name, MODELS)
+        f"[io-processor] model {name!r} is neither a folder, here or beside the profile, "
+        f"nor one of {', '.join(MODELS)}." + nearest(name, MODELS)
     )
 
 

@@ -31,6 +31,10 @@ CASES: Mapping[str, frozenset[str]] = {
 }
 
 
+#: Servers' own models of requests, which take longest to be made.
+_PRELOAD = ("vllm.entrypoints.pooling.pooling.io_processor", "conformance.io_processor.checks")
+
+
 def _of_data(source: ClassSource) -> bool:
     return "IOProcessor" in source.bases
 
@@ -57,6 +61,7 @@ generations = (
         likely=_of_data,
         sign=r"\bIOProcessor\b|\bvllm\.plugins\.io_processors\b",
         group="vllm.io_processor_plugins",
+        preload=_PRELOAD,
         order=2,
     ),
     Generation(
@@ -74,6 +79,7 @@ generations = (
         program="conformance.counterexample.io_program:program",
         likely=_of_request,
         sign=r"\bdef parse_request\b",
+        preload=_PRELOAD,
         order=3,
     ),
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ten thousand requests through one instance, answered and abandoned, and what is left of them.
 
-Of a plugin that takes its time there are fewer.
+Of a plugin that takes its time there are fewer, and of one that holds the same all the time.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from conformance.verdict import Verdict
 from conformance.watching.endless import endless
 from conformance.watching.interruption import limited, progressed
 from conformance.watching.leaks import (
+    FLAT,
     LONGEST,
     STRAIGHT,
     Given,
     Spent,
+    flat,
     growing,
     kept,
     open_files,
     size_of,
 )
 
-REQUESTS = {Budget.QUICK: 2_000, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
+REQUESTS = {Budget.QUICK: FLAT, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 
 #: Of those that are refused, fewer tell: they leave nothing, or something each.
 REFUSED = 2_000
@@ -94,22 +96,21 @@ def abandons(trial: Trial) -> Finding:
     found = _look(trial, answered=False)
     if found.verdict is Verdict.PASS and (refused := _refused(trial.bench)):
         load = _Refused(trial.bench, trial.bench.make(), refused)
-        return _judged(load, "refused", most=REFUSED)
+        return _judged(load, "refused", most=REFUSED, first=REFUSED)
     return found
 
 
 def _look(trial: Trial, *, answered: bool) -> Finding:
     load = _Load(trial.bench, trial.bench.make(), answered=answered, unlike=not answered)
     which = "answered" if answered else "abandoned"
-    return _judged(load, which, most=REQUESTS[trial.budget])
+    most = REQUESTS[trial.budget]
+    return _judged(load, which, most=most, first=most if trial.budget is Budget.DEEP else FLAT)
 
 
-def _judged(load: _Load, which: str, *, most: int) -> Finding:
-    each = load.serve(most // MEASUREMENTS, SECONDS)
-    sizes = [load.size()]
-    for _ in range(MEASUREMENTS - 1):
-        load.serve(each, SECONDS)
-        sizes.append(load.size())
+def _judged(load: _Load, which: str, *, most: int, first: int) -> Finding:
+    each, sizes = _sizes(load, first)
+    if first < most and load.served >= first and not flat(sizes):
+        each, sizes = _sizes(load, most)
     found = f"{load.left_open} more files are open" if load.left_open > KEPT else None
     if found is None and which == "answered":
         found = kept(load.given, NAMES, KEPT)
@@ -128,6 +129,16 @@ def _judged(load: _Load, which: str, *, most: int) -> Finding:
         said = f"after {load.served} {which} requests {found}"
         return failed(said, load.served, case={"answered": which == "answered"})
     return passed(load.served, load.served)
+
+
+def _sizes(load: _Load, most: int) -> tuple[int, list[int]]:
+    """Serve so many requests in parts; return how many are in each, and what was held after it."""
+    each = load.serve(most // MEASUREMENTS, SECONDS)
+    sizes = [load.size()]
+    for _ in range(MEASUREMENTS - 1):
+        load.serve(each, SECONDS)
+        sizes.append(load.size())
+    return each, sizes
 
 
 def _endless(load: _Load) -> str | None:
@@ -155,7 +166,7 @@ def _keeps_growing(load: _Load, most: int) -> bool:
         rounds += 1
         served = load.serve(most, MEASUREMENTS * SECONDS)
         load.given.clear()
-        load.plugin.calls.clear()
+        load.plugin.forget()
         gc.collect()
         now = sys.getallocatedblocks()
         if blocks is not None and now - blocks < served * BLOCKS_PER_REQUEST:
@@ -183,6 +194,13 @@ class _Load:
         self._answered, self._unlike = answered, unlike
         valid = bench.stock.valid[: max(2, bench.stock.given)]
         self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
+        # A plugin may compare what comes back with what it has sent: where that is never the same,
+        # as with a nonce, no output of before will do.
+        self._anew = answered and any(
+            [each.prompt_token_ids for each in outputs]
+            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data, "id-0")]
+            for data, outputs in self._templates
+        )
         self._places = [_telling(bench, data) for data in valid]
         self._open = open_files()
 
@@ -207,7 +225,7 @@ class _Load:
 
     def size(self) -> int:
         """Return how many bytes the plugin holds."""
-        self.plugin.calls.clear()
+        self.plugin.forget()
         return size_of(self.plugin.plugin)
 
     def _serve_one(self) -> None:
@@ -219,12 +237,14 @@ class _Load:
         if place is not None:
             mine = changed(mine, place[0], f"{place[1]} {self.served}")
         self.served += 1
-        if place is not None and self._answered:
+        if self._anew or (place is not None and self._answered):
             fresh = prepared(plugin, bench, mine, request_id)
         else:
             plugin.pre_process(prompt=parsed(plugin, bench, mine), request_id=request_id)
             asks(plugin, bench)()
             fresh = [copy.copy(output) for output in outputs]
+            for index, output in enumerate(fresh):
+                output.request_id = f"{request_id}-{index}"
         if self._answered:
             with torch.inference_mode():
                 plugin.post_process(fresh, request_id=request_id)

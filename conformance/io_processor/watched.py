@@ -76,6 +76,11 @@ class Watched:
             return self._coroutine(name, found)
         return self._function(name, found)
 
+    def forget(self) -> None:
+        """Keep nothing of the calls so far, for whoever measures what the plugin keeps."""
+        self.calls.clear()
+        self.params.clear()
+
     def raised(self, error: BaseException) -> str:
         """Return the call that raised an exception, or an empty string."""
         return next((call.name for call in self.calls if call.error is error), "")

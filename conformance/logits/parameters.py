@@ -26,6 +26,7 @@ from conformance.logits.requests import Stock, sampling_params
 from conformance.logits.tried import UNRELATED, Keywords, Tried
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import Read
+from conformance.plugin import missing
 from conformance.plugin.expectation import OracleFailed
 from conformance.search import examples
 from conformance.settings import UsageError
@@ -54,6 +55,25 @@ class Parameters:
     near: tuple[Keywords, ...] = ()  #: derived from ``on``: other numbers and lists
     meaning: Meaning | None = None  #: what the author says that it does to a row
     refused: str | None = None  #: what it said as it refused a guess, where none switched it on
+
+    def unknown_switch(self, plugin: type) -> str:
+        """Say that nobody knows how to switch the plugin on, and what to write."""
+        keys = ", ".join(self.keys)
+        if not keys and (names := missing.unset(plugin)):
+            variables = "\n".join(f'{name} = "..."' for name in names)
+            return (
+                f"nothing switched the plugin on; it asks for {', '.join(names)}, which the "
+                "environment has not: set it in a profile, such as\n[logits-processor]\non = [{}]\n"
+                f"off = []\n[logits-processor.environment]\n{variables}"
+            )
+        saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
+        tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
+        refused = f"; {self.refused}" if self.refused else ""
+        return (
+            f"nothing switched the plugin on ({saw}{tried}{refused}); give a profile with values "
+            "that it knows, such as\n"
+            + starter(self.keys, self.tables, demanded={} not in self.off)
+        )
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, as certificates show it."""

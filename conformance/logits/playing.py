@@ -19,9 +19,9 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import SENT, Choice, History, Request, Shape, Step
 from conformance.inputs.words import following
-from conformance.logits import combinations
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note
 from conformance.logits.configuration import MAX_MODEL_LEN
+from conformance.logits.extra_parameters import put_behind_grammars
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.requests import Stock
 from conformance.logits.rows import differing, same
@@ -210,7 +210,7 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         logits: torch.Tensor = self.bench.table[index]
         if self.shape.sampled:
             asked = [self.bench.parameters[self.requests[name].choice] for name in names]
-            combinations.put_behind_grammars(logits, asked)
+            put_behind_grammars(logits, asked)
         return logits
 
     def judge_row(self, row: int, name: str, before: torch.Tensor, after: torch.Tensor) -> None:

@@ -13,7 +13,6 @@ import attrs
 from vllm.sampling_params import SamplingParams
 
 from conformance.checking import Asked
-from conformance.counterexample.source import encoded
 from conformance.findings import (
     LEAST_ACTED,
     Finding,
@@ -24,29 +23,30 @@ from conformance.findings import (
     unjudged,
     waiting,
 )
-from conformance.inputs import history
 from conformance.inputs.history import Choice, History, Shape
 from conformance.logits import alike, sweeps
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.cases import history_case
 from conformance.logits.findings import OFTENER, unreached
 from conformance.logits.fuzzing.exploration import Exploring, explore
 from conformance.logits.fuzzing.explorer import Explored
-from conformance.logits.guesses import LIKELY
-from conformance.logits.parameters import Parameters, find, starter
+from conformance.logits.parameters import Parameters, find
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
-from conformance.logits.requests import PENALISED, Stock
+from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone
 from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits.tried import Tried
 from conformance.logits.waiting import Observed
-from conformance.plugin import missing
 from conformance.settings import Budget
 from conformance.suite import Opening
 from conformance.verdict import Cause, Reason, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import CALL_LIMIT, PluginHung
 from conformance.watching.loading import Observer
 from conformance.watching.untouched import Untouched
+
+#: As many rules, at most, need less than all strata; then these are not played beforehand.
+FEW_RULES = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -167,13 +167,15 @@ class Trial(Asked):
     #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
     survey: bool = False
     only: str | None = None  #: in a survey, the rule whose first failure is enough
+    #: Few rules are asked for: a stratum is played when one of them needs it.
+    few: bool = False
     observer: Observer | None = None  #: the process in which the plugin is loaded by itself
     leaks: Finding | None = attrs.field(
         init=False, default=None
     )  #: what was found of them meanwhile
     _played: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
     _without: dict[Shape, list[Example]] = attrs.field(init=False, factory=dict)
-    _looked: bool = attrs.field(init=False, default=False)  #: for examples that hung
+    _swept: bool = attrs.field(init=False, default=False)  #: whether all strata were played
     #: Whether the same request gets other rows again; None where nobody has asked.
     _unsteady: bool | None = attrs.field(init=False, default=None)
     #: Whether rows are drawn at random; None where nobody has asked.
@@ -204,6 +206,7 @@ class Trial(Asked):
             stocked(contract, opening.cls, opening.model, parameters, settings.seed),
             settings.budget,
             untouched,
+            few=len(opening.rules) <= FEW_RULES,
             observer=opening.observer,
         )
 
@@ -251,7 +254,7 @@ class Trial(Asked):
         again.tolerant = bench.tolerant
         trial = attrs.evolve(self, parameters=parameters, bench=again)
         # What histories showed need not be seen again; what is counted must be new.
-        for name in ("_played", "_without", "_looked", "_random"):
+        for name in ("_played", "_without", "_swept", "_random"):
             setattr(trial, name, getattr(self, name))
         return trial
 
@@ -366,6 +369,8 @@ class Trial(Asked):
         """All examples of the strata that isolate one thing."""
         examples: list[Example] = []
         strata = self.contract.strata
+        if not self.survey:
+            self._sweep()
         for shape in strata.rule_of:
             if shape != strata.everything and shape not in strata.apart:
                 examples += self.stratum(shape)
@@ -438,29 +443,7 @@ class Trial(Asked):
 
     def unknown_switch(self) -> Cause:
         """Return that nobody knows how to switch the plugin on, and what to write."""
-        return Cause("not switched on", self._unknown_switch())
-
-    def _unknown_switch(self) -> str:
-        keys = ", ".join(self.parameters.keys)
-        if not keys and (names := missing.unset(self.plugin)):
-            variables = "\n".join(f'{name} = "..."' for name in names)
-            return (
-                f"nothing switched the plugin on; it asks for {', '.join(names)}, which the "
-                "environment has not: set it in a profile, such as\n[logits-processor]\non = [{}]\n"
-                f"off = []\n[logits-processor.environment]\n{variables}"
-            )
-        saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
-        tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
-        refused = f"; {self.parameters.refused}" if self.parameters.refused else ""
-        return (
-            f"nothing switched the plugin on ({saw}{tried}{refused}); give a profile with values "
-            f"that it knows, such as\n"
-            + starter(
-                self.parameters.keys,
-                self.parameters.tables,
-                demanded={} not in self.parameters.off,
-            )
-        )
+        return Cause("not switched on", self.parameters.unknown_switch(self.plugin))
 
     def stratum(self, shape: Shape) -> list[Example]:
         """Return the played examples of a stratum."""
@@ -469,27 +452,35 @@ class Trial(Asked):
             if shape not in self._without:
                 self._without[shape] = sweeps.sweep(strata, self.bench, shape, self.budget)
             return self._without[shape]
-        if self.survey and shape not in self._played:
+        if not self.survey and not self.few:
+            self._sweep()
+        elif shape not in self._played:
             self._played[shape] = sweeps.sweep(strata, self.bench, shape, self.budget, self.only)
-        elif not self._played:
-            self._explore()  # a rule will ask what became of them
-            self._played, self.leaks = sweeps.sweep_all(
-                strata,
-                self.bench,
-                self.budget,
-                self._look,
-            )
-            if self.leaks is not None and self.leaks.exhausts:
-                self._obstacle = (self.contract.forgets, self.leaks)
-        if not self._looked:
-            self._looked = not self.survey
-            for example in itertools.chain.from_iterable(self._played.values()):
-                for trouble in example.played.troubles:
-                    if trouble.kind is Kind.HUNG:
-                        self._hanging = history_case(self.bench, example, trouble)
-                        assert trouble.call is not None
-                        raise PluginHung(trouble.call, CALL_LIMIT)
+            self._see_hangs()
         return self._played[shape]
+
+    def _sweep(self) -> None:
+        """Play all strata, unless that was done."""
+        if self._swept:
+            return
+        self._swept = True
+        besides = (lambda: None) if self.few else self._look
+        if not self.few:
+            self._explore()  # a rule will ask what became of them
+        strata = self.contract.strata
+        self._played, self.leaks = sweeps.sweep_all(strata, self.bench, self.budget, besides)
+        if self.leaks is not None and self.leaks.exhausts:
+            self._obstacle = (self.contract.forgets, self.leaks)
+        self._see_hangs()
+
+    def _see_hangs(self) -> None:
+        """Raise :class:`PluginHung` for a call that did not return in an example."""
+        for example in itertools.chain.from_iterable(self._played.values()):
+            for trouble in example.played.troubles:
+                if trouble.kind is Kind.HUNG:
+                    self._hanging = history_case(self.bench, example, trouble)
+                    assert trouble.call is not None
+                    raise PluginHung(trouble.call, CALL_LIMIT)
 
     def _look(self) -> Finding | None:
         """Look for leaks; None where a call goes wrong, for the rule that is about it to see."""
@@ -500,28 +491,6 @@ class Trial(Asked):
     def case(self, example: Example, trouble: Trouble) -> dict[str, Any]:
         """Return a counterexample as data."""
         return history_case(self.bench, example, trouble)
-
-
-def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, Any]:
-    """Return a counterexample as data: enough to print it and to play it again."""
-    used = {request.choice for step in example.history for request in step.join}
-    parameters = dict(bench.parameters)
-    if history.SENT in used:
-        parameters.setdefault(history.SENT, PENALISED)
-    return {
-        "kind": "history",
-        "stratum": example.shape.name,
-        "seed": bench.seed,
-        "waits": bench.waits.document(),
-        "history": history.to_json(example.history),
-        "parameters": [
-            {"choice": list(choice), "keywords": encoded(keywords)}
-            for choice, keywords in parameters.items()
-        ],
-        "used": sorted(list(choice) for choice in used),
-        "lines": [attrs.asdict(line) for line in example.played.lines],
-        "trouble": attrs.asdict(trouble),
-    }
 
 
 def undefined(plugin: type) -> str:

@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Format:
         """Whether a prompt may hold what stands before reasoning: it is no plain text."""
         return any(token in self.thinks[0] for token in self.special) if self.thinks else False
 
-    @property
+    @cached_property
     def markers(self) -> tuple[str, ...]:
         """Texts that mean something in the format: tags up to their names, and special tokens."""
         around = self.thinks or (self.before, self.each, self.after)
@@ -78,7 +79,7 @@ class Format:
         found = (*self.special, *tags, *plain)
         return tuple(dict.fromkeys(text for text in found if len(text) > 1))
 
-    @property
+    @cached_property
     def marked(self) -> bool:
         """Whether a call is told from text by more than a bracket."""
         return any(len(marker) > 3 for marker in self.markers)  # noqa: PLR2004 - "[{" and the like

@@ -117,7 +117,7 @@ def handover(trial: Trial) -> Finding:
                 return Judged(wrong=told)
         return Judged()
 
-    thoughts = pair.drawing.content()
+    thoughts = pair.drawing.content
     cut = st.lists(st.integers(1, 120), max_size=6).map(lambda found: tuple(sorted(found)))
     return trial.sought(
         [(sample, THOUGHT, ()) for sample in pair.tool.first()],

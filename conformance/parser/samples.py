@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -149,11 +150,13 @@ class Drawing:
     free: bool = True  #: requests may have other tools
     #: Arguments may be of any type, also where types are not marked.
     typed: bool = True
+    #: By schema, as JSON: Hypothesis looks into a strategy once, which costs more than to draw.
+    _values: dict[str, SearchStrategy[Any]] = attrs.field(init=False, factory=dict)
 
     def samples(self) -> SearchStrategy[Sample]:
         """Draw answers with what they say."""
         if self.format.thinks is not None:
-            thoughts = st.builds(Message, self.content(), self.content())
+            thoughts = st.builds(Message, self.content, self.content)
             return st.builds(self.sample, thoughts, pieces=st.booleans())
         tools = st.just(self.tools)
         if self.free and (self.typed or not self.format.letters):
@@ -169,7 +172,7 @@ class Drawing:
 
     def plain(self) -> SearchStrategy[Sample]:
         """Draw answers without a call: all of one is content."""
-        return self.content().map(lambda text: self.sample(Message(content=text)))
+        return self.content.map(lambda text: self.sample(Message(content=text)))
 
     def sample(
         self,
@@ -204,12 +207,12 @@ class Drawing:
     def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:
         call = st.sampled_from(tools).flatmap(lambda tool: self._call(tool["function"]))
         calls = st.lists(call, min_size=1, max_size=3 if self.format.several else 1)
-        lead = self.content() if self.format.content else st.just("")
+        lead = self.content if self.format.content else st.just("")
         return st.builds(Message, st.just(""), st.just("") | lead, calls.map(tuple))
 
     def _call(self, function: Mapping[str, Any]) -> SearchStrategy[Call]:
-        schema = function.get("parameters") or {}
-        return self._fields(schema).map(
+        schema = {"type": "object", "properties": {}, **(function.get("parameters") or {})}
+        return self._value(schema).map(
             lambda found: Call(function["name"], json.dumps(found, ensure_ascii=False))
         )
 
@@ -228,6 +231,12 @@ class Drawing:
 
     def _value(self, schema: Mapping[str, Any]) -> SearchStrategy[Any]:
         """Draw a value as a schema has it."""
+        key = json.dumps(schema)
+        if key not in self._values:
+            self._values[key] = self._any(schema)
+        return self._values[key]
+
+    def _any(self, schema: Mapping[str, Any]) -> SearchStrategy[Any]:
         if "enum" in schema:
             return st.sampled_from(schema["enum"])
         kinds: dict[str, Callable[[], SearchStrategy[Any]]] = {
@@ -239,26 +248,28 @@ class Drawing:
             "object": lambda: (
                 self._fields(schema)
                 if "properties" in schema
-                else st.dictionaries(st.sampled_from(["a", "b"]), self._string(), max_size=2)
+                else st.dictionaries(st.sampled_from(["a", "b"]), self._strings, max_size=2)
             ),
         }
         named = schema.get("type")
         every = named if isinstance(named, list) else [named]
-        return st.one_of([kinds.get(str(each), self._string)() for each in every])
+        return st.one_of([kinds.get(str(each), lambda: self._strings)() for each in every])
 
     def _letters(self) -> SearchStrategy[str]:
         """Draw strings that cannot be taken for anything else."""
         words = st.lists(st.sampled_from(("Paris", "é", "漢字", "😀", "o", "a b")), max_size=3)
         return words.map(lambda found: "x" + "".join(found) + "y")
 
-    def _string(self) -> SearchStrategy[str]:
+    @cached_property
+    def _strings(self) -> SearchStrategy[str]:
         if self.format.letters:
             return self._letters() | st.sampled_from(ALIKE) if self.typed else self._letters()
         pieces = (*WORDS, *HARD, *REPAIRED, *self._beginnings()) if self.format.marked else WORDS
         return self._joined(pieces)
 
+    @cached_property
     def content(self) -> SearchStrategy[str]:
-        """Draw text, which ends with a word: nobody tells a parser that an answer is over."""
+        """Draws text, which ends with a word: nobody tells a parser that an answer is over."""
         pieces = (*WORDS, *HARD, *self._beginnings()) if self.format.marked else WORDS
         return self._joined(pieces).map(lambda text: f"I say {text}.")
 

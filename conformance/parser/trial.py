@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -15,10 +15,11 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.parser import formats, player, samples, template
+from conformance.parser import formats, markers, player, samples, template
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
-from conformance.parser.roles import TOOL
+from conformance.parser.messages import Message
+from conformance.parser.roles import REASONING, TOOL
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
 from conformance.plugin import expectation
@@ -219,7 +220,13 @@ class Trial(Simulation):
         drawing = self.drawing
         if drawing is None and not self.given:
             raise Undecided(self.once(Trial._sought)[1])
-        return [*self.given, *(drawing.first() if drawing else ())]
+        return [*self.given, *(drawing.first() if drawing else ()), *self._labelled()]
+
+    def _labelled(self) -> Iterator[Sample]:
+        """Yield answers whose reasoning begins with a text of the source; what they say is open."""
+        if self.fit is not None and self.fit.format.name == markers.OWN:
+            for text in markers.texts(self.cls):
+                yield Sample(self.fit.format.write(Message(f"{text}I think.", "I say it.")))
 
     def answers(self) -> SearchStrategy[Sample]:
         """Draw answers: known ones, and others where a format is known."""
@@ -319,8 +326,14 @@ class Trial(Simulation):
         """Return the format that the parser reads, or why none is known."""
         if self.format is None and self.given:
             return None, ""  # the profile tells what answers look like
-        tried = (self.format,) if self.format else formats.KNOWN[self.role]
-        found, raised = formats.fits(self.plain_bench(), tried, named=self.format is not None)
+        bench, named = self.plain_bench(), self.format is not None
+        own = markers.thinking(self.cls) if self.role == REASONING else None
+        known = (*formats.KNOWN[self.role], *([own] if own else []))
+        tried = (self.format,) if self.format else known
+        found, raised = formats.fits(bench, tried, named=named)
+        unsaid = () if named or bench.special else markers.of_source(self.cls)
+        if not found and raised and unsaid:  # it may read a known format beside tokens of its own
+            found, raised = formats.fits(attrs.evolve(bench, special=unsaid), tried, named=named)
         # Rather its own, or one that holds more: several calls, any values, text.
         best = max(found, key=self._worth, default=None)
         return best, self.way_out(f"any of {len(tried)} known formats", raised)
@@ -332,15 +345,16 @@ class Trial(Simulation):
     def way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
         example = (
-            '{ text = "...", calls = [{ name = "f", arguments = { x = "y" } }] }'
+            '{ text = "...", tool_calls = [{ name = "f", arguments = { x = "y" } }] }'
             if self.role == TOOL
             else '{ text = "<r>...</r>...", reasoning = "...", content = "..." }'
         )
+        special = self._special_tokens("...")
         what = "call" if self.role == TOOL else "reasoning"
         makes = f"; making an instance raised {raised}" if raised else ""
         return (
             f"no {what} was found in {where}{makes}; give answers of the model in the profile: "
-            f"[parser] samples = [{example}], special_tokens = [...]"
+            f"[parser] samples = [{example}], special_tokens = [{special}]"
         )
 
     def made(self) -> Bench:
@@ -358,18 +372,26 @@ class Trial(Simulation):
             bench.instance()
             return bench
         raised = None
-        for each in (each for known in formats.KNOWN.values() for each in known):
-            other = attrs.evolve(bench, special=each.special)
+        known = [each.special for role in formats.KNOWN.values() for each in role]
+        for tokens in (*known, markers.of_source(self.cls)):
+            other = attrs.evolve(bench, special=tokens)
             try:
                 other.instance()
             except NotMade as error:
                 raised = error
             else:
                 return other
+        special = self._special_tokens('"<call>"')
         raise Undecided(
             f"making an instance raised {raised} with the tokens of every known format; name "
-            'those of the model in the profile: [parser] special_tokens = ["<call>"]'
+            f"those of the model in the profile: [parser] special_tokens = [{special}]"
         )
+
+    def _special_tokens(self, otherwise: str) -> str:
+        """Return tokens that a profile may name: those of the source, of which some are told."""
+        found = [f'"{each}"' for each in markers.of_source(self.cls)]
+        more = ["..."] if len(found) > markers.NAMED else []
+        return ", ".join([*found[: markers.NAMED], *more]) or otherwise
 
 
 class ToolTrial(Trial):

@@ -14,6 +14,7 @@ import linecache
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -50,10 +51,15 @@ def moved(error: BaseException, source: str | None) -> str | None:
         (each for each in chain(error) if isinstance(each, ImportError) and _of_host(each)), None
     )
     names = _asked_for(asked, source) if asked is not None else ()
+    there = sys.modules.get(asked.name or "") if asked is not None else None
+    names = tuple(name for name in names if not hasattr(there, name))
     host = getattr(sys.modules.get(_HOST), "__path__", ())
     if not names or not host:
         return None
-    defines = re.compile(rf"^(?:class|def) ({'|'.join(map(re.escape, names))})\b", re.MULTILINE)
+    any_name = "|".join(map(re.escape, names))
+    defines = re.compile(
+        rf"^(?:(?:class|def|type) )?({any_name})\b(?=[(:\[]|\s*=[^=])", re.MULTILINE
+    )
     places: dict[str, set[str]] = {}
     for path in Path(host[0]).rglob("*.py"):
         for name in defines.findall(path.read_text(encoding="utf-8", errors="replace")):
@@ -144,6 +150,12 @@ def _variable(error: BaseException, _: str, source: str | None) -> str | None:
         if word not in os.environ and word in texts:
             return f"set the environment variable {word}"
     return None
+
+
+def names(error: BaseException, name: str) -> bool:
+    """Tell whether a name stands in the source of what an error passed through."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
+    return any(name in "".join(linecache.getlines(file)) for file in files)
 
 
 def unset(plugin: type) -> list[str]:

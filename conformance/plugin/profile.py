@@ -51,8 +51,18 @@ class Profile:
         return {name: str(value) for table in tables for name, value in table.items()}
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return one section, empty when the profile does not have it."""
-        return self.sections.get(name, {})
+        """Return one section, empty when the profile does not have it.
+
+        A ``model`` beside the profile is found there, unless the current folder has one.
+        """
+        section = self.sections.get(name, {})
+        model = section.get("model")
+        if isinstance(model, str) and not Path(model).is_dir() and self._beside(model).is_dir():
+            return {**section, "model": str(self._beside(model))}
+        return section
+
+    def _beside(self, path: str) -> Path:
+        return (self.folder / path).resolve()
 
     def of_class(self, qualname: str) -> Profile:
         """Return the profile of one class: its own sections instead of those for all."""

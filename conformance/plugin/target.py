@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -399,10 +400,27 @@ def find_source(target: Target) -> str | None:
     if target.root and (path := find_file(target.module, [target.root])):
         return path
     try:
-        spec = importlib.util.find_spec(target.module)
-    except Exception:  # noqa: BLE001 - it imports the packages of a module, which raise what they want
-        return find_file(target.module, sys.path)
-    return spec.origin if spec else None
+        spec = _spec(target.module)
+    except Exception:  # noqa: BLE001 - finders of others raise what they want
+        spec = None
+    return spec.origin if spec else find_file(target.module, sys.path)
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Return where a module is, without importing the packages that it is in.
+
+    ``importlib.util.find_spec`` imports them. Where one raises, the modules that it had imported
+    by then stay, and the next import of one of these succeeds.
+    """
+    package, _, _ = name.rpartition(".")
+    if name in sys.modules or not package or package in sys.modules:
+        return importlib.util.find_spec(name)
+    parent = _spec(package)
+    folders = parent.submodule_search_locations if parent else None
+    if folders is None:
+        return None
+    found = (finder.find_spec(name, folders, None) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)
 
 
 def _siblings(name: str) -> Iterator[str]:

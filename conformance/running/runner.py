@@ -21,7 +21,7 @@ from conformance.configuration.run import Configured
 from conformance.engine.models import tiny_llama
 from conformance.generations import named
 from conformance.plugin import target as targets
-from conformance.plugin.target import Plugin
+from conformance.plugin.target import LoadFailure, Plugin, Unavailable
 from conformance.rules import Evidence
 from conformance.running import baseline, zygotes
 from conformance.running.description import describe, where
@@ -268,7 +268,8 @@ class Certification:
         plugin, evidence = check.plugin, check.evidence
         if check.key not in self._open.known and evidence is not Evidence.SIMULATOR:
             self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
-        job = self._open.job(plugin, evidence)
+        rules = [each.rule for each in (check, *self._pending) if each.key == check.key]
+        job = self._open.job(plugin, evidence, rules)
         limit = self.limit or LIMITS[evidence]
         if self.settings.budget is Budget.DEEP:
             limit *= DEEP_FACTOR
@@ -277,6 +278,8 @@ class Certification:
 
     def _foregone(self, check: Check) -> RuleResult | None:
         """Judge a check for which the plugin need not, or cannot, be asked any more."""
+        if (plugin := self._open.unloaded.get(check.plugin.target)) is not None:
+            check = attrs.evolve(check, plugin=plugin)
         if (found := foregone(check, self.results)) is not None:
             return found
         if (slow := self._open.slow.get(check.key)) is not None:
@@ -318,6 +321,8 @@ class Certification:
                 return None
             if isinstance(answer, UsageError):
                 self._keep_unopened(plugin, answer)
+            if isinstance(answer, LoadFailure):
+                return self._unloaded(check, answer)
             if check.key not in trials.known:
                 trials.ask_context(job, plugin)
                 trials.known.add(check.key)
@@ -330,10 +335,7 @@ class Certification:
             trials.slow[check.key] = slow
             trials.lose(check.key)
             return unjudged(check.rule, check.evidence, _too_slow(check, slow))
-        if not isinstance(answer, RuleResult):
-            found = unjudged(check.rule, check.evidence, _no_result(answer))
-            return attrs.evolve(found, verdict=Verdict.ERROR)
-        return answer
+        return answer if isinstance(answer, RuleResult) else _without_result(check, answer)
 
     def _tell(self, plugin: Plugin, sentence: str) -> None:
         """Hand on what a trial says of its progress, where there are several."""
@@ -345,6 +347,16 @@ class Certification:
         self._open.ended[check.key] = message
         self._open.lose(check.key)
         return after_the_end(check, message, self.results, self._pending)
+
+    def _unloaded(self, check: Check, why: LoadFailure) -> RuleResult | None:
+        """Judge a check of a plugin that does not load any more, and remember it."""
+        lacks = isinstance(why, Unavailable)
+        plugin = attrs.evolve(check.plugin, broken=str(why), unavailable=lacks)
+        self._open.unloaded[plugin.target] = plugin
+        if self.unopened is not None:
+            self.unopened[plugin.target] = str(why)
+        self._open.lose(check.key)
+        return self._foregone(check)
 
     def _keep_unopened(self, plugin: Plugin, why: UsageError) -> NoReturn:
         """Remember a plugin whose trial cannot be opened, if somebody wants to know."""
@@ -359,11 +371,13 @@ def _too_slow(check: Check, says: str) -> Cause:
     return Cause(f"too slow: {check.evidence}", says)
 
 
-def _no_result(answer: object) -> Cause:
-    """Return the cause that a trial gave no result."""
+def _without_result(check: Check, answer: object) -> RuleResult:
+    """Return the error that a trial gave something else than a result."""
+    cause = Cause(f"no result: {type(answer).__qualname__}", repr(answer))
     if isinstance(answer, BaseException):
-        return Cause.of(answer, repr(answer))
-    return Cause(f"no result: {type(answer).__qualname__}", repr(answer))
+        cause = Cause.of(answer, repr(answer))
+    found = unjudged(check.rule, check.evidence, cause)
+    return attrs.evolve(found, verdict=Verdict.ERROR)
 
 
 def _plain(_owner: object, _field: object, value: object) -> object:

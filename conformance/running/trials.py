@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class Trials:
     ended: dict[Key, str] = attrs.field(init=False, factory=dict)
     #: Trials that got no further, with nothing of the plugin running.
     slow: dict[Key, str] = attrs.field(init=False, factory=dict)
+    #: Plugins that loaded where they were looked for and not in a trial, as what does not load.
+    unloaded: dict[str, Plugin] = attrs.field(init=False, factory=dict)
     #: Trials that have answered.
     known: set[Key] = attrs.field(init=False, factory=set)
     _jobs: dict[Key, Job] = attrs.field(init=False, factory=dict)
@@ -65,8 +67,15 @@ class Trials:
     #: Where it is marked which lines of each plugin have run, by target.
     _sheets: dict[str, lines.Sheet] = attrs.field(init=False, factory=dict)
 
-    def job(self, plugin: Plugin, evidence: Evidence) -> Job:
-        """Return a trial, which begins unless it has begun."""
+    def job(self, plugin: Plugin, evidence: Evidence, rules: Collection[str]) -> Job:
+        """Return a trial, which begins unless it has begun.
+
+        Args:
+            plugin: what is tried.
+            evidence: the kind.
+            rules: those that it will be asked for, and no others.
+
+        """
         key = (plugin.target, evidence)
         if key not in self._jobs:
             folder = self.report(plugin)
@@ -79,6 +88,7 @@ class Trials:
                 "model": str(tiny_llama()),
                 "folder": str(folder),
                 "sheet": self._sheet(plugin, evidence),
+                "rules": frozenset(rules),
             }
             self._jobs[key] = self.fork(plugin, "conformance.worker.jobs:trial", arguments, log)
         return self._jobs[key]
@@ -98,11 +108,13 @@ class Trials:
         """Start the next trial of a kind in the background: one of each kind at a time."""
         if any(kind is evidence for _, kind in self._jobs):
             return
+        pending = list(pending)
         for check in pending:
             key = (check.plugin.target, evidence)
             over = key in self.ended or key in self.slow
             if check.evidence is evidence and not over and not check.plugin.broken:
-                self.job(check.plugin, evidence)
+                rules = [each.rule for each in pending if each.key == check.key]
+                self.job(check.plugin, evidence, rules)
                 return
 
     def lose(self, key: Key) -> None:

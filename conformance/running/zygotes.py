@@ -22,6 +22,7 @@ PRELOAD = (
     "conformance.foreign_build:prepare",  # before vLLM settles what it runs on
     "vllm.v1.worker.gpu_input_batch",
     "vllm.engine.arg_utils",
+    "vllm.v1.executor",  # which every engine's configuration asks for
     "conformance.worker.jobs",
     "conformance.worker.plugins",
     "conformance.generations:all_generations",  # reads all metadata: once, and not in each job

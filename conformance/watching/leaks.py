@@ -30,6 +30,10 @@ Given = tuple[Any, ...]
 LAST = 3
 BYTES_PER_REQUEST = 4
 
+#: A plugin that holds not a byte more after so many requests than after a few does not grow: it
+#: gets no more of them, but at `deep`.
+FLAT = 2_000
+
 #: After so many requests a plugin that has grown with each of them will not stop: caches that have
 #: an end are full by then.
 STRAIGHT = 5_000
@@ -89,6 +93,11 @@ def threads() -> int:
 def _entries(name: str) -> int:
     folder = Path(name)
     return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def flat(sizes: list[int]) -> bool:
+    """Tell whether a plugin never held more than when it was measured first."""
+    return max(sizes) <= sizes[0]
 
 
 def growing(sizes: list[int], requests: int) -> str | None:

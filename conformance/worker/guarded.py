@@ -14,6 +14,8 @@ import attrs
 
 from conformance import foreign_build
 from conformance.counterexample import FIELDS
+from conformance.engine.environment import cache_directory
+from conformance.engine.models import TOKENIZER_FILES
 from conformance.generations import named
 from conformance.plugin import missing
 from conformance.plugin.target import LoadFailure, Plugin
@@ -57,6 +59,8 @@ class Guarded:
     #: What no instance can be made without on this machine, and the way out.
     _unavailable: str | None = None
     _unmakable: bool = False
+    #: Whether that is a file of the model that it is for.
+    _unread: bool = False
     _unmade: str | None = None  #: the rule that says so
     #: What the host lacks on this machine for something that the plugin was asked for.
     _lacking: str | None = None
@@ -101,7 +105,8 @@ class Guarded:
         if result.verdict not in (Verdict.FAIL, Verdict.ERROR):
             # Nothing acts, and nothing switches it on, where it cannot be made.
             idle = result.verdict is Verdict.NOT_VERIFIED and not result.waits_for
-            if not self._unmakable or not idle or rule == generation.loading_rule:
+            unmoved = self._unmakable or (self._unread and not result.acted)
+            if not unmoved or not idle or rule == generation.loading_rule:
                 return result
         # Nothing can be wrong with an instance that cannot be made here.
         if self._unavailable is not None and rule != generation.loading_rule:
@@ -153,13 +158,39 @@ class Guarded:
             return
         if self._unavailable is not None:
             return
-        if call in interruption.CONSTRUCTORS:
-            out, what = missing.way_out(error, self.plugin.module, self.plugin.path), _MAKING
+        making = call in interruption.CONSTRUCTORS
+        if (out := self._not_of_model(error, by_itself=making)) is not None:
+            self._unread = True
+        elif making:
+            out = missing.way_out(error, self.plugin.module, self.plugin.path)
         else:
-            out, what = missing.device(error, self.plugin.path), call
+            out = missing.device(error, self.plugin.path)
+        what = _MAKING if making else call
         if out is not None:
-            self._unmakable = call in interruption.CONSTRUCTORS
+            self._unmakable = making
             self._unavailable = f"{what} raised {type(error).__name__}: {error}: {out}"
+
+    def _not_of_model(self, error: BaseException, *, by_itself: bool) -> str | None:
+        """Tell a file that a plugin wants of its own model, and none of the tiny ones has.
+
+        Unless it is wanted without a request, its name stands in the source: it is no client's.
+        """
+        generation = named(self.plugin.generation)
+        for cause in missing.chain(error):
+            file = cause.filename if isinstance(cause, FileNotFoundError) else None
+            if not isinstance(file, str) or not Path(file).is_relative_to(cache_directory()):
+                continue
+            name = Path(file).name
+            if not by_itself and not missing.names(cause, name):
+                continue
+            told = f"the model that it is tried with has no {name}"
+            keys = ("model", "tokenizer" if name in TOKENIZER_FILES else "")
+            key = next((key for key in keys if key in generation.fields), None)
+            if key is None:
+                return told
+            way = f'[{generation.interface}] {key} = "FOLDER"'
+            return f"{told}; name the folder of one that has it in the profile: {way}"
+        return None
 
     def close(self) -> None:
         """End what the trial has started."""

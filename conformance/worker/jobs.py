@@ -48,9 +48,10 @@ def trial(
     settings: Settings,
     model: str,
     folder: str,
+    rules: frozenset[str],
     sheet: lines.Sheet | None = None,
 ) -> None:
-    """Answer each rule id with its result, until the caller hangs up."""
+    """Answer each of these rule ids with its result, until the caller hangs up."""
     generation = named(plugin.generation)
     suite = installed.suite_of(generation)
     # A plugin may replace the methods of a class; the caller's questions and answers are ours.
@@ -86,6 +87,7 @@ def trial(
                 model=model,
                 settings=settings,
                 folder=folder,
+                rules=rules,
                 observer=observer,
                 progress=send,
             )
@@ -105,7 +107,7 @@ def trial(
             guarded.open()
         except (UsageError, LoadFailure) as error:
             receive()
-            send(UsageError(str(error)))
+            send(error)
             return
         while True:
             rule = receive()

@@ -10,6 +10,7 @@ import pytest
 from specimens import io_references
 from support import UNUSUAL_IO, certify, gallery
 
+from conformance.settings import Budget
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -44,3 +45,13 @@ def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -
     assert set(broken) == set(specimen.advice), broken
     assert results["IO-07"].acted
     assert results["IO-27"].acted
+
+
+def test_what_fills_up_does_not_keep_growing(zygote: Zygote, tmp_path: Path) -> None:
+    """What it keeps is bounded, though it still grew in the first requests."""
+    folder = next(folder for folder in UNUSUAL_IO if folder.name == "io_data")
+    found = next(each for each in gallery(folder) if "ChecksWhatComesBack" in each.target)
+    bare = attrs.evolve(found, profile={})
+    results = certify(zygote, bare, tmp_path, budget=Budget.QUICK, rules={"IO-36"})
+
+    assert results["IO-36"].verdict is Verdict.PASS, results["IO-36"].message

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Its model returns [n, byte 1 ... byte n], in UTF-8, for the task "plugin".
 FRAMED = """\
+import os
 import time
 
 from vllm.inputs import TokensPrompt
@@ -91,6 +92,18 @@ VARIATIONS = {
         data = model_output[0].outputs.data.mean(0)
         return (data / (data - data)).tolist()
 """,
+    "SendsANonce": """
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        tokens = super().pre_process(prompt)["prompt_token_ids"]
+        tokens = [*tokens, *(1 + byte % 90 for byte in os.urandom(4))]
+        vars(self).setdefault("sent", {})[request_id] = tokens
+        return TokensPrompt(prompt_token_ids=tokens)
+
+    def post_process(self, model_output, request_id=None, **kwargs):
+        if self.sent.pop(request_id) != list(model_output[0].prompt_token_ids):
+            raise RuntimeError("this is not what was sent")
+        return super().post_process(model_output)
+""",
     "ReadsToTheEnd": """
     def post_process(self, model_output, request_id=None, **kwargs):
         data = model_output[0].outputs.data.flatten().tolist()
@@ -105,7 +118,7 @@ VARIATIONS = {
 #: Rules that need no request.
 WITHOUT_DATA = {"IO-01", "IO-02", "IO-05", "IO-14", "IO-15", "IO-16", "IO-39"}
 
-#: What the author says of that model, and a mistake in it.
+#: What the author says of that model, and below a mistake in it.
 POOLED = """\
 import torch
 
@@ -114,6 +127,9 @@ def pooled(prompt, params):
     text = bytes(64 + token % 60 for token in prompt["prompt_token_ids"])
     return torch.tensor([len(text), *text])
 """
+#: The same where four tokens more stand at the end, which the model does not look at.
+NONCE_LEFT_OUT = POOLED.replace('["prompt_token_ids"]', '["prompt_token_ids"][:-4]')
+
 MISTAKEN = "def pooled(prompt, params):\n    return {}[prompt]\n"
 
 
@@ -176,6 +192,14 @@ def test_the_author_says_what_the_pooler_returns(zygote: Zygote, tmp_path: Path)
     }
     assert not bad
     assert results["IO-27"].acted
+
+
+def test_outputs_are_of_the_prompts_that_were_sent(zygote: Zygote, tmp_path: Path) -> None:
+    """Prompts that are never twice the same do not get outputs of earlier ones."""
+    model = _model(tmp_path, NONCE_LEFT_OUT)
+    results = _certified(zygote, tmp_path, "SendsANonce", {"IO-24", "IO-35"}, model=model)
+
+    assert {found.verdict for found in results.values()} == {Verdict.PASS}, results
 
 
 @pytest.mark.parametrize(("name", "rule"), [("TakesTwoRows", "IO-07"), ("DividesByNone", "IO-22")])

@@ -12,8 +12,8 @@ from vllm.sampling_params import BeamSearchParams, SamplingParams
 from vllm.v1.sample.logits_processor import MinPLogitsProcessor
 
 from conformance.engine.models import tiny_llama
-from conformance.logits.combinations import everything
 from conformance.logits.company import strongest
+from conformance.logits.extra_parameters import everything
 from conformance.logits_batch.bench import Bench
 from conformance.rules import Evidence
 from conformance.settings import Budget

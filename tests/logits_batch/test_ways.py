@@ -81,6 +81,7 @@ def _live(zygote: Zygote, specimen: Specimen, folder: Path, *rules: str) -> dict
             "settings": settings,
             "model": str(tiny_llama()),
             "folder": str(folder),
+            "rules": frozenset(rules),
         },
         log=folder / "trial.log",
         directory=folder,

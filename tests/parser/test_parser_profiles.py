@@ -180,6 +180,11 @@ def test_a_template_that_says_nothing_is_told(
             "from vllm.tool_parsers.utils import ToolParser",
             "ToolParser in vllm.tool_parsers.abstract_tool_parser",
         ),
+        # The other one is where it was, and this one is no class.
+        (
+            "from vllm.multimodal.inputs import MultiModalDataDict, MultiModalFieldConfig",
+            "MultiModalDataDict in vllm.inputs.llm",
+        ),
         ("from vllm.where.it.was import NoSuch", None),
         ("import vllm.where.it.was", None),
     ],
@@ -197,6 +202,45 @@ def test_what_vllm_has_moved_is_told(
     assert str(found.message).endswith(
         f"(moved.py:1): this vLLM has {said}" if said else "(moved.py:1)"
     )
+
+
+#: Looks for tokens that no known format has, and reads nothing.
+TOKENS = """\
+from vllm.reasoning import ReasoningParser
+
+START, END, MORE = "<|ask|>", "<|say|>", ("[HUSH]", "<|a|>", "<|b|>")
+
+class Tokens(ReasoningParser):
+    def __init__(self, tokenizer, *args, **kwargs):
+        super().__init__(tokenizer, *args, **kwargs)
+        self.end = self.vocab[END] + 0 * self.vocab[START]
+
+    def is_reasoning_end(self, input_ids):
+        return self.end in input_ids
+
+    def extract_content_ids(self, input_ids):
+        return input_ids
+
+    def extract_reasoning(self, model_output, request):
+        return None, model_output
+
+    def extract_reasoning_streaming(self, previous_text, current_text, delta_text, *ids):
+        return None
+"""
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_tokens_of_the_source_are_tried_and_named(zygote: Zygote, tmp_path: Path) -> None:
+    """A parser is made with what it looks for, and the profile to write names that."""
+    path = tmp_path / "tokens.py"
+    path.write_text(TOKENS, encoding="utf-8")
+    plugin = Specimen(f"{path}:Tokens", None, {}, generation="parser/reasoning")
+    found = certify(zygote, plugin, tmp_path, rules={"RP-01", "RP-03"})
+
+    assert found["RP-01"].verdict is Verdict.PASS, found["RP-01"].message
+    assert found["RP-03"].verdict is Verdict.NOT_VERIFIED
+    wanted = 'special_tokens = ["<|ask|>", "<|say|>", "[HUSH]", "<|a|>", ...]'
+    assert str(found["RP-03"].message).endswith(wanted)
 
 
 @pytest.mark.usefixtures("shared_zygote")

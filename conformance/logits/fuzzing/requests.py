@@ -5,6 +5,7 @@ from typing import Any
 
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed, passed, unjudged
+from conformance.logits.cases import history_case
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.serving import Outcome, Stage, histories
@@ -12,7 +13,7 @@ from conformance.logits.fuzzing.values import readable
 from conformance.logits.judgement import roots
 from conformance.logits.played import Kind, Played, Trouble
 from conformance.logits.sweeps import Example
-from conformance.logits.trial import Trial, history_case
+from conformance.logits.trial import Trial
 from conformance.verdict import Verdict
 
 #: What each kind of harm means for others.

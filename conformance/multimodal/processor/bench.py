@@ -39,6 +39,8 @@ class Bench:
     supported: Mapping[str, int | None] = attrs.field(factory=dict)
     #: Items that are not taken, with what was said of them.
     refused: dict[Item, str] = attrs.field(factory=dict)
+    #: Whether one of these was not taken for want of something on this machine.
+    lacks: bool = False
     #: Items of unusual sizes and in all forms, many of which are refused.
     unusual: tuple[Item, ...] = ()
     #: Prompts whose items differ from each other in size and in form.
@@ -149,16 +151,19 @@ class Bench:
             found = self.processed(alone(item))
             if found.good:
                 good.append(item)
-            elif found.refused or self._wants(found):
+            elif found.refused:
                 self.refused[item] = found.describe()
+            elif (way := self._wants(found)) is not None:
+                self.lacks = True
+                self.refused[item] = f"{found.describe()}: {way}"
             else:
                 self.failing[item] = found.describe()
         return tuple(good)
 
-    def _wants(self, found: Answer) -> bool:
-        """Tell whether what was raised wants a package that is not on this machine."""
+    def _wants(self, found: Answer) -> str | None:
+        """Return what to do where what was raised wants a package that is not on this machine."""
         error, module = found.error, self.host.cls.__module__
-        return isinstance(error, ImportError) and way_out(error, module, None) is not None
+        return way_out(error, module, None) if isinstance(error, ImportError) else None
 
     def as_taken(self, item: Item) -> Item:
         """Return an item in the form in which the processor takes those of its modality."""

@@ -75,7 +75,9 @@ def served(trial: Trial) -> Finding:
         said = next((w for i, w in bench.refused.items() if i.modality == modality), None)
         unknown.append(f"{modality} ({said})" if said else modality)
     if unknown:
-        why = f"no item is known of {', '.join(unknown)}: give some in [multimodal] items"
+        why = f"no item is known of {', '.join(unknown)}"
+        if not bench.lacks:
+            why += ": give some in [multimodal] items"
         return Finding(Verdict.NOT_VERIFIED, message=why)
     return passed(len(wanted), len(wanted))
 

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Markers that a parser says it looks for: by vLLM's own base class, and in its source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conformance.parser.formats import REASONING_FORMATS, Format
+from conformance.watching.interruption import limited
+
+#: A text as the tokenizers of models write their own tokens.
+_MARKER = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z][A-Z_]{2,40}\]")
+
+#: What a format is called that a class itself tells.
+OWN = "start_token and end_token"
+
+#: Texts of a source with which reasoning may begin, and how long those are at most.
+MOST_TEXTS, LONGEST_TEXT = 8, 40
+
+#: Tokens that are tried, and named in a message.
+MOST, NAMED = 40, 4
+
+
+def thinking(cls: type[Any]) -> Format | None:
+    """Return how reasoning is written where a class has the two tokens of vLLM's base class for it.
+
+    ``BaseThinkingReasoningParser`` asks subclasses for them as properties, which need no instance
+    that was made; None for tokens of a known format.
+    """
+    found: list[Any] = []
+    with suppress(Exception), limited():
+        bare = object.__new__(cls)
+        found = [getattr(bare, name) for name in ("start_token", "end_token")]
+    if len(set(map(str, found))) < 2 or not all(isinstance(each, str) and each for each in found):  # noqa: PLR2004 - a start and an end
+        return None
+    start, end = found
+    if any(known.thinks and known.thinks[:2] == (start, end) for known in REASONING_FORMATS):
+        return None
+    return Format(
+        name=OWN,
+        source="vllm/reasoning/basic_parsers.py:BaseThinkingReasoningParser",
+        special=(start, end),
+        thinks=(start, end, ""),
+    )
+
+
+def texts(cls: type[Any]) -> tuple[str, ...]:
+    """Return texts of the source of a class that models may write: no markers, names or documents.
+
+    A parser may look for one of them, such as a label that a model writes before its thoughts.
+    """
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    tree: ast.AST = ast.Module([], [])
+    with suppress(OSError, ValueError, SyntaxError):
+        tree = ast.parse(Path(file or "").read_text(encoding="utf-8"))
+    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if id(node) not in documents and 1 < len(node.value) <= LONGEST_TEXT
+    )
+    told = (text for text in found if not text.replace(".", "_").isidentifier())
+    return tuple(dict.fromkeys(text for text in told if not _MARKER.search(text)))[:MOST_TEXTS]
+
+
+def of_source(cls: type[Any]) -> tuple[str, ...]:
+    """Return markers that stand in the source of a class, and of what its package has loaded."""
+    found: dict[str, None] = {}
+    for path in _files(cls):
+        with suppress(OSError, ValueError, SyntaxError):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    whole = _MARKER.fullmatch(node.value)
+                    found |= {node.value: None} if whole else {}
+    return tuple(found)[:MOST]
+
+
+def _files(cls: type[Any]) -> Iterator[Path]:
+    """Yield the source files of a class and its package, its own first."""
+    package = cls.__module__.partition(".")[0]
+    if package == "vllm":
+        return
+    names = [name for name in sys.modules if name.partition(".")[0] == package]
+    for name in dict.fromkeys((cls.__module__, *sorted(names))):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None and file.endswith(".py"):
+            yield Path(file)
