@@ -101,6 +101,8 @@ class Generation:
     early: tuple[str, ...] = ()
     #: What trials import and other generations do not need: imported once, before the first one.
     preload: tuple[str, ...] = ()
+    #: Whether live trials simulate, too, in processes of their own.
+    simulates_beside: bool = False
     #: Place in lists and among those that are asked whose a class is.
     order: int = 100
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from conformance.plugin.target import Plugin, Target
     from conformance.rules import Evidence
     from conformance.settings import Settings
+    from conformance.watching.elsewhere import Elsewhere
     from conformance.watching.loading import Maker, Observer
 
 #: What playing a counterexample again shows: the kinds of trouble there are now, and a message.
@@ -64,6 +65,8 @@ class Opening:
     rules: frozenset[str]  #: the trial is asked for these, and no others
     #: The process that loads the plugin by itself, in the simulator.
     observer: Observer | None = None
+    #: What simulates for a live trial whose own process may use a GPU.
+    elsewhere: Elsewhere | None = None
     #: Is told in a sentence what is waited for, and how long that took.
     progress: Callable[[str], None] = lambda _: None
 

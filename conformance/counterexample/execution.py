@@ -18,7 +18,7 @@ import attrs
 
 from conformance.counterexample import program
 from conformance.watching.interruption import in_call, limited
-from conformance.watching.untouched import Untouched
+from conformance.watching.untouched import Errands
 
 #: The status of a program that ended with an exception of the plugin.
 _RAISED = -1
@@ -47,7 +47,7 @@ def document(rule: str, fqcn: str, case: Mapping[str, Any], generation: str) -> 
 
 
 def first_failing(
-    untouched: Untouched,
+    untouched: Errands,
     case: Mapping[str, Any],
     candidates: Sequence[dict[str, Any]],
     *,

@@ -26,6 +26,9 @@ from conformance.rules import Evidence
 #: The variable in which vLLM looks for the name of a platform before it looks at the machine.
 VARIABLE = "VLLM_TARGET_DEVICE"
 
+#: Set where a process is to simulate: on a CPU, whatever devices the machine has.
+SIMULATES = "VLLM_CONFORMANCE_SIMULATES"
+
 #: A distribution whose ``vllm.general_plugins`` entry point is :func:`complete`.
 _SITE = Path(__file__).with_name("site")
 _PLUGIN = "conformance-foreign-build"
@@ -42,14 +45,15 @@ _told = False
 def prepare() -> None:
     """Have vLLM in this process take the CPU, if it would take no platform at all.
 
+    Or another one, where the process is to simulate.
     To be called before anything asks for vLLM's current platform.
     """
     global _told  # noqa: PLW0603 - what vLLM runs on is settled once in a process
-    if _told or not _knows_no_platform():
+    if _told or _platform() is _CPU or (_platform() and SIMULATES not in os.environ):
         return
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "cpu"
-    if _knows_no_platform():
+    if _platform() is not _CPU:
         _restore(before)
         return
     _told = True
@@ -170,15 +174,29 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         following = following.__cause__ or following.__context__
 
 
-def _knows_no_platform() -> bool:
-    """Tell whether vLLM finds nothing here that it could run on."""
+_CPU = "CPU"
+
+
+def _platform() -> str | None:
+    """Return what vLLM would run on here: ``_CPU``, another name, or None where it finds nothing.
+
+    Where releases cannot be asked, it is another one.
+    """
     from vllm import platforms
 
     # A function that keeps nothing: asking for the platform itself would settle it.
     resolve: Callable[[], str] | None = getattr(
         platforms, "resolve_current_platform_cls_qualname", None
     )
-    return resolve is not None and resolve().endswith(".UnspecifiedPlatform")
+    if resolve is None:
+        return "unknown"
+    try:
+        name = resolve()
+    except RuntimeError:  # older releases take neither of two
+        return "several"
+    if name.endswith(".UnspecifiedPlatform"):
+        return None
+    return _CPU if name.endswith("CpuPlatform") else name
 
 
 def _restore(before: str | None) -> None:

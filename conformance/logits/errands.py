@@ -18,7 +18,7 @@ from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import Parameters
 from conformance.settings import UsageError
 from conformance.suite import Opening
-from conformance.watching.untouched import Untouched
+from conformance.watching.untouched import Errands
 
 
 @attrs.frozen
@@ -49,7 +49,7 @@ class Explore:
     what: str  #: ``module:function`` that answers
 
 
-def found(untouched: Untouched, errand: Find) -> Parameters:
+def found(untouched: Errands, errand: Find) -> Parameters:
     """Return what switches a plugin on.
 
     Raises:
@@ -89,7 +89,7 @@ def _parameters(answer: Parameters | UsageError) -> Parameters:
 EXPLORED = "explored.pickle"
 
 
-def explored(untouched: Untouched, errand: Explore, opening: Opening) -> Explored:
+def explored(untouched: Errands, errand: Explore, opening: Opening) -> Explored:
     """Return what becomes of requests, as another trial of the same run found out, if one has.
 
     Engines and servers are asked the same: it is the simulator that says what is worth asking.

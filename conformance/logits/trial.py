@@ -43,7 +43,7 @@ from conformance.suite import Opening
 from conformance.verdict import Cause, Reason, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import CALL_LIMIT, PluginHung
 from conformance.watching.loading import Observer
-from conformance.watching.untouched import Untouched
+from conformance.watching.untouched import Errands
 
 #: As many rules, at most, need less than all strata; then these are not played beforehand.
 FEW_RULES = 3
@@ -163,7 +163,7 @@ class Trial(Asked):
     parameters: Parameters
     bench: Any  #: the bench of the generation
     budget: Budget
-    untouched: Untouched
+    untouched: Errands
     #: One of many seeds: play only what a rule asks for, and leave its failures as they are.
     survey: bool = False
     only: str | None = None  #: in a survey, the rule whose first failure is enough
@@ -194,7 +194,7 @@ class Trial(Asked):
         opening: Opening,
         contract: Contract,
         parameters: Parameters,
-        untouched: Untouched,
+        untouched: Errands,
     ) -> Self:
         """Return the trial that was asked for."""
         settings = opening.settings

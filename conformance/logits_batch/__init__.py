@@ -32,6 +32,7 @@ generations = (
         # A layer of models has the name as well.
         sign=r"\bAdapterLogitsProcessor\b|\bBatchUpdate\b|\bvllm\.v1\.sample\b|\(LogitsProcessor\)",
         early=("conformance.logits_batch.suite",),
+        simulates_beside=True,
         order=0,
     ),
 )

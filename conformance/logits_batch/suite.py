@@ -33,7 +33,7 @@ from conformance.settings import Budget, UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial
 from conformance.verdict import Verdict
 from conformance.watching.loading import Maker
-from conformance.watching.untouched import Untouched
+from conformance.watching.untouched import Errands, Untouched
 
 _found = partial(found_in, CONTRACT)
 
@@ -63,7 +63,7 @@ def _open(opening: Opening) -> Trial:
     cls, model, seed = opening.cls, opening.model, opening.settings.seed
     vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
-    untouched = Untouched.fork(cls)
+    untouched: Errands = opening.elsewhere or Untouched.fork(cls)
     if opening.evidence is Evidence.SIMULATOR:
         found = _found(cls, opening.section, origin=opening.origin, model=model, seed=seed)
         return Simulation.of(opening, CONTRACT, found, untouched)

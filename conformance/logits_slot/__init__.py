@@ -39,6 +39,7 @@ generations = (
         early=("conformance.logits_slot.suite",),
         # Half of what Model Runner V2 imports, and nothing that its stand-ins must come before.
         preload=("vllm.model_executor.layers.fused_moe",),
+        simulates_beside=True,
         order=1,
     ),
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conformance.logits.meaning import Meaning
     from conformance.logits.offline import Trial
     from conformance.logits.workload import Job
-    from conformance.watching.untouched import Untouched
+    from conformance.watching.untouched import Errands
 
 ROLES = Roles(
     runner="v2",
@@ -56,7 +56,7 @@ class Watch:
     What judges replaces parts of torch: it runs in a process without an engine.
     """
 
-    untouched: Untouched
+    untouched: Errands
     model: str
     by_processes: tuple[str, ...] = ("LS-41",)
 

@@ -21,7 +21,7 @@ from conformance.logits.waiting import Found
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.suite import Suite, Unopened, replayed
-from conformance.watching.untouched import Untouched
+from conformance.watching.untouched import Errands, Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ def _open(opening: Opening) -> Trial:
     cls, model, seed = opening.cls, opening.model, opening.settings.seed
     vllm_config(model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
-    untouched = Untouched.fork(cls)
+    untouched: Errands = opening.elsewhere or Untouched.fork(cls)
     # Rows of engines are judged in the simulator, too.
     if problem := untouched.run(_Fits()):
         return Unopened(

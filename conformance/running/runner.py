@@ -187,7 +187,8 @@ class Certification:
             "model": str(tiny_llama()),
             "settings": self.settings,
         }
-        return self.fork(plugin, "conformance.worker.jobs:replay", arguments, folder / "replay.log")
+        what, log = "conformance.worker.jobs:replay", folder / "replay.log"
+        return self._open.fork(plugin, what, arguments, log, simulates=True)
 
     def configurations(self, plugin: Plugin) -> list[str]:
         """Return the names of the configurations under which a plugin is to be judged."""

@@ -17,7 +17,9 @@ from conformance.plugin.files import sources
 from conformance.plugin.target import Plugin
 from conformance.rules import Evidence
 from conformance.running.description import python_path
+from conformance.running.zygotes import start_zygote
 from conformance.settings import Settings, folder_name
+from conformance.watching.elsewhere import Elsewhere
 from conformance.worker import Job, JobDied, JobHung, Zygote
 
 #: A plugin by its target, and the evidence that a trial of it gives.
@@ -66,6 +68,10 @@ class Trials:
     _leaving: list[Job] = attrs.field(init=False, factory=list)
     #: Where it is marked which lines of each plugin have run, by target.
     _sheets: dict[str, lines.Sheet] = attrs.field(init=False, factory=dict)
+    #: What simulates on a machine whose engines run on another device than the CPU.
+    _simulator: Zygote | None = attrs.field(init=False, default=None)
+    #: What simulates for live trials there, by target, with the address of each.
+    _errands: dict[str, tuple[Job, str]] = attrs.field(init=False, factory=dict)
 
     def job(self, plugin: Plugin, evidence: Evidence, rules: Collection[str]) -> Job:
         """Return a trial, which begins unless it has begun.
@@ -90,12 +96,32 @@ class Trials:
                 "sheet": self._sheet(plugin, evidence),
                 "rules": frozenset(rules),
             }
-            self._jobs[key] = self.fork(plugin, "conformance.worker.jobs:trial", arguments, log)
+            simulates = evidence is Evidence.SIMULATOR
+            if not simulates and named(plugin.generation).simulates_beside:
+                arguments["elsewhere"] = self._elsewhere(plugin, folder)
+            what = "conformance.worker.jobs:trial"
+            self._jobs[key] = self.fork(plugin, what, arguments, log, simulates=simulates)
         return self._jobs[key]
 
-    def fork(self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path) -> Job:
-        """Fork a job about a plugin, where what it imports is found."""
-        return self.zygote.fork(
+    def fork(
+        self,
+        plugin: Plugin,
+        what: str,
+        arguments: dict[str, Any],
+        log: Path,
+        *,
+        simulates: bool = False,
+    ) -> Job:
+        """Fork a job about a plugin, where what it imports is found.
+
+        With ``simulates`` vLLM takes no device but the CPU there.
+        """
+        zygote = self.zygote
+        if simulates and not zygote.on_cpu:
+            if self._simulator is None:
+                self._simulator = start_zygote(simulates=True)
+            zygote = self._simulator
+        return zygote.fork(
             what,
             arguments,
             log=log,
@@ -153,9 +179,31 @@ class Trials:
         """End all trials."""
         for job in self._jobs.values():
             job.leave()
-        for job in (*self._leaving, *self._jobs.values()):
+        beside = [job for job, _ in self._errands.values()]
+        for job in (*self._leaving, *self._jobs.values(), *beside):
             job.close()
-        self._leaving, self._jobs = [], {}
+        self._leaving, self._jobs, self._errands = [], {}, {}
+        if self._simulator is not None:
+            self._simulator.close()
+            self._simulator = None
+
+    def _elsewhere(self, plugin: Plugin, folder: Path) -> Elsewhere | None:
+        """Return what simulates for the live trials of a plugin; None where they can themselves."""
+        if self.zygote.on_cpu:
+            return None
+        if plugin.target not in self._errands:
+            address = str(self.folder / f"errands-{len(self._errands)}")
+            arguments = {
+                "plugin": plugin,
+                "settings": self.settings,
+                "address": address,
+            }
+            log = folder / "errands.log"
+            log.unlink(missing_ok=True)
+            what = "conformance.worker.simulating:serve"
+            job = self.fork(plugin, what, arguments, log, simulates=True)
+            self._errands[plugin.target] = job, address
+        return Elsewhere(self._errands[plugin.target][1])
 
     def _end(self, key: Key) -> None:
         """Tell a trial to end; wait for it where there are others that have not ended."""

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from conformance import foreign_build
 from conformance.engine.environment import host_environment
 from conformance.generations import all_generations
 from conformance.worker import Zygote, nursery
@@ -29,11 +30,24 @@ PRELOAD = (
 )
 
 
-def start_zygote() -> Zygote:
-    """Start the process that imports vLLM; returns at once."""
+#: What hides devices from torch, and from what it is built on.
+_NO_DEVICES = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+
+
+def start_zygote(*, simulates: bool = False) -> Zygote:
+    """Start the process that imports vLLM; returns at once.
+
+    Args:
+        simulates: whether it is to run on a CPU whatever devices there are.  CUDA, once begun in a
+            process, does not survive a fork, and a simulator forks.
+
+    """
     descriptor, log = tempfile.mkstemp(prefix="vllm-conformance-", suffix=".log")
     os.close(descriptor)
-    return Zygote(preload=_preload(), environment=_environment(), log=Path(log))
+    environment = _environment()
+    if simulates:
+        environment |= {foreign_build.SIMULATES: "1", **_NO_DEVICES}
+    return Zygote(preload=_preload(), environment=environment, log=Path(log))
 
 
 def start_nursery(address: Path) -> subprocess.Popen[bytes]:

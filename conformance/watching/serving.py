@@ -18,7 +18,7 @@ from conformance.findings import Finding, failed, passed, unjudged
 from conformance.watching import loading, process_effects
 from conformance.watching.process_effects import Effect, Kind
 from conformance.watching.process_facts import generator_states, seed_generators
-from conformance.watching.untouched import Ended, Untouched
+from conformance.watching.untouched import Ended, Errands
 
 #: Seeds of the generators; a generator with the same state after both was seeded by the plugin.
 SEEDS = (11, 12)
@@ -64,7 +64,7 @@ def watched(told: list[Served], seed: int) -> Iterator[None]:
         told.append(Served(tuple(map(loading.told, effects)), generator_states()))
 
 
-def found(untouched: Untouched, errand: Callable[[int], Any]) -> Serving:
+def found(untouched: Errands, errand: Callable[[int], Any]) -> Serving:
     """Have requests served in two processes, each with an errand for its seed.
 
     An errand returns what was :func:`watched`, request by request.

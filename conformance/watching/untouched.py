@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -32,6 +32,16 @@ class Ended(EOFError):
     def __init__(self, how: str) -> None:
         super().__init__(f"the process of an errand ended: {how}")
         self.how = how
+
+
+class Errands(Protocol):
+    """Whatever runs errands where nothing has been done with the plugin."""
+
+    def run(self, errand: object) -> Any:  # noqa: ANN401 - what the errand gives
+        """Run an errand; raises :class:`Ended` if its process ended without an answer."""
+
+    def close(self) -> None:
+        """Have it end with its owner."""
 
 
 @attrs.define

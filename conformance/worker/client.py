@@ -75,6 +75,8 @@ class Zygote:
             self._process, self._control = adopted or _started(preload, environment, output)
         self._ended: dict[int, int] = {}
         self._ready: float | None = None
+        #: Whether vLLM takes no device but the CPU there, once it is imported.
+        self.on_cpu = True
 
     def wait_ready(self, waiting: Callable[[float], None] | None = None) -> float:
         """Wait until vLLM is imported; return the seconds that the import took.
@@ -89,7 +91,7 @@ class Zygote:
             if told is not None:
                 if told["ready"] is not None:
                     raise ZygoteFailed(f"vLLM could not be imported: {told['ready']}.")
-                self._ready = told["seconds"]
+                self._ready, self.on_cpu = told["seconds"], told["on_cpu"]
             elif self._process.poll() is not None:
                 raise ZygoteFailed(
                     f"vLLM could not be imported: the process ended with status "

@@ -35,6 +35,7 @@ from conformance.settings import Settings, UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial, unreadable
 from conformance.verdict import RuleResult
 from conformance.watching import interruption, loading
+from conformance.watching.elsewhere import Elsewhere
 from conformance.watching.loading import Observer
 from conformance.worker import installed, limits, private
 from conformance.worker.guarded import Guarded, plain
@@ -50,6 +51,7 @@ def trial(
     folder: str,
     rules: frozenset[str],
     sheet: lines.Sheet | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> None:
     """Answer each of these rule ids with its result, until the caller hangs up."""
     generation = named(plugin.generation)
@@ -89,6 +91,7 @@ def trial(
                 folder=folder,
                 rules=rules,
                 observer=observer,
+                elsewhere=elsewhere,
                 progress=send,
             )
         )

@@ -59,7 +59,9 @@ def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
     """Import modules, and fork what is asked for until the other end of the socket closes."""
     _adopt()
     started = time.perf_counter()
-    _send(control, {"ready": preload(modules), "seconds": time.perf_counter() - started})
+    problem = preload(modules)
+    told = {"ready": problem, "seconds": time.perf_counter() - started, "on_cpu": _on_cpu()}
+    _send(control, told)
     wake_read, wake_write = os.pipe()
     watched: list[socket.socket | int] = [control, wake_read]
     os.set_blocking(wake_write, False)
@@ -132,6 +134,12 @@ def preload(modules: Sequence[str]) -> str | None:
         gc.freeze()
         gc.enable()
     return None
+
+
+def _on_cpu() -> bool:
+    """Tell whether vLLM, as far as it is imported, takes no device but the CPU."""
+    platforms = sys.modules.get("vllm.platforms")
+    return platforms is None or platforms.current_platform.device_type == "cpu"
 
 
 def _scratch() -> Path | None:
