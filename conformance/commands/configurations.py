@@ -177,8 +177,15 @@ def _probed() -> Absences:
 
 
 def _fork(
-    zygote: Zygote, preload: tuple[str, ...], what: str, arguments: dict[str, Any], log: Path
+    zygote: Zygote,
+    preload: tuple[str, ...],
+    what: str,
+    arguments: dict[str, Any],
+    log: Path,
+    *,
+    simulates: bool = False,
 ) -> Job:
+    assert not simulates  # nothing is asked for but whether engines start
     return zygote.fork(
         what, arguments, log=log, directory=log.parent, python_path=[], preload=preload
     )

@@ -36,8 +36,13 @@ _SOAK = "conformance.configuration.soak:run"
 class Fork(Protocol):
     """Forks a job of the process that has imported vLLM."""
 
-    def __call__(self, what: str, arguments: dict[str, Any], log: Path) -> Job:
-        """Start ``module:function`` with these arguments; what it writes goes to the log."""
+    def __call__(
+        self, what: str, arguments: dict[str, Any], log: Path, *, simulates: bool = False
+    ) -> Job:
+        """Start ``module:function`` with these arguments; what it writes goes to the log.
+
+        With ``simulates`` vLLM takes no device but the CPU there.
+        """
 
 
 @attrs.define(eq=False)
@@ -127,7 +132,7 @@ class Configured:
 
     def _found_out(self) -> Workload | str:
         log = self.folder / "configuration-requests.log"
-        job = self.fork(_REQUESTS, self._arguments(), log)
+        job = self.fork(_REQUESTS, self._arguments(), log, simulates=True)
         try:
             answer = job.ask("requests", limit=LIMIT)
         except (JobDied, JobHung) as error:

@@ -175,9 +175,17 @@ class Certification:
         """Return the entry of the baseline for a check, unless it has expired."""
         return baseline.known(self.settings, check.rule, check.plugin.target)
 
-    def fork(self, plugin: Plugin, what: str, arguments: dict[str, Any], log: Path) -> Job:
-        """Fork a job about a plugin, where what it imports is found."""
-        return self._open.fork(plugin, what, arguments, log)
+    def fork(
+        self,
+        plugin: Plugin,
+        what: str,
+        arguments: dict[str, Any],
+        log: Path,
+        *,
+        simulates: bool = False,
+    ) -> Job:
+        """Fork a job about a plugin; see :meth:`Trials.fork`."""
+        return self._open.fork(plugin, what, arguments, log, simulates=simulates)
 
     def fork_replay(self, plugin: Plugin, case: dict[str, Any], folder: Path) -> Job:
         """Fork a job that plays a counterexample again."""
@@ -188,7 +196,7 @@ class Certification:
             "settings": self.settings,
         }
         what, log = "conformance.worker.jobs:replay", folder / "replay.log"
-        return self._open.fork(plugin, what, arguments, log, simulates=True)
+        return self.fork(plugin, what, arguments, log, simulates=True)
 
     def configurations(self, plugin: Plugin) -> list[str]:
         """Return the names of the configurations under which a plugin is to be judged."""

@@ -30,8 +30,8 @@ PRELOAD = (
 )
 
 
-#: What hides devices from torch, and from what it is built on.
-_NO_DEVICES = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+#: What hides devices from torch and Triton.  Not empty: vLLM takes that for a device to come.
+_NO_DEVICES = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
 
 
 def start_zygote(*, simulates: bool = False) -> Zygote:
