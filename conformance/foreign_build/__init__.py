@@ -27,7 +27,7 @@ from conformance.rules import Evidence
 VARIABLE = "VLLM_TARGET_DEVICE"
 
 #: Set where a process is to simulate: on a CPU, whatever devices the machine has.
-SIMULATES = "VLLM_CONFORMANCE_SIMULATES"
+SIMULATES = "CONFORMANCE_SIMULATES"  # vLLM warns of names of its own that it does not know
 
 #: A distribution whose ``vllm.general_plugins`` entry point is :func:`complete`.
 _SITE = Path(__file__).with_name("site")
