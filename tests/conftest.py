@@ -53,7 +53,9 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 @pytest.fixture
 def shared_zygote(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs within this process share the zygote; each by itself would import vLLM again."""
-    lasting = SimpleNamespace(fork=zygote.fork, wait_ready=zygote.wait_ready, close=lambda: None)
+    lasting = SimpleNamespace(
+        fork=zygote.fork, wait_ready=zygote.wait_ready, on_cpu=True, close=lambda: None
+    )
     monkeypatch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting)
     # `pytester` moves the home folder, and with it the cache.
     monkeypatch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)

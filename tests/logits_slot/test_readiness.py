@@ -52,7 +52,9 @@ class Certified:
 def certified(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
     """Certify a history reader, an argmax-invariant plugin and a class of both interfaces."""
     folder = tmp_path_factory.mktemp("certified")
-    lasting = SimpleNamespace(fork=zygote.fork, wait_ready=zygote.wait_ready, close=lambda: None)
+    lasting = SimpleNamespace(
+        fork=zygote.fork, wait_ready=zygote.wait_ready, on_cpu=True, close=lambda: None
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting)
         patch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
