@@ -7,13 +7,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from subprocess import Popen
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 import sampling
 from sight import seeing_zygote
+from support import lasting
 from user import CACHE
 from xdist.scheduler import LoadScopeScheduling
 
@@ -53,10 +53,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 @pytest.fixture
 def shared_zygote(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs within this process share the zygote; each by itself would import vLLM again."""
-    lasting = SimpleNamespace(
-        fork=zygote.fork, wait_ready=zygote.wait_ready, on_cpu=True, close=lambda: None
-    )
-    monkeypatch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting)
+    monkeypatch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting(zygote))
     # `pytester` moves the home folder, and with it the cache.
     monkeypatch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
 

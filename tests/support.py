@@ -7,6 +7,7 @@ import json
 import shutil
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -147,6 +148,13 @@ def of_configurations() -> set[str]:
     """Return the rules by which the plugins of the gallery of configurations fail."""
     index = FIXTURES / "defective" / "configurations" / "index.toml"
     return {entry["rule"] for entry in tomllib.loads(index.read_text("utf-8"))["plugin"]}
+
+
+def lasting(zygote: Zygote) -> SimpleNamespace:
+    """Return a zygote that outlives the runs that close it."""
+    return SimpleNamespace(
+        fork=zygote.fork, wait_ready=zygote.wait_ready, on_cpu=zygote.on_cpu, close=lambda: None
+    )
 
 
 def certify(

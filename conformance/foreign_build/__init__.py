@@ -38,6 +38,9 @@ _NO_KERNEL = re.compile(
     r"Could not run '(?P<name>[\w:]+)\S*' with arguments from the 'CPU' backend"
 )
 
+#: What vLLM runs on where that is the CPU, whichever class of vLLM's it is.
+_CPU = "CPU"
+
 #: Whether this process had to be told to take the CPU.
 _told = False
 
@@ -49,11 +52,14 @@ def prepare() -> None:
     To be called before anything asks for vLLM's current platform.
     """
     global _told  # noqa: PLW0603 - what vLLM runs on is settled once in a process
-    if _told or _platform() is _CPU or (_platform() and SIMULATES not in os.environ):
+    if _told:
+        return
+    found = _platform()  # asks drivers
+    if found == _CPU or (found and SIMULATES not in os.environ):
         return
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "cpu"
-    if _platform() is not _CPU:
+    if _platform() != _CPU:
         _restore(before)
         return
     _told = True
@@ -172,9 +178,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(following))
         yield following
         following = following.__cause__ or following.__context__
-
-
-_CPU = "CPU"
 
 
 def _platform() -> str | None:

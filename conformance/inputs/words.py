@@ -87,7 +87,7 @@ class Words:
         return self.phrases[number % len(self.phrases)] if self.phrases else ()
 
     def prompt(self, number: int) -> tuple[int, ...]:
-        """Return one of the whole prompts, in turn; nothing where there are none."""
+        """Return one of the whole prompts, in turn; empty if there are none."""
         return self.prompts[number % len(self.prompts)] if self.prompts else ()
 
     def saying(self, number: int) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ class Watched:
         return self._function(name, found)
 
     def forget(self) -> None:
-        """Keep nothing of the calls so far, for whoever measures what the plugin keeps."""
+        """Drop the record of calls: it is not what the plugin keeps."""
         self.calls.clear()
         self.params.clear()
 

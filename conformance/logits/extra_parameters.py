@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import attrs
@@ -14,6 +14,9 @@ from conformance.inputs.history import Choice
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.findings import label
 from conformance.logits.requests import Stock
+
+#: Characters of a value that is shown whole, and of one that is too long for that.
+_LONG, _SHOWN = 40, 24
 
 
 @attrs.frozen
@@ -34,7 +37,9 @@ class Asked:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else f"{text[:24]}..., {len(value)} of them]"  # type: ignore[arg-type] # noqa: PLR2004
+    if len(text) <= _LONG or not isinstance(value, Sized):
+        return text
+    return f"{text[:_SHOWN]}..., {len(value)} of them]"
 
 
 def everything(bench: Stock) -> list[Asked]:

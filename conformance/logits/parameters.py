@@ -57,7 +57,7 @@ class Parameters:
     refused: str | None = None  #: what it said as it refused a guess, where none switched it on
 
     def unknown_switch(self, plugin: type) -> str:
-        """Say that nobody knows how to switch the plugin on, and what to write."""
+        """Say that no known request switches the plugin on, and what to write."""
         keys = ", ".join(self.keys)
         if not keys and (names := missing.unset(plugin)):
             variables = "\n".join(f'{name} = "..."' for name in names)

@@ -442,7 +442,7 @@ class Trial(Asked):
         return must_wait(rules)
 
     def unknown_switch(self) -> Cause:
-        """Return that nobody knows how to switch the plugin on, and what to write."""
+        """Return that no known request switches the plugin on, and what to write."""
         return Cause("not switched on", self.parameters.unknown_switch(self.plugin))
 
     def stratum(self, shape: Shape) -> list[Example]:

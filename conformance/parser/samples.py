@@ -269,7 +269,7 @@ class Drawing:
 
     @cached_property
     def content(self) -> SearchStrategy[str]:
-        """Draws text, which ends with a word: nobody tells a parser that an answer is over."""
+        """Draws text, which ends with a word: a parser is not told that an answer is over."""
         pieces = (*WORDS, *HARD, *self._beginnings()) if self.format.marked else WORDS
         return self._joined(pieces).map(lambda text: f"I say {text}.")
 

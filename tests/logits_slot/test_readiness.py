@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import jsonschema
 import pytest
 from click.testing import CliRunner
-from support import ROOT
+from support import ROOT, lasting
 from user import CACHE, certificates
 
 from conformance.cli import main
@@ -52,11 +51,8 @@ class Certified:
 def certified(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
     """Certify a history reader, an argmax-invariant plugin and a class of both interfaces."""
     folder = tmp_path_factory.mktemp("certified")
-    lasting = SimpleNamespace(
-        fork=zygote.fork, wait_ready=zygote.wait_ready, on_cpu=True, close=lambda: None
-    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting)
+        patch.setattr("conformance.running.zygotes.start_zygote", lambda: lasting(zygote))
         patch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
         patch.setenv("COLUMNS", "400")  # so that no sentence is wrapped
         patch.chdir(folder)
