@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from conformance.logits.machine import looks
-from conformance.logits.operations import COMPARED, DeviceMismatchError
+from conformance.logits.operations import COMPARED, DeviceError
 from conformance.logits.places import Place
 from conformance.logits.pretended import DEVICE, Accelerator, PretenceError
 
@@ -46,7 +46,7 @@ def _index(*values: int) -> torch.Tensor:
 _MADE_BEFORE = torch.zeros(8)
 
 #: What raises on a GPU, and what torch's fake tensors say of it, which know no indexing on one.
-REFUSED = {
+REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "a bias is added": lambda x: x + torch.zeros(8),
     "a bias is added in place": lambda x: x.add_(torch.zeros(8)),
     "a bias of one element": lambda x: x * _host(2.0),
@@ -73,17 +73,21 @@ REFUSED = {
 }
 
 #: What raises on a GPU, and fake tensors cannot tell.
-REFUSED_UNTOLD = {
+REFUSED_UNTOLD: dict[str, Callable[[torch.Tensor], Any]] = {
     "a table of the host": lambda x: torch.zeros(4)[
         torch.zeros(2, dtype=torch.long, device=x.device)
     ],
     "values that are written": lambda x: x.__setitem__((_index(0, 1), _index(0, 1)), _host(1, 2)),
     "an array": lambda x: x.numpy(),
     "an array of a row": lambda x: np.asarray(x[0]),
+    "an array that is pinned": lambda x: torch.tensor(np.zeros(8), pin_memory=True).to(x.device),
+    "a tensor that is pinned": lambda x: torch.tensor(torch.zeros(8), pin_memory=True).to(x),
+    "what is there and pinned": lambda x: torch.zeros(8, device=x.device, pin_memory=True),
+    "pinning what is there": lambda x: x.pin_memory(),
 }
 
 #: What a GPU allows, or nobody knows.
-ALLOWED = {
+ALLOWED: dict[str, Callable[[torch.Tensor], Any]] = {
     "scalars of the host": lambda x: x * torch.tensor(2.0) + torch.where(x > 0, _host(1.0)[0], x),
     "indices of the host": lambda x: x[_index(0, 1)],
     "lists": lambda x: x[[0, 1], [2, 3]],
@@ -104,6 +108,9 @@ ALLOWED = {
     ),
     "what is like it": lambda x: x + torch.zeros_like(x) + x.new_tensor([1.0] * 8) + x.new_ones(8),
     "pinned memory": lambda x: x + torch.zeros(8, pin_memory=True).pin_memory().to(x.device),
+    "a pinned list": lambda x: x + torch.tensor([1.0] * 8, pin_memory=True).to(x.device),
+    "a pinned array": lambda x: x + torch.from_numpy(np.zeros(8)).pin_memory().to(x.device),
+    "a pinned list that is moved": lambda x: torch.tensor([1.0], device=x.device, pin_memory=True),
     "what nobody knows": lambda x: x + torch.zeros(8, device="cpu"),
     "a device that is asked for": lambda x: x + torch.zeros(8).to(_MADE_BEFORE.device),
     "what was there before": lambda x: x + _MADE_BEFORE,
@@ -117,6 +124,14 @@ ALLOWED = {
     "sorting": lambda x: x.sort(dim=-1).values + x.topk(8).values + x.cumsum(-1).softmax(-1),
 }
 
+#: What a GPU refuses, and nobody can know without one: these tensors could as well be there.
+UNKNOWN = (
+    "what nobody knows",
+    "a device that is asked for",
+    "what was there before",
+    "what came from numpy",
+)
+
 
 def _within(device: torch.device) -> torch.Tensor:
     with device:
@@ -129,13 +144,30 @@ def test_refuses(case: str) -> None:
     with pytest.raises(PretenceError) as raised:
         _called((REFUSED | REFUSED_UNTOLD)[case])
 
-    assert isinstance(raised.value.mismatch, DeviceMismatchError)
+    assert isinstance(raised.value.refusal, DeviceError)
 
 
 @pytest.mark.parametrize("case", ALLOWED)
 def test_allows(case: str) -> None:
     """What torch allows on a GPU, or nobody can tell, raises nothing."""
     _called(ALLOWED[case])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
+@pytest.mark.parametrize("case", [*REFUSED, *REFUSED_UNTOLD])
+def test_a_gpu_refuses_the_same(case: str) -> None:
+    """Torch raises on a GPU where it was said to."""
+    with pytest.raises((RuntimeError, TypeError)):
+        (REFUSED | REFUSED_UNTOLD)[case](torch.arange(32.0, device=DEVICE).view(4, 8))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
+@pytest.mark.parametrize("case", [case for case in ALLOWED if case not in UNKNOWN])
+def test_a_gpu_allows_the_same(case: str) -> None:
+    """Torch takes on a GPU what is not refused where one is pretended."""
+    ALLOWED[case](torch.arange(32.0, device=DEVICE).view(4, 8))
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSED if case != "what was moved away"])
@@ -169,7 +201,7 @@ def test_says_where_it_was_made() -> None:
     with pytest.raises(PretenceError) as raised:
         _called(REFUSED["a bias is added"])
 
-    said = str(raised.value.mismatch)
+    said = str(raised.value.refusal)
     assert said.startswith(
         "add() takes a tensor of the CPU (shape [8]), made in test_pretended.py:"
     )

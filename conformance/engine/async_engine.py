@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from multiprocessing import connection as connections
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import attrs
@@ -27,7 +28,7 @@ from conformance.engine.offline import engine_arguments
 from conformance.watching.interruption import HEARTBEAT, progressed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkProcess, SpawnProcess
 
@@ -158,6 +159,7 @@ class AsyncEngine(EngineProcess):
         python_path: Sequence[str] = (),
         device: str = "cpu",
         runner: Runner = "v1",
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> AsyncEngine:
         """Start an engine in the background and return at once.
 
@@ -167,9 +169,10 @@ class AsyncEngine(EngineProcess):
             python_path: goes before ``sys.path``: folders of synthetic entry points.
             device: ``cpu`` or ``cuda``.
             runner: the model runner, ``v1`` or ``v2``.
+            options: more of vLLM's own.
 
         """
-        arguments = engine_arguments(model, logits_processors, device)
+        arguments = {**engine_arguments(model, logits_processors, device), **options}
         path = [*python_path, *model_runner.python_path(runner, device)]
         return cls.running(_serve, arguments, path, device, runner)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
@@ -47,6 +47,13 @@ def environment(runner: Runner) -> dict[str, str]:
     if runner == "v2" and allowed is not None:
         variables["VLLM_PLUGINS"] = f"{allowed},{_PLUGIN}"
     return variables
+
+
+#: What shows sampled tokens to a processor of the V1 runner that is an entry point alone: with
+#: asynchronous scheduling, the default on a GPU, its lists hold -1 to the end of a request
+#: (vLLM issue 52461).  As an option of engines, and of ``vllm serve``.
+SYNCHRONOUS: Mapping[Runner, Mapping[str, bool]] = {"v1": {"async_scheduling": False}, "v2": {}}
+SYNCHRONOUS_FLAGS: Mapping[Runner, Sequence[str]] = {"v1": ["--no-async-scheduling"], "v2": []}
 
 
 def described(runner: Runner, device: str) -> str:

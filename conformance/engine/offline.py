@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -106,10 +107,11 @@ class OfflineEngine:
         device: str = "cpu",
         runner: Runner = "v1",
         embeds: bool = False,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> OfflineEngine:
         """Start an engine in this process, in which all engines are to have the same runner.
 
-        With ``embeds`` it takes prompts of embeddings, too.
+        With ``embeds`` it takes prompts of embeddings, too; ``options`` are more of vLLM's own.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start with these processors.
@@ -122,7 +124,7 @@ class OfflineEngine:
         from vllm import LLM
 
         more = {"enable_prompt_embeds": True} if embeds else {}
-        llm = LLM(**engine_arguments(model, logits_processors, device), **more)
+        llm = LLM(**engine_arguments(model, logits_processors, device), **more, **options)
         progressed()
         engine = cls(llm)
         engine.watch_scheduler()

@@ -43,7 +43,7 @@ def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
     """
     accelerator = Accelerator(bench.plugin)
     examples = acted = 0
-    wrong = None
+    wrong, everywhere = None, False
     try:
         with limited(), accelerator.watching():
             for before, after in serve(bench, accelerator):
@@ -55,17 +55,17 @@ def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
     except PluginRaised as error:
         raised = error.error
         assert isinstance(raised, PretenceError)
-        if raised.mismatch is None:
+        if raised.refusal is None:
             _serve_here(bench, serve)
             said = f"{error.call} raised {explained(raised.error)}"
             return _untold(_UNKNOWN.format(said), examples)
-        wrong = f"in {error.call}, {raised.mismatch}"
+        wrong, everywhere = f"in {error.call}, {raised.refusal}", raised.refusal.everywhere
     except (PluginMisshapen, PluginHung) as error:
         _serve_here(bench, serve)
         return _untold(_UNKNOWN.format(error), examples)
     if wrong is None:
         return passed(examples, acted)
-    if accelerator.looks_at_machine():
+    if not everywhere and accelerator.looks_at_machine():
         return _untold(_LOOKS.format(wrong), examples)
     return failed(f"on a GPU: {wrong}", examples + 1, acted, case={"device": "cuda"})
 

@@ -14,8 +14,9 @@ import gc
 import importlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -24,6 +25,7 @@ from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custo
 from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed, AsyncEngineSlow
 from conformance.engine.entry_points import synthetic_distribution, unlisted
 from conformance.engine.environment import has_no_room
+from conformance.engine.model_runner import SYNCHRONOUS
 from conformance.engine.offline import OfflineEngine
 from conformance.logits import company, workload
 from conformance.logits.fuzzing.explorer import Explored
@@ -139,13 +141,10 @@ class Trial(LogitsTrial):
             group=LOGITSPROCS_GROUP,
             entries={"conformance-target": self.opening.plugin.fqcn},
         )
+        entry_point = f"as a {LOGITSPROCS_GROUP} entry point"
         ways: list[tuple[str, list[Any], list[str]]] = [
             ("as a class", [self.bench.plugin], self._unlisted),
-            (
-                f"as a {LOGITSPROCS_GROUP} entry point",
-                [],
-                [*self._unlisted, str(folder)],
-            ),
+            (entry_point, [], [*self._unlisted, str(folder)]),
         ]
         if self.opening.settings.budget is Budget.DEEP:
             # To AsyncLLM a name is what it is to LLM, and here every engine takes processor time.
@@ -157,6 +156,7 @@ class Trial(LogitsTrial):
                 python_path=path,
                 device=self.device,
                 runner=self.roles.runner,
+                options=SYNCHRONOUS[self.roles.runner] if how == entry_point else {},
             )
 
     def _run(self, explored: Explored) -> None:
@@ -263,12 +263,13 @@ class Trial(LogitsTrial):
         """Start an engine in another way; compare the answers to questions and to the workload."""
         # Of both engines one is enough, and in Model Runner V2 no processor is told of embeddings.
         embeds = way == BY_NAME and self.roles.runner == "v1"
+        options = SYNCHRONOUS[self.roles.runner] if way == BY_ENTRY_POINT else {}
         jobs = [job for job, _ in known]
         with _entry_points_in(path):
             engine = self.attempt(
                 self.roles.loads,
                 f"{way}: the engine did not start",
-                lambda: self._start(processors, embeds=embeds),
+                lambda: self._start(processors, embeds=embeds, options=options),
                 starts=True,
             )
             if engine is None:
@@ -290,13 +291,20 @@ class Trial(LogitsTrial):
             company.keep_embedded(engine, self.bench, self.ledger, self.roles.combined)
         return self.ledger.blocked is None
 
-    def _start(self, processors: list[Any], *, embeds: bool = False) -> OfflineEngine:
+    def _start(
+        self,
+        processors: list[Any],
+        *,
+        embeds: bool = False,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> OfflineEngine:
         return OfflineEngine.start(
             self.opening.model,
             processors,
             device=self.device,
             runner=self.roles.runner,
             embeds=embeds,
+            options=options,
         )
 
     def attempt(

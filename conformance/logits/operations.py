@@ -79,10 +79,12 @@ _SAME = (
 _INDICES = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
 
 
-class DeviceMismatchError(RuntimeError):
-    """Torch would raise on a GPU: a tensor of the host was used as if it were there."""
+class DeviceError(RuntimeError):
+    """Torch would raise on a GPU: a tensor is not where it is used, or cannot be pinned."""
 
-    def __init__(self, does: str, made: str | None, says: str) -> None:
+    def __init__(self, does: str, made: str | None, says: str, *, everywhere: bool = False) -> None:
+        #: Whether torch raises without a GPU, too: what else the plugin does on one is no matter.
+        self.everywhere = everywhere
         of = f", made in {made}" if made else ""
         super().__init__(f"{does}{of}: {says}")
 
@@ -111,7 +113,7 @@ class Operations(TorchDispatchMode):
             if self.caller is not None and (culprit := self._culprit(base, args, given)):
                 host, says = culprit
                 does = f"{self.caller} takes a tensor of the CPU (shape {list(host.shape)})"
-                raise DeviceMismatchError(does, self.places.made(host), says)
+                raise DeviceError(does, self.places.made(host), says)
             had = addresses(given)
             result = func(*args, **kwargs)
             # Operations of others may well leave on the host what they made of something else.

@@ -10,8 +10,9 @@ the CPU and has a *place*:
 - unknown: everything else, above all what is made with ``device="cpu"``, since the plugin may have
   asked for the machine's device and got this answer.
 
-Only what torch is certain to refuse is an error, see :mod:`conformance.logits.operations`: an
-operation of the plugin's own code on a tensor of the GPU and one of the host that has dimensions.
+Only what torch is certain to refuse is an error: an operation of the plugin's own code on a tensor
+of the GPU and one of the host that has dimensions, see :mod:`conformance.logits.operations`, and
+memory that it does not pin.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from types import FrameType
 from typing import Any
 
 import attrs
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
 from conformance.logits import machine
 from conformance.logits.calls import observed
-from conformance.logits.operations import DeviceMismatchError, Operations
+from conformance.logits.operations import DeviceError, Operations
 from conformance.logits.places import Place, Places, address, addresses, extended, tensors
 
 #: What plugins are told that they run on.
@@ -70,11 +72,11 @@ class PretenceError(Exception):
         self.error = error
 
     @property
-    def mismatch(self) -> DeviceMismatchError | None:
+    def refusal(self) -> DeviceError | None:
         """What torch would have raised on a GPU, if that is why; None if that is not known."""
         found: BaseException | None = self.error
         for _ in range(_MOST_CAUSES):
-            if isinstance(found, DeviceMismatchError):
+            if isinstance(found, DeviceError):
                 return found
             if found is None:
                 break
@@ -86,6 +88,9 @@ _NUMPY = (
     "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
     "host memory first."
 )
+
+
+_PINNED = "only dense CPU tensors can be pinned"
 
 
 class _Calls(TorchFunctionMode):
@@ -112,8 +117,10 @@ class _Calls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if func in _SPECIAL:
             return self._special(func, args, kwargs, caller)
-        kwargs.pop("pin_memory", None)  # there is nothing to pin for
         where = kwargs.get("device")
+        # There is nothing to pin for, but torch does not pin everything.
+        if kwargs.pop("pin_memory", None) and caller is not None:
+            _check_pinning(func, args, kwargs)
         if where is not None:
             return self._placed(func, args, kwargs, where)
         made = func in _MAKING
@@ -146,6 +153,8 @@ class _Calls(TorchFunctionMode):
         if func in _MOVES:
             return self._moved(func, args, kwargs)
         if func is torch.Tensor.pin_memory:
+            if self.places.of(args[0]) is Place.DEVICE and caller is not None:
+                raise DeviceError("pin_memory() is asked of a tensor of the GPU", None, _PINNED)
             result = args[0].clone()
             self.places.put(result, self.places.of(args[0]), self.places.made(args[0]))
             return result
@@ -173,7 +182,7 @@ class _Calls(TorchFunctionMode):
         if on_device and caller is not None and not kwargs.get("force"):
             shape = list(args[0].shape)
             said = f"{func.__name__}() is asked of a tensor of the GPU (shape {shape})"
-            raise DeviceMismatchError(said, None, _NUMPY)
+            raise DeviceError(said, None, _NUMPY)
         return func(*args, **kwargs)
 
     def _moved(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:  # noqa: ANN401 - torch's own
@@ -293,6 +302,33 @@ _ANSWERS: Mapping[Any, object] = {
     torch.Tensor.is_cpu.__get__: False,
     torch.Tensor.get_device: 0,
 }
+
+
+def _check_pinning(func: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise where torch pins nothing.
+
+    ``torch.tensor`` copies arrays and tensors to memory that is not pinned, and refuses to; with a
+    device of its own it pins what it copies from, where other functions make the result there.
+
+    Raises:
+        DeviceError: torch raises here on a machine with a GPU.
+
+    """
+    if func is torch.tensor:
+        data = args[0] if args else kwargs.get("data")
+        for kind, what, name in (
+            (np.ndarray, "an array", "numpy"),
+            (torch.Tensor, "a tensor", "a variable"),
+        ):
+            if isinstance(data, kind):
+                does = f"tensor() is to pin what it makes of {what}"
+                says = f"Can't pin tensor constructed from {name}"
+                raise DeviceError(does, None, says, everywhere=True)
+        return
+    where = kwargs.get("device")
+    if func in _MAKING and where is not None and _device(where).type == "cuda":
+        name = getattr(func, "__name__", "")
+        raise DeviceError(f"{name}() is to pin what it makes on the GPU", None, _PINNED)
 
 
 def _device(value: object) -> torch.device:

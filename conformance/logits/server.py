@@ -23,6 +23,7 @@ from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
 
 from conformance.engine import access
 from conformance.engine.entry_points import unlisted
+from conformance.engine.model_runner import SYNCHRONOUS_FLAGS
 from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.generations import named
@@ -84,18 +85,24 @@ class Trial(LogitsTrial):
         self.serve(self._start("server.log", logits_processors=names, fresh=True))
         if not builtin:
             group = {LOGITSPROCS_GROUP: {"conformance-target": self.opening.plugin.fqcn}}
-            self.second = self._start("server-entry-point.log", entry_points=group, imported=True)
+            self.second = self._start(
+                "server-entry-point.log",
+                SYNCHRONOUS_FLAGS[self.roles.runner],
+                entry_points=group,
+                imported=True,
+            )
             self.ends.callback(self.second.stop)
 
-    def _start(self, log: str, **loading: Any) -> Server:  # noqa: ANN401 - options of Server.start
+    def _start(self, log: str, flags: Sequence[str] = (), **loading: Any) -> Server:  # noqa: ANN401 - options of Server.start
+        # A plugin may go by the length of the context: it is then that of offline engines.
+        length = [f"--max-model-len={MAX_MODEL_LEN}"] if self._as_offline() else []
         return Server.start(
             self.opening.model,
             log=Path(self.opening.folder) / log,
             python_path=[*self._unlisted, *self.opening.python_path()],
             device=self.device,
             runner=self.roles.runner,
-            # A plugin may go by the length of the context: it is then that of offline engines.
-            arguments=[f"--max-model-len={MAX_MODEL_LEN}"] if self._as_offline() else [],
+            arguments=[*length, *flags],
             **loading,
         )
 

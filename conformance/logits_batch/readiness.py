@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a batch logits processor and Model Runner V2.
+"""What vLLM does not do for a batch logits processor, and its author can plan for.
 
 No verdict: vLLM 0.31 and later run Model Runner V2 where they can, and a class of the V1 interface
-keeps it from starting. What would have to change is told beside the verdict.
+keeps it from starting; and a processor that is an entry point alone is not told which tokens were
+sampled where scheduling is asynchronous. This is told beside the verdict.
 """
 
 from __future__ import annotations
@@ -41,24 +42,39 @@ _INVARIANT = (
     "the temperature is applied, not after"
 )
 _BEFORE_PENALTIES = "it runs before penalties; there it runs after them"
+#: Of vLLM issue 52461.
+ABOUT_LOADING = (
+    "loaded by its entry point alone, it never sees which tokens were sampled where vLLM schedules "
+    "asynchronously, its default on a GPU"
+)
+_LOADING = (
+    "it reads the output list, whose ids are then -1 to the end of a request (vLLM issue 52461)",
+    (
+        "name the class in --logits-processors, without an entry point in the package, or start "
+        "servers with --no-async-scheduling"
+    ),
+)
 _PORT = "`vllm-conformance port` writes a class for both runners to start from"
 
 
 def notes(trial: Trial) -> dict[str, Any]:
-    """Return what a certificate says about it; nothing for a class that serves both runners."""
-    found = gaps(trial)
-    return {"notes": [{"about": ABOUT, "says": found}]} if found else {}
-
-
-def gaps(trial: Trial) -> list[str]:
-    """Return what would change, a sentence each."""
-    if _serves_slots(trial.plugin):
-        return []
+    """Return what a certificate says about it."""
     bench: Bench = trial.bench
     read: set[str] = set()
     with suppress(PluginRaised, PluginMisshapen), limited():
         for choice in switched_on(bench):
             read |= _read(bench, choice)
+    found = [{"about": ABOUT, "says": gaps}] if (gaps := _gaps(trial, read)) else []
+    if "outputs" in read:
+        found.append({"about": ABOUT_LOADING, "says": [*_LOADING]})
+    return {"notes": found} if found else {}
+
+
+def _gaps(trial: Trial, read: set[str]) -> list[str]:
+    """Return what would change for Model Runner V2; nothing for a class that serves both."""
+    if _serves_slots(trial.plugin):
+        return []
+    bench: Bench = trial.bench
     found = [*_ALWAYS, *(_READS[name] for name in _READS if name in read)]
     found.append(_INVARIANT if bench.invariant else _BEFORE_PENALTIES)
     return [*found, _PORT]

@@ -3,10 +3,11 @@
 
     python entry_point_output_ids.py
 
-Two model runners are made, one with the processor as an entry point, one with it in the list of
-``--logits-processors``.  Each then samples four steps in the order of asynchronous scheduling:
-a step's token is put into the list as -1 and is known only when the next step is sampled.
-The runner, its batch and its sampler are vLLM's own; no model is run, so a CPU will do.
+The processor is an entry point first, and then in the list of ``--logits-processors``.
+On a GPU two engines answer a request of five tokens.
+On a CPU vLLM does not schedule asynchronously.  There two model runners each sample four steps in
+that order: a step's token is put into the list as -1 and is known only when the next step is
+sampled.  The runner, its batch and its sampler are vLLM's own; no model is run.
 """
 
 # A program, not a module of a package, and it prints what it sees.
@@ -20,15 +21,16 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 import torch
-from vllm import SamplingParams
+from vllm import LLM, SamplingParams
 from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
-from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.gpu_input_batch import CachedRequestState
 
 CONFIG = {
@@ -48,11 +50,14 @@ TOKENS = (11, 12, 13, 14)
 class History(LogitsProcessor):
     """Keeps the list of output tokens, as every processor may, and notes it in each apply."""
 
+    newest: History
+
     def __init__(self, vllm_config: object, device: torch.device, is_pin_memory: bool) -> None:  # noqa: FBT001
         """Take what vLLM gives."""
         del vllm_config, device, is_pin_memory
         self.outputs: list[int] = []
         self.seen: list[list[int]] = []
+        History.newest = self
 
     def is_argmax_invariant(self) -> bool:
         """Say that greedy requests count too."""
@@ -71,16 +76,32 @@ class History(LogitsProcessor):
 
 def seen(folder: Path, *listed: type) -> list[list[int]]:
     """Return what the processor saw in each step."""
-    config = EngineArgs(
-        model=str(folder),
-        skip_tokenizer_init=True,
-        load_format="dummy",
-        dtype="float32",
-        max_model_len=64,
-        max_num_seqs=2,
-        enforce_eager=True,
-        logits_processors=list(listed) or None,
-    ).create_engine_config()
+    options = {
+        "model": str(folder),
+        "skip_tokenizer_init": True,
+        "load_format": "dummy",
+        "dtype": "float32",
+        "max_model_len": 64,
+        "max_num_seqs": 2,
+        "enforce_eager": True,
+        "logits_processors": list(listed) or None,
+    }
+    return by_engine(options) if torch.cuda.is_available() else by_runner(options)
+
+
+def by_engine(options: dict[str, Any]) -> list[list[int]]:
+    """Return what it saw in an engine, which samples the first five tokens that come to it."""
+    llm = LLM(**options, gpu_memory_utilization=0.05, kv_cache_memory_bytes=1 << 25)
+    params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, detokenize=False)
+    llm.generate([{"prompt_token_ids": [3, 4]}], params, use_tqdm=False)
+    return [outputs for outputs in History.newest.seen if len(outputs) < len(TOKENS)]
+
+
+def by_runner(options: dict[str, Any]) -> list[list[int]]:
+    """Return what it saw in a model runner that is told which tokens were sampled."""
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    config = EngineArgs(**options).create_engine_config()
     with set_current_vllm_config(config):
         runner = CPUModelRunner(config, torch.device("cpu"))
     batch = runner.input_batch

@@ -82,8 +82,10 @@ class NoRepeatNgramSlotLogitsProcessor(LogitsProcessor):
     def apply_staged_writes(self) -> None:
         """Copy the arguments to the device, once for all requests that joined in this step."""
         if self._stale:
-            # torch.tensor copies: the array may change while this copy is still on its way.
-            on_host = torch.tensor(self._wanted, pin_memory=self._pin_memory)
+            # A copy either way: the array may change while the tensor is still on its way.
+            # (torch.tensor does not pin what it makes of an array.)
+            on_host = torch.from_numpy(self._wanted)
+            on_host = on_host.pin_memory() if self._pin_memory else on_host.clone()
             self._on_device = on_host.to(self._device, non_blocking=True)
             self._stale = False
 

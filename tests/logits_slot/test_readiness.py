@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a certificate of a batch plugin says about Model Runner V2."""
+"""What a certificate of a batch plugin says of what vLLM does not do for it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ INVARIANT = f"{REFERENCE}/logits_batch/probability_floor.py:ProbabilityFloorLogi
 DUAL = f"{REFERENCE}/logits_slot/dual_target_token.py:DualTargetTokenLogitsProcessor@logits/batch"
 
 ABOUT = "Model Runner V2, the default of vLLM 0.31 and later, refuses this class"
+LOADING = "loaded by its entry point alone, it never sees which tokens were sampled"
 OUTPUTS = "it reads the output list; there outputs are on the device only"
 PROMPT = "it reads the prompt list; there the tokens are on the device only"
 CLAIM = "it claims argmax invariance; there no step is skipped for greedy requests"
@@ -40,11 +41,17 @@ class Certified:
     said: str
 
     def says(self, target: str) -> list[str]:
-        """Return the sentences of the one note of a certificate."""
-        (note,) = self.documents[target]["notes"]
-        assert note["about"].startswith(ABOUT)
-        says: list[str] = note["says"]
-        return says
+        """Return the sentences of a certificate's note about Model Runner V2."""
+        (says,) = (
+            note["says"]
+            for note in self.documents[target]["notes"]
+            if note["about"].startswith(ABOUT)
+        )
+        return list(says)
+
+    def about(self, target: str) -> list[str]:
+        """Return what the notes of a certificate are about."""
+        return [note["about"] for note in self.documents[target]["notes"]]
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +88,16 @@ def test_an_argmax_invariant_plugin_is_told_what_becomes_of_the_claim(
     assert [CLAIM in sentence for sentence in says].count(True) == 1
     assert PENALTIES not in says
     assert not any(OUTPUTS in sentence or PROMPT in sentence for sentence in says)
+
+
+def test_a_history_reader_is_told_what_an_entry_point_hides(certified: Certified) -> None:
+    """A plugin that reads no outputs misses nothing, however it is loaded."""
+    about = certified.about(HISTORY_READER)
+
+    assert [LOADING in each for each in about].count(True) == 1
+    assert "--no-async-scheduling" in certified.said
+    assert not any(LOADING in each for each in certified.about(INVARIANT))
+    assert not any(LOADING in each for each in certified.about(DUAL))
 
 
 def test_a_class_of_both_interfaces_is_told_nothing(certified: Certified) -> None:

@@ -150,7 +150,7 @@ RULES = section(
         title="What meets the logits is on their device",
         statement=(
             "Tensors that are used together with the logits are made on the device that the "
-            "constructor was given, or moved there."
+            "constructor was given, or moved there; torch can pin what is pinned for that."
         ),
         sources=(
             ends(
@@ -162,8 +162,10 @@ RULES = section(
             ),
             RAISES,
         ),
-        hint="Pass device=self.device, or logits.device, to what makes a tensor. On a CPU such a "
-        "mistake is not noticed; on a GPU the first step that gets there ends the engine.",
+        hint="Pass device=self.device, or logits.device, to what makes a tensor. "
+        "torch.from_numpy(array).pin_memory() pins a copy of an array; torch.tensor(array, "
+        "pin_memory=True) raises. On a CPU such a mistake is not noticed; on a GPU the first step "
+        "that gets there ends the engine.",
     ),
     Rule(
         id="LB-46",

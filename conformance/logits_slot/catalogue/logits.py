@@ -96,7 +96,7 @@ RULES = section(
         title="What meets the logits is on their device",
         statement=(
             "Tensors that are used together with the logits, the request states or the context "
-            "are made on req_states.device, or moved there."
+            "are made on req_states.device, or moved there; torch can pin what is pinned for that."
         ),
         sources=(
             interface(
@@ -112,7 +112,8 @@ RULES = section(
             ),
         ),
         hint="Pass device=req_states.device to what makes a tensor, and use ctx.idx_mapping_np for "
-        "arrays of the host. On a CPU such a mistake is not noticed.",
+        "arrays of the host. torch.from_numpy(array).pin_memory() pins a copy of an array; "
+        "torch.tensor(array, pin_memory=True) raises. On a CPU such a mistake is not noticed.",
     ),
     Rule(
         id="LS-43",
