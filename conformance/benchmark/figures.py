@@ -24,11 +24,18 @@ class Failed:
 
 
 @attrs.frozen
+class Switches:
+    """``SamplingParams`` keywords of requests that switch a plugin on, and of those that do not."""
+
+    on: tuple[Mapping[str, Any], ...]
+    off: tuple[Mapping[str, Any], ...]
+
+
+@attrs.frozen
 class Opened:
     """What is known of a plugin before its steps are measured."""
 
     on: tuple[Mapping[str, Any], ...]  #: ``SamplingParams`` keywords of requests that opt in
-    off: tuple[Mapping[str, Any], ...]
     environment: Mapping[str, Any]  #: versions, and the machine
 
     @property

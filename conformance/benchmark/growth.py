@@ -28,6 +28,10 @@ TERMS: dict[str, Callable[[Values, Values], Values]] = {
 #: A term that fits better by less than this part of the remaining error says nothing.
 _BETTER = 0.75
 
+#: Nor does one that fits better than this, as a part of the cost: launches of kernels take so much
+#: more or less with the size of a batch, whatever it is that is launched.
+_GOOD = 0.1
+
 
 @attrs.frozen
 class Growth:
@@ -57,7 +61,7 @@ def fit(cells: Sequence[tuple[int, int, float]]) -> Growth:
     requests, vocabulary, seconds = np.asarray(cells, dtype=np.float64).T
     fitted = [_fit(name, term(requests, vocabulary), seconds) for name, term in TERMS.items()]
     best = min(fitted, key=lambda growth: growth.error)
-    return next(growth for growth in fitted if growth.error * _BETTER <= best.error)
+    return next(each for each in fitted if each.error <= max(best.error / _BETTER, _GOOD))
 
 
 def _fit(name: str, term: Values, seconds: Values) -> Growth:

@@ -160,8 +160,9 @@ class SlotSteps:
         cls, plugin: type, load: Load, params: list[SamplingParams], model: str, device: str
     ) -> SlotSteps:
         """Make an instance, and have everybody join with the next step."""
-        # The host replaces what needs CUDA, where there is none, before vLLM's states are imported.
-        importlib.import_module("conformance.logits_slot.host")
+        if torch.device(device).type == "cpu":
+            # The host replaces what needs CUDA, before vLLM's states are imported.
+            importlib.import_module("conformance.logits_slot.host")
         interface = importlib.import_module("vllm.v1.worker.gpu.sample.logits_processor")
         module = importlib.import_module("vllm.v1.worker.gpu.states")
         states = module.RequestState(

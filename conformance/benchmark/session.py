@@ -17,7 +17,16 @@ from typing import Any
 import attrs
 
 from conformance.benchmark import loads, servers
-from conformance.benchmark.figures import CROWDS, TURNS, Cost, Opened, Overhead, Round, compare
+from conformance.benchmark.figures import (
+    CROWDS,
+    TURNS,
+    Cost,
+    Opened,
+    Overhead,
+    Round,
+    Switches,
+    compare,
+)
 from conformance.benchmark.servers import CannotMeasure, Pair, Place, expected
 from conformance.engine.model_runner import Runner
 from conformance.engine.models import tiny_llama
@@ -80,6 +89,7 @@ class Benchmark:
     """The measurements of one plugin, one after the other: they would disturb each other."""
 
     zygote: Zygote
+    simulator: Zygote  #: the same, or one that takes no device but the CPU
     settings: Settings
     plugin: Plugin
     other: Plugin | None = None
@@ -213,11 +223,15 @@ class Benchmark:
 
     def _open(self, folder: Path) -> Opened:
         """Start the process in which steps are measured."""
+        # The profile that the run names is about the first.
+        own = attrs.evolve(self.settings, profile=None)
+        other = self.other and (self.other, self._switches(folder, self.other, own))
         self._job = self._fork(
             "conformance.benchmark.step_cost:serve",
             {
                 "plugin": self.plugin,
-                "other": self.other,
+                "switches": self._switches(folder, self.plugin, self.settings),
+                "other": other,
                 "settings": self.settings,
                 "model": str(tiny_llama()),
             },
@@ -227,6 +241,22 @@ class Benchmark:
         if isinstance(answer, UsageError):
             raise answer
         assert isinstance(answer, Opened)
+        return answer
+
+    def _switches(self, folder: Path, plugin: Plugin, settings: Settings) -> Switches:
+        """Return what switches a plugin on."""
+        job = self.simulator.fork(
+            "conformance.benchmark.switches:find",
+            {"plugin": plugin, "settings": settings, "model": str(tiny_llama())},
+            log=folder / "switches.log",
+            directory=self.settings.directory,
+            python_path=self._python_path(),
+        )
+        with contextlib.closing(job):
+            answer = job.ask("find", limit=LIMIT)
+        if isinstance(answer, UsageError):
+            raise answer
+        assert isinstance(answer, Switches)
         return answer
 
     def _steps(self, _folder: Path, _opened: Opened) -> Iterator[Cost]:

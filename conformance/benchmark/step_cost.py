@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 import attrs
 import torch
 
-from conformance.benchmark.figures import Cost, Failed, Opened
+from conformance.benchmark.figures import Cost, Failed, Opened, Switches
 from conformance.benchmark.intervals import LEAST_PAIRS, difference, ratio
 from conformance.benchmark.loads import Load
 from conformance.benchmark.served import (
@@ -33,9 +33,6 @@ from conformance.benchmark.served import (
 )
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
-from conformance.generations import named
-from conformance.logits import errands
-from conformance.plugin.profile import of_plugin
 from conformance.plugin.target import Plugin
 from conformance.settings import Settings, UsageError
 from conformance.worker.jobs import class_of
@@ -164,11 +161,12 @@ def serve(
     connection: Connection,
     *,
     plugin: Plugin,
-    other: Plugin | None,
+    switches: Switches,
+    other: tuple[Plugin, Switches] | None,
     settings: Settings,
     model: str,
 ) -> None:
-    """Answer ``"open"`` with what switches the plugin on, and each load with its :class:`Cost`.
+    """Answer ``"open"`` with the device, and each load with its :class:`Cost`.
 
     A load comes as ``(load, seconds)``; where something raised, the answer is :class:`Failed`.
     """
@@ -177,18 +175,13 @@ def serve(
         connection.recv()
         device = chosen_device(settings.device)
         try:
-            mine = contestant(plugin, settings, model)
-            # The profile that the run names is about the first.
-            own = attrs.evolve(settings, profile=None)
-            others = contestant(other, own, model) if other else None
-        except UsageError as error:
-            connection.send(error)
-            return
+            mine = _contestant(plugin, switches)
+            others = _contestant(*other) if other else None
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything
             traceback.print_exc()
             connection.send(UsageError(f"{plugin.target} cannot be measured: {error}."))
             return
-        connection.send(Opened(mine.on, mine.off, environment(device)))
+        connection.send(Opened(mine.on, environment(device)))
         while True:
             load, seconds = connection.recv()
             try:
@@ -209,21 +202,5 @@ def serve(
         pass
 
 
-def contestant(plugin: Plugin, settings: Settings, model: str) -> Contestant:
-    """Return a plugin with the requests that switch it on, as a certification finds them.
-
-    Raises:
-        UsageError: nothing switches it on, or its profile is broken.
-
-    """
-    cls, profile = class_of(plugin), of_plugin(plugin, settings)
-    section = profile.section(plugin.interface) if profile else {}
-    origin = profile.origin if profile else None
-    suite = named(plugin.generation).suite
-    found = errands.found_here(suite, cls, section, origin=origin, model=model, seed=settings.seed)
-    if not found.on:
-        raise UsageError(
-            f"{plugin.target}: nothing was found that switches it on; write a profile "
-            "(vllm-conformance init TARGET makes one to start from)."
-        )
-    return Contestant(cls, plugin.generation, found.on, found.off)
+def _contestant(plugin: Plugin, switches: Switches) -> Contestant:
+    return Contestant(class_of(plugin), plugin.generation, switches.on, switches.off)

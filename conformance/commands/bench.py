@@ -6,6 +6,7 @@ Imports neither vLLM nor torch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
@@ -23,7 +24,7 @@ from rich.text import Text
 
 from conformance.benchmark.figures import PER_TOKEN
 from conformance.benchmark.servers import CannotMeasure
-from conformance.benchmark.session import GENERATIONS, MEASURES, Benchmark
+from conformance.benchmark.session import GENERATIONS, MEASURES, RUNNERS, Benchmark
 from conformance.commands import options
 from conformance.plugin.target import Plugin
 from conformance.settings import Budget, Device, Settings, UsageError, choose
@@ -123,43 +124,44 @@ def _measure(
 
     documents = []
     validate(settings)
-    zygote = start_zygote()
-    try:
-        with console.status("importing vLLM") as display:
-            plugins = _load(settings, settings.targets, zygote)
-            other = _load(settings, (against,), zygote)[0] if against else None
-            # A class of several generations is measured in those that can be.
-            known = [plugin for plugin in plugins if plugin.generation in GENERATIONS]
-            for plugin in known or plugins[:1]:
-                started = time.monotonic()
-                _comparable(plugin, other)
-                run = Benchmark(
-                    zygote,
-                    settings,
-                    plugin,
-                    other,
-                    model=str(model) if model else None,
-                    eager=eager,
-                    notify=_speaker(display.update, plugin.target),
-                )
-                try:
-                    measured = run.run(measures)
-                except (CannotMeasure, JobDied, JobHung) as error:
-                    raise UsageError(f"{plugin.target} cannot be measured: {error}") from None
-                document = performance.build(
-                    measured,
-                    settings=settings,
-                    finished=datetime.now(UTC).isoformat(timespec="seconds"),
-                    seconds=time.monotonic() - started,
-                    command=shlex.join(["vllm-conformance", *sys.argv[1:]]),
-                )
-                place = report_folder(settings, plugin)
-                performance.write(document, measured, place)
-                folder.draw_again(place)
-                documents.append(document)
-                _show(console, document)
-    finally:
-        zygote.close()
+    with contextlib.ExitStack() as ends:
+        zygote = simulator = ends.enter_context(contextlib.closing(start_zygote()))
+        display = ends.enter_context(console.status("importing vLLM"))
+        plugins = _load(settings, settings.targets, zygote)
+        other = _load(settings, (against,), zygote)[0] if against else None
+        # A class of several generations is measured in those that can be.
+        known = [plugin for plugin in plugins if plugin.generation in GENERATIONS]
+        if not zygote.on_cpu and any(plugin.generation in RUNNERS for plugin in known):
+            simulator = ends.enter_context(contextlib.closing(start_zygote(simulates=True)))
+        for plugin in known or plugins[:1]:
+            started = time.monotonic()
+            _comparable(plugin, other)
+            run = Benchmark(
+                zygote,
+                simulator,
+                settings,
+                plugin,
+                other,
+                model=str(model) if model else None,
+                eager=eager,
+                notify=_speaker(display.update, plugin.target),
+            )
+            try:
+                measured = run.run(measures)
+            except (CannotMeasure, JobDied, JobHung) as error:
+                raise UsageError(f"{plugin.target} cannot be measured: {error}") from None
+            document = performance.build(
+                measured,
+                settings=settings,
+                finished=datetime.now(UTC).isoformat(timespec="seconds"),
+                seconds=time.monotonic() - started,
+                command=shlex.join(["vllm-conformance", *sys.argv[1:]]),
+            )
+            place = report_folder(settings, plugin)
+            performance.write(document, measured, place)
+            folder.draw_again(place)
+            documents.append(document)
+            _show(console, document)
     return documents
 
 

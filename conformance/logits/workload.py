@@ -57,15 +57,23 @@ class Job:
         return sampling_params(self.keywords, str(self.choice))
 
 
+#: How many requests end by a token, and that one of so many token ids does it.
+ENDING, ENDS = 4, 8
+
+
 def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
     """Return requests of both kinds and many lengths: they wait, are chunked and are preempted.
+
+    The first end by a token, and nobody knows when before it is there: asynchronous scheduling
+    frees the row of any other request a step before another can take it over.
 
     All are greedy, so that tokens can be compared, but those that an argmax-``invariant`` plugin
     is to act on, which the engine never shows an all-greedy batch, and those that may not be.
     """
     choices = bench.choices or (("off", 0),)
     jobs = []
-    for index in range(max(16, 2 * len(choices))):
+    count = max(16, 2 * len(choices))
+    for index in (*range(count, count + ENDING), *range(count)):
         choice = choices[index % len(choices)]
         # Every length meets every choice: who is chunked and preempted depends on lengths.
         length = (6, 40, 17, 60)[(index + index // len(choices)) % 4]
@@ -76,6 +84,8 @@ def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
         }
         if not (invariant and choice[0] == "on") and bench.greedy(choice):
             defaults["temperature"] = 0.0
+        if index >= count:
+            defaults["stop_token_ids"] = list(range(0, bench.vocabulary, ENDS))
         keywords = defaults | _keywords(bench, choice)
         if choice[0] == "on" and index // len(choices) % 2:
             keywords = _saying(bench, keywords, index)
