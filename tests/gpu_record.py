@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was seen on a GPU: kept as data, drawn as a page.
+
+    python tests/gpu_record.py FOLDER ...
+
+Collects the certificates and the judgements of the host that the GPU lane left in folders, the last
+of each kind, into ``reports/gpu.json``, and draws ``docs/gpu-results.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from conformance.plugin.target import digest_of
+from conformance.verdict import Verdict
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "reports" / "gpu.json"
+PAGE = ROOT / "docs" / "gpu-results.md"
+
+HEAD = """\
+# Results on a GPU
+
+Drawn from `reports/gpu.json`, which `python tests/gpu_record.py FOLDER ...` makes of what
+[the GPU lane](gpu.md) wrote.
+"""
+
+
+def collect(folders: list[Path]) -> dict[str, Any]:
+    """Return what runs on a GPU showed of the reference plugins as they are now.
+
+    Of equal runs it is the last that was not interrupted.
+    """
+    runs: dict[tuple[object, ...], dict[str, Any]] = {}
+    hosts = []
+    for folder in folders:
+        for path in sorted(folder.rglob("certificate.json")):
+            found = _run(json.loads(path.read_text("utf-8")))
+            if found is not None:
+                key = (found["plugin"], found["evidence"], found["cuda_graphs"])
+                runs[key] = max(found, runs.get(key, found), key=lambda each: str(each["finished"]))
+        hosts += [json.loads(path.read_text("utf-8")) for path in folder.rglob("host.json")]
+    return {
+        "runs": sorted(runs.values(), key=lambda each: (each["cuda_graphs"], each["plugin"])),
+        "host": [_host(document) for document in hosts],
+    }
+
+
+def _run(certificate: dict[str, Any]) -> dict[str, Any] | None:
+    environment, run = certificate["environment"], certificate["run"]
+    if certificate["interrupted"] or environment.get("device") != "cuda":
+        return None
+    source = certificate["plugin"]["source"]
+    mine = source.startswith("reference_plugins/")
+    if not mine or digest_of(str(ROOT / source)) != certificate["plugin"]["digest"]:
+        return None
+    rules = certificate["rules"]
+    why: dict[str, list[str]] = {}
+    for rule in rules:
+        if rule["verdict"] == Verdict.NOT_VERIFIED:
+            why.setdefault(rule["message"], []).append(rule["id"])
+    return {
+        "plugin": certificate["plugin"]["target"].removeprefix("reference_plugins/"),
+        "generation": certificate["plugin"]["generation"],
+        "evidence": ", ".join(run["evidence"]),
+        "budget": run["budget"],
+        "cuda_graphs": environment.get("host_cuda_graphs") == "on",
+        "runner": environment.get("runner"),
+        "verdict": certificate["verdict"],
+        "counts": dict(sorted(Counter(rule["verdict"] for rule in rules).items())),
+        "not_verified": why,
+        "versions": {name: environment[name] for name in ("vllm", "torch", "python")},
+        "seconds": run["seconds"],
+        "finished": run["finished"],
+    }
+
+
+def _host(document: dict[str, Any]) -> dict[str, Any]:
+    counts = Counter(rule["verdict"] for rule in document["rules"])
+    return {"verdict": document["verdict"], "counts": dict(sorted(counts.items()))}
+
+
+def page(data: dict[str, Any]) -> str:
+    """Return the page that shows what was seen, as Markdown."""
+    lines = [HEAD, "## Certificates", ""]
+    lines += ["| plugin | evidence | CUDA graphs | verdict | rules | seconds | day |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for run in data["runs"]:
+        counts = ", ".join(f"{count} {name}" for name, count in run["counts"].items())
+        graphs = "yes" if run["cuda_graphs"] else "no"
+        what = (f"`{run['plugin']}`", run["evidence"], graphs, run["verdict"], counts)
+        lines += [f"| {' | '.join(what)} | {run['seconds']:.0f} | {run['finished'][:10]} |"]
+    said = {
+        f"- `{run['plugin']}`: {', '.join(sorted(rules))}: {why}"
+        for run in data["runs"]
+        for why, rules in run["not_verified"].items()
+    }
+    if said:
+        lines += ["", "Not verified:", "", *sorted(said)]
+    versions = sorted({tuple(run["versions"].items()) for run in data["runs"]})
+    lines += ["", "Versions: " + "; ".join(", ".join(map(" ".join, each)) for each in versions)]
+    lines += ["", "## vLLM as a host of batch logits processors", ""]
+    for host in data["host"]:
+        counts = ", ".join(f"{count} {name}" for name, count in host["counts"].items())
+        lines += [f"- {host['verdict']}: {counts}"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(folders: list[str]) -> None:
+    """Collect, keep and draw."""
+    data = collect([Path(folder) for folder in folders])
+    DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(data), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
