@@ -16,6 +16,21 @@ from support import ROOT
 NVIDIA = Path("/dev/nvidiactl")  #: there where a GPU is
 GPU = "GPU 0: NVIDIA H200 (UUID: GPU-0)"
 
+#: What the lane may call.
+PROGRAMS = [
+    "sh",
+    "dirname",
+    "grep",
+    "cat",
+    "mktemp",
+    "nproc",
+    "printf",
+    "rm",
+    "sort",
+    "tail",
+    "xargs",
+]
+
 #: Writes its arguments down and fails where they are those of a benchmark.
 PYTHON = """\
 #!/bin/sh
@@ -29,12 +44,26 @@ def lane(folder: Path, smi: str | None, **variables: str) -> subprocess.Complete
     """Run the lane for two plugins, with an ``nvidia-smi`` that prints a line, or none."""
     programs = folder / "bin"
     programs.mkdir()
-    for name in ("sh", "dirname", "grep"):
+    for name in (
+        *[
+            "sh",
+            "dirname",
+            "grep",
+            "cat",
+            "mktemp",
+            "nproc",
+            "printf",
+            "rm",
+            "sort",
+            "tail",
+            "xargs",
+        ],
+    ):
         (programs / name).symlink_to(str(shutil.which(name)))
     if smi is not None:
         executable(programs / "nvidia-smi", f"#!/bin/sh\necho '{smi}'\n")
     return subprocess.run(
-        [str(ROOT / ".ci" / "gpu"), "one.py", "two.py"],
+        [str(ROOT / ".ci" / "gpu"), "one.py", "two_logits.py"],
         env={"PATH": str(programs), **variables},
         capture_output=True,
         text=True,
@@ -70,19 +99,28 @@ def test_a_torch_that_cannot_use_the_gpu_is_told(tmp_path: Path) -> None:
     assert done.stderr.endswith(f"torch in {sys.executable} cannot use it\n")
 
 
+CLI = "-m conformance.cli"
+
+
+def steps(folder: Path, budget: str) -> tuple[int, list[str]]:
+    """Return the exit status of the lane, and its commands; those of one step in any order."""
+    python = executable(folder / "python", PYTHON)
+    calls = folder / "calls"
+    options = {"GPU_REPORT": "there", "GPU_BUDGET": budget, "CALLS": str(calls)}
+    done = lane(folder, GPU, GPU_PYTHON=str(python), **options)
+    given = calls.read_text().splitlines()
+    asked = [line.removeprefix("graphs= ") for line in given]
+    assert all(f"gpu: {python} {line.removeprefix('graphs=1 ')}" in done.stderr for line in asked)
+    return done.returncode, asked
+
+
 def test_every_step_is_taken_and_the_worst_status_stands(tmp_path: Path) -> None:
     """Tests, certificates eager and with graphs, the host, and benchmarks of each interface."""
-    python = executable(tmp_path / "python", PYTHON)
-    calls = tmp_path / "calls"
-    options = {"GPU_REPORT": "there", "GPU_BUDGET": "quick", "CALLS": str(calls)}
-    done = lane(tmp_path, GPU, GPU_PYTHON=str(python), **options)
-
-    assert done.returncode == 2
-    given = calls.read_text().splitlines()
-    cli, rest = "-m conformance.cli", "--device cuda --budget quick"
+    status, asked = steps(tmp_path, "standard")
+    rest = "--device cuda --budget standard"
     eager, graphs = "--conformance-report there/eager", "--conformance-report there/graphs"
     bench = [
-        f"graphs= {cli} bench reference_plugins/{generation}/target_token.py {how} {rest}"
+        f"{CLI} bench reference_plugins/{generation}/target_token.py {how} {rest}"
         for generation in ("logits_batch", "logits_slot")
         for how in (
             f"--measure all {eager}",
@@ -90,7 +128,7 @@ def test_every_step_is_taken_and_the_worst_status_stands(tmp_path: Path) -> None
         )
     ]
     bench += [
-        f"graphs= {cli} bench reference_plugins/{name} {eager} {rest}"
+        f"{CLI} bench reference_plugins/{name} {eager} {rest}"
         for name in (
             "io_processor/long_document.py",
             "classifier_hook/hooks/annotator.py",
@@ -98,12 +136,37 @@ def test_every_step_is_taken_and_the_worst_status_stands(tmp_path: Path) -> None
             "modality/images.py:ImagePlugin",
         )
     ]
-    assert given == [
-        "graphs= -m pytest tests -m gpu",
-        f"graphs= {cli} certify one.py two.py --evidence all {eager} {rest}",
-        f"graphs=1 {cli} certify one.py two.py --evidence offline,server {graphs} {rest}",
-        f"graphs= {cli} host --conformance-report there/host",
-        *bench,
+
+    assert status == 2
+    assert sorted(asked[:3]) == [
+        f"{CLI} certify one.py --evidence all {eager} {rest}",
+        f"{CLI} certify two_logits.py --evidence all {eager} {rest}",
+        "-m pytest tests -m gpu",
+    ]
+    assert sorted(asked[3:5]) == [
+        f"graphs=1 {CLI} certify {name}.py --evidence offline,server {graphs} {rest}"
+        for name in ("one", "two_logits")
+    ]
+    assert asked[5:] == [f"{CLI} host --conformance-report there/host", *bench]
+
+
+def test_a_quick_lane_leaves_out_what_takes_long(tmp_path: Path) -> None:
+    """The simulator, which takes no GPU, graphs of others than logits processors, throughput."""
+    status, asked = steps(tmp_path, "quick")
+    rest, graphs = "--device cuda --budget quick", "--conformance-report there/graphs"
+
+    assert status == 2
+    assert min(asked[:3]) == (
+        f"{CLI} certify one.py --evidence offline,server --conformance-report there/eager {rest}"
+    )
+    assert asked[3:] == [
+        f"graphs=1 {CLI} certify two_logits.py --evidence offline,server {graphs} {rest}",
+        f"{CLI} host --conformance-report there/host",
+        *(
+            f"{CLI} bench reference_plugins/logits_{name}/target_token.py --measure steps "
+            f"--conformance-report there/eager {rest}"
+            for name in ("batch", "slot")
+        ),
     ]
 
 
