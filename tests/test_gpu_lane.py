@@ -17,19 +17,10 @@ NVIDIA = Path("/dev/nvidiactl")  #: there where a GPU is
 GPU = "GPU 0: NVIDIA H200 (UUID: GPU-0)"
 
 #: What the lane may call.
-PROGRAMS = [
-    "sh",
-    "dirname",
-    "grep",
-    "cat",
-    "mktemp",
-    "nproc",
-    "printf",
-    "rm",
-    "sort",
-    "tail",
-    "xargs",
-]
+PROGRAMS = (
+    *("sh", "dirname", "grep", "cat", "mktemp", "nproc"),
+    *("printf", "rm", "sort", "tail", "xargs"),
+)
 
 #: Writes its arguments down and fails where they are those of a benchmark.
 PYTHON = """\
