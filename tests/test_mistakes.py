@@ -660,6 +660,23 @@ def test_a_general_plugin_of_others_that_raises_is_not_the_plugins_fault(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("target", ["registers", "dist:registers"])
+def test_a_package_that_registers_things_is_told_to_name_them(
+    certify: Certify, folder: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """Models and parsers have no entry point of their own, and no class in the package's module."""
+    (folder / "registers.py").write_text("def register(): ...\n")
+    entries = {"entry_points.txt": "[vllm.general_plugins]\nall = registers:register\n"}
+    write_distribution(folder, name="registers", version="1", files=entries)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    status, said = certify(target)
+
+    assert status == 4
+    assert "; its entry point vllm.general_plugins/all registers what it has: name a " in said
+    assert "Traceback" not in said
+
+
 BROKEN_HOST = """
 def register():
     from vllm.v1.executor.uniproc_executor import UniProcExecutor

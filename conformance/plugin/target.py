@@ -32,6 +32,8 @@ from conformance.settings import UsageError
 
 #: Entry-point groups through which vLLM loads plugins that have a class to certify.
 IO_PROCESSORS = "vllm.io_processor_plugins"
+#: What vLLM calls in every process before it does anything.
+GENERAL_PLUGINS = "vllm.general_plugins"
 ENTRY_POINT_GROUPS = ("vllm.logits_processors", IO_PROCESSORS)
 
 #: What a folder with a model has, and where vLLM looks for the class that it names.
@@ -179,6 +181,26 @@ def _model(text: str, config: Path) -> Target:
     return Target(text, MODEL_REGISTRY, str(architectures[0]))
 
 
+def registering(module: str) -> str:
+    """Return what there is to add about entry points of a module's package that register things.
+
+    vLLM calls them in every process: what they register has no entry point of its own.
+    """
+    package = module.partition(".")[0]
+    entries = importlib.metadata.entry_points(group=GENERAL_PLUGINS)
+    return _register(entry for entry in entries if entry.module.partition(".")[0] == package)
+
+
+def _register(entries: Iterable[importlib.metadata.EntryPoint]) -> str:
+    names = " and ".join(f"{GENERAL_PLUGINS}/{entry.name}" for entry in entries)
+    if not names:
+        return ""
+    return (
+        f"; its entry point {names} registers what it has: name a model's class as "
+        "package.module:Class, or a parser as tool-parser:NAME."
+    )
+
+
 def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:
     if form == "entry-point":
         group, _, name = rest.partition("/")
@@ -204,7 +226,10 @@ def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:
             raise UsageError(
                 f"--plugin-path {text!r}: the distribution has no entry point in "
                 + " or ".join(ENTRY_POINT_GROUPS)
-                + "; name the class as package.module:Class."
+                + (
+                    _register(distribution.entry_points.select(group=GENERAL_PLUGINS))
+                    or "; name the class as package.module:Class."
+                )
             )
     return tuple(
         Target(f"entry-point:{entry.group}/{entry.name}", entry.module, entry.attr or None)

@@ -90,7 +90,7 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
         names = ", ".join(cls.__name__ for cls in classes) or "none"
         raise UsageError(
             f"--plugin-path {target.text!r}: {target.module} defines no vLLM plugin "
-            f"(classes: {names})."
+            f"(classes: {names})" + (targets.registering(target.module) or ".")
         )
     return found
 
