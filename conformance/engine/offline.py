@@ -180,7 +180,7 @@ class OfflineEngine:
         """Run prompts, all different; return the tokens of each and how many are beyond doubt.
 
         A greedy token is in doubt, and with it those after it, when another logit is so near to
-        its own that rounding decides.
+        its own that rounding decides. All are that are drawn at random without a seed.
         """
         margins: dict[tuple[int, ...], list[float]] = {tuple(prompt): [] for prompt in prompts}
         watched = _watched_v2 if self._is_v2 else _watched_v1
@@ -189,8 +189,10 @@ class OfflineEngine:
         decided = []
         for prompt, asked, answer in zip(prompts, params, tokens, strict=True):
             in_doubt = [m <= MARGIN or math.isnan(m) for m in margins[tuple(prompt)]]
-            greedy = asked.temperature == 0
-            decided.append(in_doubt.index(True) if greedy and any(in_doubt) else len(answer))
+            if asked.temperature:
+                decided.append(0 if asked.seed is None else len(answer))
+            else:
+                decided.append(in_doubt.index(True) if any(in_doubt) else len(answer))
         return list(zip(tokens, decided, strict=True))
 
     @property

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import torch
 from vllm.sampling_params import BeamSearchParams, SamplingParams
 
-from conformance.engine.offline import MAX_MODEL_LEN, OfflineEngine, embeddings
+from conformance.engine.offline import MAX_MODEL_LEN, STEP_TOKENS, OfflineEngine, embeddings
 from conformance.ledger import Ledger
 from conformance.logits import workload
 from conformance.logits.findings import label, switched_on
@@ -21,6 +22,9 @@ from conformance.watching.interruption import OutOfTime
 
 #: What is sent: in words, the prompt, of token ids or as vLLM takes it, and the parameters.
 _Sent = tuple[str, "list[int] | dict[str, Any]", SamplingParams]
+
+#: Starts an engine.
+Start = Callable[[], OfflineEngine]
 
 #: Tokens of each answer: the neighbour goes on when the others have finished.
 NEIGHBOUR_TOKENS = 8
@@ -54,16 +58,21 @@ def strongest(bench: Stock) -> list[dict[str, Any]]:
     ]
 
 
-def keep(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> None:
-    """Send combined requests, each beside a neighbour, who must get what it gets alone."""
-    _keep(engine, bench, ledger, rule, _requests(bench))
+def keep(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str, without: Start) -> None:
+    """Send combined requests, each beside a neighbour, who must get what it gets alone.
+
+    What ends the engine is tried in one that is started ``without`` the plugin, too.
+    """
+    _keep(engine, bench, ledger, rule, _requests(bench), without=without)
     if not ledger.blocked and any(not _own(keywords) for keywords in bench.parameters.values()):
         _search(engine, bench, ledger, rule)
 
 
-def keep_embedded(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> None:
+def keep_embedded(
+    engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str, without: Start
+) -> None:
     """Send prompts of embeddings, each beside a neighbour, to an engine that takes them."""
-    _keep(engine, bench, ledger, rule, _embedded(bench))
+    _keep(engine, bench, ledger, rule, _embedded(bench), without=without)
 
 
 def _own(keywords: Mapping[str, Any]) -> bool:
@@ -84,7 +93,13 @@ def _search(engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str) -> N
 
 
 def _keep(
-    engine: OfflineEngine, bench: Stock, ledger: Ledger, rule: str, requests: Iterable[_Sent]
+    engine: OfflineEngine,
+    bench: Stock,
+    ledger: Ledger,
+    rule: str,
+    requests: Iterable[_Sent],
+    *,
+    without: Start,
 ) -> None:
     neighbour = workload.questions(bench, invariant=False)[-1]
     asked = sampling_params(
@@ -94,6 +109,8 @@ def _keep(
     alone = Reply(tokens, decided)
     seen = 0
     for what, prompt, params in requests:
+        if _ends_by_itself(engine, prompt, params):
+            continue
         try:
             got, *_ = engine.generate([neighbour.prompt, prompt], [asked.clone(), params])
         except OutOfTime:
@@ -101,7 +118,11 @@ def _keep(
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
             if not _came_from_runner(error):
                 continue  # refused at admission
-            ledger.fail(rule, f"{what} ends the engine: {type(error).__name__}: {error}")
+            said = f"{what} ends the engine: {type(error).__name__}: {error}"
+            if _serves(without, neighbour.prompt, prompt, [asked, params]):
+                ledger.fail(rule, said)
+            else:
+                ledger.stop(f"{said}; so it does without the plugin")
             return
         if problem := difference(alone, got, "alone"):
             ledger.fail(rule, f"beside {what} {neighbour.label} got other tokens: {problem}")
@@ -112,6 +133,27 @@ def _keep(
         ledger.fail(rule, f"after such requests {neighbour.label} got other tokens: {problem}")
         return
     ledger.saw(rule, seen)
+
+
+def _ends_by_itself(engine: OfflineEngine, prompt: Any, params: SamplingParams) -> bool:  # noqa: ANN401 - a prompt as vLLM takes it
+    """Tell whether vLLM ends with a request, whatever the plugin.
+
+    On a CPU it cannot take back what it drew for the rows of a prompt that is computed in parts.
+    """
+    random = params.seed is not None and bool(params.temperature)
+    on_cpu = torch.device(engine.runner.device).type == "cpu"
+    return random and on_cpu and isinstance(prompt, list) and len(prompt) > STEP_TOKENS
+
+
+def _serves(start: Start, first: Any, second: Any, params: list[SamplingParams]) -> bool:  # noqa: ANN401 - prompts as vLLM takes them
+    """Tell whether another engine serves two requests together."""
+    try:
+        start().generate([first, second], [each.clone() for each in params])
+    except OutOfTime:
+        raise
+    except Exception:  # noqa: BLE001 - whatever ends an engine
+        return False
+    return True
 
 
 def _embedded(bench: Stock) -> Iterator[_Sent]:

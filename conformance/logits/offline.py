@@ -31,7 +31,7 @@ from conformance.logits import company, workload
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.live import in_engine
 from conformance.logits.live_trial import LogitsTrial
-from conformance.logits.requests import admissible, sampling_params
+from conformance.logits.requests import admissible
 from conformance.logits.ways import Reply, Ways, difference, hand_over
 from conformance.logits.workload import Job
 from conformance.settings import Budget
@@ -183,7 +183,7 @@ class Trial(LogitsTrial):
         self._check_admission(engine, jobs[0])
         if self.ledger.blocked:
             return
-        company.keep(engine, self.bench, self.ledger, self.roles.combined)
+        company.keep(engine, self.bench, self.ledger, self.roles.combined, lambda: self._start([]))
         if self.ledger.blocked:
             return
         self._check_ways(engine, list(zip(jobs, tokens, strict=True)))
@@ -288,7 +288,13 @@ class Trial(LogitsTrial):
         if not attrs.evolve(ways, jobs=jobs, replies=replies).compare(way, again):
             return False
         if embeds:
-            company.keep_embedded(engine, self.bench, self.ledger, self.roles.combined)
+            company.keep_embedded(
+                engine,
+                self.bench,
+                self.ledger,
+                self.roles.combined,
+                lambda: self._start([], embeds=True),
+            )
         return self.ledger.blocked is None
 
     def _start(
@@ -351,7 +357,7 @@ class Trial(LogitsTrial):
         self.attempt(
             self.roles.refuses,
             "after a refused request the engine serves nothing",
-            lambda: engine.generate([job.prompt], [sampling_params({"max_tokens": 2}, "{}")]),
+            lambda: engine.generate([job.prompt], [job.params()]),
         )
 
 

@@ -76,7 +76,7 @@ def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
     for index in (*range(count, count + ENDING), *range(count)):
         choice = choices[index % len(choices)]
         # Every length meets every choice: who is chunked and preempted depends on lengths.
-        length = (6, 40, 17, 60)[(index + index // len(choices)) % 4]
+        length = (6, 40, 17, 60)[(index % len(choices) + index // len(choices)) % 4]
         prompt = prompt_of(bench, length, index)
         defaults: dict[str, Any] = {
             "max_tokens": 20 + 5 * (len(prompt) % 3),
@@ -151,7 +151,8 @@ def questions(bench: Stock, *, invariant: bool) -> list[Job]:
 
 def steady(bench: Stock, choice: Choice, *, invariant: bool) -> dict[str, Any]:
     """Return keywords with which a request gets the same tokens whenever it is asked for."""
-    if invariant or not bench.greedy(choice):
+    own = bench.parameters.get(choice, {})
+    if invariant or own.get("temperature") or not bench.greedy(choice):
         return {"temperature": 1.0, "seed": RANDOM_SEED}
     return {"temperature": 0.0}
 

@@ -319,6 +319,9 @@ class Certification:
         self.results[check] = self._ready[check] = result
         if not any(pending.key == check.key for pending in self._pending):
             self._open.conclude(check)
+            left = (*self._pending, *self._asked)
+            if not any(each.plugin == check.plugin for each in left):
+                self._open.leave_elsewhere(check.plugin)
             self._open.open_next(check.evidence, self._pending)
 
     def _answer(self, check: Check) -> RuleResult | None:

@@ -72,6 +72,7 @@ class Trials:
     _simulator: Zygote | None = attrs.field(init=False, default=None)
     #: What simulates for live trials there, by target, with the address of each.
     _errands: dict[str, tuple[Job, str]] = attrs.field(init=False, factory=dict)
+    _served: int = attrs.field(init=False, default=0)  #: how many of them there were
 
     def job(self, plugin: Plugin, evidence: Evidence, rules: Collection[str]) -> Job:
         """Return a trial, which begins unless it has begun.
@@ -156,11 +157,17 @@ class Trials:
         self._note_lines(check.plugin)
         self._end(check.key)
 
+    def leave_elsewhere(self, plugin: Plugin) -> None:
+        """End what simulates for the live trials of a plugin, which have all ended."""
+        if (errands := self._errands.pop(plugin.target, None)) is not None:
+            self._leave(errands[0])
+
     def drop(self, plugin: Plugin) -> list[Evidence]:
         """End the trials of a plugin; return of which kinds they were."""
         keys = [key for key in self._jobs if key[0] == plugin.target]
         for key in keys:
             self._end(key)
+        self.leave_elsewhere(plugin)
         return [evidence for _, evidence in keys]
 
     def ask_context(self, job: Job, plugin: Plugin) -> None:
@@ -192,7 +199,7 @@ class Trials:
         if self.zygote.on_cpu:
             return None
         if plugin.target not in self._errands:
-            address = str(self.folder / f"errands-{len(self._errands)}")
+            address = str(self.folder / f"errands-{self._served}")
             arguments = {
                 "plugin": plugin,
                 "settings": self.settings,
@@ -203,15 +210,19 @@ class Trials:
             what = "conformance.worker.simulating:serve"
             job = self.fork(plugin, what, arguments, log, simulates=True)
             self._errands[plugin.target] = job, address
+            self._served += 1
         return Elsewhere(self._errands[plugin.target][1])
 
     def _end(self, key: Key) -> None:
         """Tell a trial to end; wait for it where there are others that have not ended."""
         if (job := self._jobs.pop(key, None)) is not None:
-            job.leave()
-            self._leaving = [each for each in (*self._leaving, job) if not each.ended()]
-            while len(self._leaving) >= self.at_once:
-                self._leaving.pop(0).close()
+            self._leave(job)
+
+    def _leave(self, job: Job) -> None:
+        job.leave()
+        self._leaving = [each for each in (*self._leaving, job) if not each.ended()]
+        while len(self._leaving) >= self.at_once:
+            self._leaving.pop(0).close()
 
     def _note_lines(self, plugin: Plugin) -> None:
         """Keep which lines of a plugin have run by now, for its certificate."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from support import Specimen
 
+    from conformance.plugin.target import Plugin
     from conformance.worker import Zygote
 
 PATH = [str(Path(__file__).parent)]
@@ -72,6 +73,28 @@ def test_a_reference_is_judged_there(
         Verdict.NOT_APPLICABLE,
     }
     assert (next((tmp_path / "report").iterdir()) / "errands.log").is_file()
+
+
+@pytest.mark.engine
+def test_it_ends_with_the_plugin(
+    on_a_gpu: Zygote, simulators: list[Zygote], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What simulates for a plugin does not outlive its live trials."""
+    ended: list[str] = []
+    leave = trials.Trials.leave_elsewhere
+
+    def noted(self: trials.Trials, plugin: Plugin) -> None:
+        job, _ = self._errands[plugin.target]
+        leave(self, plugin)
+        job.close()  # waits for its end
+        ended.append(plugin.target)
+
+    monkeypatch.setattr(trials.Trials, "leave_elsewhere", noted)
+    specimen = slot_references()[0]
+    certify(on_a_gpu, specimen, tmp_path, evidence=(Evidence.OFFLINE,), rules={"LS-01", "LS-35"})
+
+    assert len(simulators) == 1
+    assert ended == [f"{specimen.target}@logits/slot"]
 
 
 @pytest.mark.engine
