@@ -82,6 +82,7 @@ PROGRAMS = (
     Program("pictures_in_company.py", _family("deepseek-vl2"), True),
     Program("two_sounds.py", _family("glm-asr")),
     Program("documented_example.py", tiny_llama, marks=_ENGINE),
+    Program("seeded_in_parts.py", tiny_llama, marks=_ENGINE),
     Program("adapters_for_everybody.py", tiny_llama, marks=_ENGINE),
     Program("experts_on_two_ranks.py", _experts, marks=_ENGINE),
     Program("streamed_refusal.py", tiny_llama, marks=_SERVER),

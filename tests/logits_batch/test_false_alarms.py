@@ -10,6 +10,7 @@ import pytest
 from specimens import correct
 from support import FIXTURES, GENERATIONS, ROOT, Specimen, certify
 
+from conformance.rules import Evidence
 from conformance.running.runner import Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
@@ -64,6 +65,18 @@ def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -
     broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
     assert set(broken) == {*specimen.advice, *specimen.found}, broken
     assert results["LB-03"].acted
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("specimen", correct(), ids=lambda specimen: specimen.label)
+def test_no_engine_blames_it(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
+    """Nor does a correct plugin fail in a real engine, but for what is advice there."""
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    bad = {Verdict.FAIL, Verdict.ERROR}
+    broken = {rule: found.message for rule, found in results.items() if found.verdict in bad}
+    assert set(broken) <= {*specimen.advice, *specimen.found, "LB-11", "LB-18"}, broken
+    assert results["LB-01"].verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("generation", ["logits_batch", "logits_slot"])
