@@ -42,6 +42,11 @@ class Answer:
     #: What a model of the plugin says of the data.
     complaints: tuple[Complaint, ...] = ()
 
+    @property
+    def late(self) -> bool:
+        """Whether no answer came before the client gave up, or none at all."""
+        return self.kind is Kind.FAILED and self.status == 0
+
     def describe(self) -> str:
         """Say how the request ended, for a message."""
         if self.kind is Kind.ANSWERED:
