@@ -87,15 +87,15 @@ def _host(document: dict[str, Any]) -> dict[str, Any]:
 def page(data: dict[str, Any]) -> str:
     """Return the page that shows what was seen, as Markdown."""
     lines = [HEAD, "## Certificates", ""]
-    lines += ["| plugin | evidence | CUDA graphs | verdict | rules | seconds | day |"]
+    lines += ["| plugin | verdict | rules | evidence | CUDA graphs | seconds | day |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for run in data["runs"]:
         counts = ", ".join(f"{count} {name}" for name, count in run["counts"].items())
         graphs = "yes" if run["cuda_graphs"] else "no"
-        what = (f"`{run['plugin']}`", run["evidence"], graphs, run["verdict"], counts)
+        what = (_name(run), run["verdict"], counts, run["evidence"], graphs)
         lines += [f"| {' | '.join(what)} | {run['seconds']:.0f} | {run['finished'][:10]} |"]
     said = {
-        f"- `{run['plugin']}`: {', '.join(sorted(rules))}: {why}"
+        f"- {_name(run)}: {', '.join(sorted(rules))}: {why}"
         for run in data["runs"]
         for why, rules in run["not_verified"].items()
     }
@@ -108,6 +108,11 @@ def page(data: dict[str, Any]) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in host["counts"].items())
         lines += [f"- {host['verdict']}: {counts}"]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _name(run: dict[str, Any]) -> str:
+    """Return a plugin's class, and its generation."""
+    return f"`{run['plugin'].partition(':')[2].partition('@')[0]}` ({run['generation']})"
 
 
 def main(folders: list[str]) -> None:

@@ -70,7 +70,7 @@ def test_a_run_is_a_row(tmp_path: Path) -> None:
     (run,) = _collected(tmp_path, _certificate())
     page = gpu_record.page({"runs": [run], "host": []})
 
-    assert "offline | yes | incomplete | 2 not-verified, 1 pass | 12 | 2026-01-02 |" in page
+    assert "| incomplete | 2 not-verified, 1 pass | offline | yes | 12 | 2026-01-02 |" in page
     assert "LB-05, LB-06: w\n" in page
 
 
