@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 from specimens import modality_references
-from support import DEFECTIVE_MODALITY, Specimen, certify, gallery
+from support import DEFECTIVE_MODALITY, UNUSUAL_MODALITY, Specimen, certify, gallery
 
 from conformance.rules import Evidence
 from conformance.verdict import Verdict
@@ -168,3 +168,18 @@ def test_lists_are_no_arrays(zygote: Zygote, tmp_path: Path) -> None:
     found = certify(zygote, specimen, tmp_path, evidence=(SERVER,), rules={"MM-54"})["MM-54"]
 
     assert found.verdict is Verdict.PASS, found.message
+
+
+@pytest.mark.server
+def test_items_that_no_chat_has_a_part_for_are_asked_of_none(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """A server loads the plugin and serves; what it would do with items nobody can ask."""
+    specimen = next(each for each in gallery(UNUSUAL_MODALITY) if each.name == "describes_arrays")
+    results = certify(zygote, specimen, tmp_path, evidence=(SERVER,))
+
+    held = {rule for rule, found in results.items() if found.verdict is Verdict.PASS}
+    assert held == {"MM-41", "MM-43"}
+    beyond = [found for rule, found in results.items() if rule not in held]
+    assert {found.verdict for found in beyond} == {Verdict.NOT_VERIFIED}
+    assert all(found.out_of_reach for found in beyond)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import attrs
 
 from conformance.engine.server import Server
+from conformance.generations import named
 from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
 from conformance.multimodal.modality.live import ModalityTrial
@@ -109,8 +110,14 @@ class Trial(ModalityTrial):
             return
         self.ledger.saw(live.LOADS)
         client = Client(self.server.url, self.server.model_name)
-        judges = (self._alone, self._again, self._kin, self._together, self._too_many)
-        for judge in (*judges, self._mistakes):
+        asked_first = (self._alone, self._again, self._kin, self._together, self._too_many)
+        judges = [*asked_first, self._mistakes]
+        if not self.bench.make().part_types:
+            judges.clear()
+            rules = {rule.id for rule in named(self.opening.plugin.generation).rules}
+            why = "a chat has no part for its items: it has no part_types"
+            self.ledger.out_of_reach |= dict.fromkeys(rules - {live.LOADS, live.SURVIVES}, why)
+        for judge in judges:
             judge(client)
             if self.ledger.over:
                 return
