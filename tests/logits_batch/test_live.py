@@ -83,6 +83,27 @@ IDLING = {
         "TargetTokenSlotLogitsProcessor",
     ),
 }
+#: A plugin beside which vLLM's own runner refuses the longest prompt, whoever sends it.
+FRAIL = """\
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+from reference_plugins.logits_batch.target_token import TargetTokenLogitsProcessor
+
+execute = GPUModelRunner.execute_model
+
+
+def execute_model(self, order, *others, **named):
+    if any(len(new.prompt_token_ids) == 127 for new in order.scheduled_new_reqs):
+        raise RuntimeError("no kernel for so many tokens")
+    return execute(self, order, *others, **named)
+
+
+GPUModelRunner.execute_model = execute_model
+
+
+class Plugin(TargetTokenLogitsProcessor):
+    pass
+"""
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 
@@ -164,6 +185,20 @@ def test_steps_that_compute_nothing_are_followed(
     results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
 
     assert not _broken(results)
+
+
+@pytest.mark.engine
+def test_what_ends_an_engine_without_the_plugin_is_no_fault_of_it(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Nothing more can be seen, and nobody is blamed."""
+    (tmp_path / "frail.py").write_text(FRAIL)
+    specimen = Specimen(f"{tmp_path / 'frail.py'}:Plugin", None, TARGET)
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    assert not _failing(results)
+    assert results["LB-39"].verdict is Verdict.NOT_VERIFIED
+    assert str(results["LB-39"].message).endswith("; so it does without the plugin")
 
 
 @pytest.mark.engine
