@@ -17,10 +17,7 @@ NVIDIA = Path("/dev/nvidiactl")  #: there where a GPU is
 GPU = "GPU 0: NVIDIA H200 (UUID: GPU-0)"
 
 #: What the lane may call.
-PROGRAMS = (
-    *("sh", "dirname", "grep", "cat", "mktemp", "nproc"),
-    *("printf", "rm", "sort", "tail", "xargs"),
-)
+PROGRAMS = "cat dirname grep mktemp nproc printf rm sh sort tail xargs".split()  # noqa: SIM905 - one line
 
 #: Writes its arguments down and fails where they are those of a benchmark.
 PYTHON = """\
@@ -35,21 +32,7 @@ def lane(folder: Path, smi: str | None, **variables: str) -> subprocess.Complete
     """Run the lane for two plugins, with an ``nvidia-smi`` that prints a line, or none."""
     programs = folder / "bin"
     programs.mkdir()
-    for name in (
-        *[
-            "sh",
-            "dirname",
-            "grep",
-            "cat",
-            "mktemp",
-            "nproc",
-            "printf",
-            "rm",
-            "sort",
-            "tail",
-            "xargs",
-        ],
-    ):
+    for name in PROGRAMS:
         (programs / name).symlink_to(str(shutil.which(name)))
     if smi is not None:
         executable(programs / "nvidia-smi", f"#!/bin/sh\necho '{smi}'\n")

@@ -177,10 +177,7 @@ class Benchmark:
                 {"plugin": self.plugin, "settings": self.settings, "model": str(tiny_llama())},
                 folder / "clients.log",
             )
-            answer = clients.ask("open", limit=LIMIT)
-            if isinstance(answer, UsageError):
-                raise answer
-            model, environment = expected(answer)
+            model, environment = expected(_opened(clients))
         place = self._place(folder, model, str(environment["device"]))
         self.notify("starting two servers")
         serve = servers.of_hook if self.plugin.generation == HOOK else servers.of_io_processor
@@ -198,10 +195,7 @@ class Benchmark:
         function = "conformance.benchmark.in_turns:serve"
         overheads: list[Overhead] = []
         with contextlib.closing(self._fork(function, arguments, folder / "turns.log")) as job:
-            answer = job.ask("open", limit=LIMIT)
-            if isinstance(answer, UsageError):
-                raise answer
-            environment, planned = expected(answer)
+            environment, planned = expected(_opened(job))
 
             def measured() -> Iterator[Overhead]:
                 for number, load in enumerate(planned, 1):
@@ -237,27 +231,16 @@ class Benchmark:
             },
             folder / "steps.log",
         )
-        answer = self._job.ask("open", limit=LIMIT)
-        if isinstance(answer, UsageError):
-            raise answer
-        assert isinstance(answer, Opened)
-        return answer
+        opened: Opened = _opened(self._job)
+        return opened
 
     def _switches(self, folder: Path, plugin: Plugin, settings: Settings) -> Switches:
         """Return what switches a plugin on."""
-        job = self.simulator.fork(
-            "conformance.benchmark.switches:find",
-            {"plugin": plugin, "settings": settings, "model": str(tiny_llama())},
-            log=folder / "switches.log",
-            directory=self.settings.directory,
-            python_path=self._python_path(),
-        )
-        with contextlib.closing(job):
-            answer = job.ask("find", limit=LIMIT)
-        if isinstance(answer, UsageError):
-            raise answer
-        assert isinstance(answer, Switches)
-        return answer
+        arguments = {"plugin": plugin, "settings": settings, "model": str(tiny_llama())}
+        function, log = "conformance.benchmark.switches:find", folder / "switches.log"
+        with contextlib.closing(self._fork(function, arguments, log, self.simulator)) as job:
+            switches: Switches = _opened(job)
+        return switches
 
     def _steps(self, _folder: Path, _opened: Opened) -> Iterator[Cost]:
         planned = loads.plan(self.settings.budget)
@@ -342,8 +325,10 @@ class Benchmark:
         with_plugin()
         return [(without(), with_plugin(), without()) for _ in range(TURNS[self.settings.budget])]
 
-    def _fork(self, function: str, arguments: dict[str, Any], log: Path) -> Job:
-        return self.zygote.fork(
+    def _fork(
+        self, function: str, arguments: dict[str, Any], log: Path, zygote: Zygote | None = None
+    ) -> Job:
+        return (zygote or self.zygote).fork(
             function,
             arguments,
             log=log,
@@ -355,3 +340,16 @@ class Benchmark:
         root = [self.plugin.root] if self.plugin.root else []
         paths = [*root, str(self.settings.directory), *self.settings.python_path]
         return list(dict.fromkeys(path for path in paths if path))
+
+
+def _opened(job: Job) -> Any:  # noqa: ANN401 - what the job answers first
+    """Return what a job knows of its plugin.
+
+    Raises:
+        UsageError: it cannot be measured.
+
+    """
+    answer = job.ask("open", limit=LIMIT)
+    if isinstance(answer, UsageError):
+        raise answer
+    return answer

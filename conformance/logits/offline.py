@@ -141,22 +141,27 @@ class Trial(LogitsTrial):
             group=LOGITSPROCS_GROUP,
             entries={"conformance-target": self.opening.plugin.fqcn},
         )
-        entry_point = f"as a {LOGITSPROCS_GROUP} entry point"
-        ways: list[tuple[str, list[Any], list[str]]] = [
-            ("as a class", [self.bench.plugin], self._unlisted),
-            (entry_point, [], [*self._unlisted, str(folder)]),
+        synchronous = SYNCHRONOUS[self.roles.runner]
+        ways: list[tuple[str, list[Any], list[str], Mapping[str, Any]]] = [
+            ("as a class", [self.bench.plugin], self._unlisted, {}),
+            (
+                f"as a {LOGITSPROCS_GROUP} entry point",
+                [],
+                [*self._unlisted, str(folder)],
+                synchronous,
+            ),
         ]
         if self.opening.settings.budget is Budget.DEEP:
             # To AsyncLLM a name is what it is to LLM, and here every engine takes processor time.
-            ways.append(("by name", [self.opening.plugin.fqcn], self._unlisted))
-        for how, processors, path in ways:
+            ways.append(("by name", [self.opening.plugin.fqcn], self._unlisted, {}))
+        for how, processors, path, options in ways:
             self._async[f"{_ASYNC}, loaded {how}"] = AsyncEngine.start(
                 self.opening.model,
                 processors,
                 python_path=path,
                 device=self.device,
                 runner=self.roles.runner,
-                options=SYNCHRONOUS[self.roles.runner] if how == entry_point else {},
+                options=options,
             )
 
     def _run(self, explored: Explored) -> None:
@@ -263,7 +268,7 @@ class Trial(LogitsTrial):
         """Start an engine in another way; compare the answers to questions and to the workload."""
         # Of both engines one is enough, and in Model Runner V2 no processor is told of embeddings.
         embeds = way == BY_NAME and self.roles.runner == "v1"
-        options = SYNCHRONOUS[self.roles.runner] if way == BY_ENTRY_POINT else {}
+        options = {} if path is None else SYNCHRONOUS[self.roles.runner]
         jobs = [job for job, _ in known]
         with _entry_points_in(path):
             engine = self.attempt(

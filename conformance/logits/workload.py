@@ -57,15 +57,15 @@ class Job:
         return sampling_params(self.keywords, str(self.choice))
 
 
-#: How many requests end by a token, and that one of so many token ids does it.
+#: How many requests end at a token, and that one of so many token ids does it.
 ENDING, ENDS = 4, 8
 
 
 def crowd(bench: Stock, *, invariant: bool) -> list[Job]:
     """Return requests of both kinds and many lengths: they wait, are chunked and are preempted.
 
-    The first end by a token, and nobody knows when before it is there: asynchronous scheduling
-    frees the row of any other request a step before another can take it over.
+    The first end at a token, in a step that no scheduler foresees: with asynchronous scheduling the
+    row of any other request is free a step before another can take it over.
 
     All are greedy, so that tokens can be compared, but those that an argmax-``invariant`` plugin
     is to act on, which the engine never shows an all-greedy batch, and those that may not be.

@@ -32,8 +32,6 @@ from conformance.settings import UsageError
 
 #: Entry-point groups through which vLLM loads plugins that have a class to certify.
 IO_PROCESSORS = "vllm.io_processor_plugins"
-#: What vLLM calls in every process before it does anything.
-GENERAL_PLUGINS = "vllm.general_plugins"
 ENTRY_POINT_GROUPS = ("vllm.logits_processors", IO_PROCESSORS)
 
 #: What a folder with a model has, and where vLLM looks for the class that it names.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -110,10 +110,12 @@ class Trial(ModalityTrial):
             return
         self.ledger.saw(live.LOADS)
         client = Client(self.server.url, self.server.model_name)
-        asked_first = (self._alone, self._again, self._kin, self._together, self._too_many)
-        judges = [*asked_first, self._mistakes]
+        judges: tuple[Callable[[Client], None], ...] = (
+            *(self._alone, self._again, self._kin, self._together),
+            *(self._too_many, self._mistakes),
+        )
         if not self.bench.make().part_types:
-            judges.clear()
+            judges = ()
             rules = {rule.id for rule in named(self.opening.plugin.generation).rules}
             why = "a chat has no part for its items: it has no part_types"
             self.ledger.out_of_reach |= dict.fromkeys(rules - {live.LOADS, live.SURVIVES}, why)
