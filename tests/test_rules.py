@@ -29,6 +29,10 @@ RULES = list(
         for rule in (*generation.rules, *generation.host_rules)
     )
 )
+#: What writes the stand-alone programs, which the process of a command or of pytest imports.
+WRITERS = sorted(
+    {each.program.partition(":")[0] for each in all_generations() if each.program is not None}
+)
 HARMS = list(
     dict.fromkeys(
         source for rule in RULES for source in rule.reasons if source.reason is not Reason.SENTENCE
@@ -125,6 +129,7 @@ def test_only_likely_words_are_offered() -> None:
     "program",
     [
         ["conformance.generations"],
+        *([name] for name in WRITERS),
         ["conformance.cli", "--help"],
         ["conformance.cli", "certify", "--help"],
         ["conformance.cli", "rules"],
@@ -134,7 +139,7 @@ def test_only_likely_words_are_offered() -> None:
     ids=" ".join,
 )
 def test_nothing_heavy_is_imported_unasked(program: list[str], tmp_path: Path) -> None:
-    """Importing the package, asking for help and plain pytest import neither vLLM nor torch."""
+    """The package, what writes programs, help and plain pytest import neither vLLM nor torch."""
     (tmp_path / "empty").mkdir()
 
     done = subprocess.run(

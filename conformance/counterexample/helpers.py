@@ -11,8 +11,6 @@ from typing import Any
 
 from conformance.counterexample.excerpts import excerpt, joined
 from conformance.counterexample.source import Named, call, literal
-from conformance.inputs import tiny_tokenizer
-from conformance.watching import process_facts
 
 Call = dict[str, Any]
 
@@ -21,6 +19,9 @@ MOST = 8
 
 #: Functions and classes of players that programs call.
 _CALLED = ("engine_config", "tokenizing_config", "request", "packed", "Logits", "Runner")
+
+#: Modules that players import, by path: one of them imports torch.
+_USED = ("inputs/tiny_tokenizer.py", "watching/process_facts.py")
 
 _STANDARD = (
     "atexit",
@@ -127,7 +128,7 @@ def _host() -> str:
 def player(*names: str) -> str:
     """Return players as one module, with those that others use, and with what these use."""
     folder = Path(__file__).parent
-    used = (Path(str(each.__file__)) for each in (tiny_tokenizer, process_facts))
+    used = (folder.parent / each for each in _USED)
     paths = (*used, *(folder / f"{name}_player.py" for name in ("process", *names)))
     return joined(path.read_text(encoding="utf-8") for path in paths)
 
