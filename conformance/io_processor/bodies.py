@@ -276,7 +276,7 @@ class _Sending:
                 return None  # vLLM itself refuses a request without data
             try:
                 with self._growth.measured():
-                    answer = self._served(data) if form is None else self._begun(data)
+                    answer, prompts = (self._served(data), 0) if form is None else self._begun(data)
             except OutOfTime:
                 return None  # the host itself, or this machine
             except PluginHung as error:
@@ -286,7 +286,8 @@ class _Sending:
                 raise _Stopped(Stalled(_stalling(sent, error, seconds))) from error
             except PluginExited as error:
                 raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
-        if form is not None:
+        # Many prompts are the engine's work, which any client of vLLM can ask for.
+        if form is not None and prompts <= PROMPTS:
             self._slowest = max(self._slowest, (self._growth.took[-1], data), key=itemgetter(0))
         if answer is None or answer.slow:
             return None
@@ -297,8 +298,8 @@ class _Sending:
     def _served(self, data: object) -> Answer:
         return self._bench.try_online(data).answers[0]
 
-    def _begun(self, data: object) -> Answer | None:
-        """Serve a long request, to its end where that takes no time."""
+    def _begun(self, data: object) -> tuple[Answer | None, int]:
+        """Serve a long request, to its end where that takes no time; count its prompts."""
         plugin = self._bench.make()
         started = time.monotonic()
         try:
@@ -310,9 +311,9 @@ class _Sending:
             why = f"{plugin.raised(error)} raised SystemExit, which ends the server"
             raise PluginExited(why) from error
         except Exception as error:  # noqa: BLE001 - an answer like any other
-            return plugin.answer(error)
+            return plugin.answer(error), 0
         quick = len(prompts) <= PROMPTS and time.monotonic() - started < endurance.LONG
-        return self._served(data) if quick else None
+        return self._served(data) if quick else None, len(prompts)
 
     def _note(self, sent: Sent, data: object, answer: Answer) -> Kind | None:
         self.refused += answer.kind is Kind.REFUSED

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,16 +13,19 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 from vllm.exceptions import VLLMValidationError
 from vllm.plugins.io_processors.interface import IOProcessor
+from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.engine.pooling_models import named_model
-from conformance.io_processor import checks, discovery, traffic
+from conformance.io_processor import bodies, checks, discovery, traffic
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.classics import classics
 from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.isolation import SHAPES
+from conformance.io_processor.prompts import parsed
 from conformance.plugin import target as targets
 from conformance.settings import Budget
+from conformance.watching.endurance import Errand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +79,27 @@ def discover(connection: Connection, *, target: Target, model: str) -> None:
     bench = _bench(target, "io/data", model)
     found = discovery.find(bench, {}, origin=None)
     connection.send((list(found.valid[: found.given]), list(found.keys), list(found.prompts)))
+
+
+def prompts_of_what_a_server_is_sent(
+    connection: Connection, *, target: Target, section: dict[str, Any]
+) -> None:
+    """Answer with the numbers of prompts that become of what is worth sending to a server."""
+    connection.recv()
+    bench = _bench(target, "io/data", section["model"])
+    bench.stock = discovery.find(bench, section, origin="profile")
+    asked = bodies.asking(bench, Budget.QUICK)
+    with tempfile.TemporaryDirectory() as folder:
+        errand = Errand("", folder, bench.path, 0, asked)
+        found = bodies.send(targets.load_class(target), errand)
+    assert isinstance(found, bodies.Found)
+    counts = []
+    for data in found.nearest:
+        with contextlib.suppress(ValueError):
+            plugin = bench.make()
+            made = parsed(plugin, bench, data)
+            counts.append(len(prompt_to_seq(plugin.pre_process(prompt=made, request_id="id"))))
+    connection.send(counts)
 
 
 def play(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from specimens import REFERENCE_IO
-from support import ROOT, Specimen, certify
+from support import ROOT, UNUSUAL_IO, Specimen, certify
 
 from conformance.io_processor import discovery, stock
 from conformance.plugin import target as targets
@@ -169,6 +169,28 @@ def test_plugins_show_what_they_take(
         assert len(valid) == 2
         assert all(keys[0] in data for data in valid)
         assert all(prompts[:2])
+
+
+def test_servers_are_not_sent_what_becomes_many_prompts(zygote: Zygote, tmp_path: Path) -> None:
+    """A megabyte of words keeps an engine busy for minutes, whoever made prompts of it."""
+    (target,) = targets.parse(
+        f"{UNUSUAL_IO[0] / 'caches_recent_texts.py'}:CachesRecentTexts", tmp_path
+    )
+    section = {
+        "model": "tiny-embedding",
+        "valid": [{"text": "The quick brown fox jumps over the lazy dog", "words": 3}],
+    }
+    job = zygote.fork(
+        "io_simulator_job:prompts_of_what_a_server_is_sent",
+        {"target": target, "section": section},
+        log=tmp_path / "job.log",
+        directory=tmp_path,
+        python_path=[str(Path(__file__).parent), str(ROOT)],
+    )
+    counts = job.ask("prompts_of_what_a_server_is_sent", limit=120)
+    job.close()
+
+    assert max(counts) <= 64  # bodies.PROMPTS, which imports vLLM
 
 
 def test_keys_that_are_only_mentioned_are_suggested(zygote: Zygote, tmp_path: Path) -> None:
