@@ -156,13 +156,19 @@ def _listed(marker: int | list[int]) -> list[int]:
 
 def only(tokens: Collection[int], logits: torch.Tensor) -> torch.Tensor:
     """Return the row in which these tokens are left; as it was, where none of them can be."""
+    known = _known(tokens, logits)
     kept = torch.full_like(logits, -torch.inf)
-    for token in tokens:
-        if 0 <= token < len(logits):
-            kept[token] = logits[token]
+    kept[known] = logits[known]
     return logits if kept.isneginf().all() else kept
 
 
 def without(tokens: Collection[int], logits: torch.Tensor) -> torch.Tensor:
     """Return the row without these tokens; as it was, where no other is left."""
-    return only(set(range(len(logits))) - set(tokens), logits)
+    kept = logits.clone()
+    kept[_known(tokens, logits)] = -torch.inf
+    return logits if kept.isneginf().all() else kept
+
+
+def _known(tokens: Collection[int], logits: torch.Tensor) -> list[int]:
+    vocabulary = range(len(logits))
+    return [token for token in tokens if token in vocabulary]
