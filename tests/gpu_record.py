@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from conformance.plugin.target import digest_of
+from conformance.plugin.files import digest_of
 from conformance.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]

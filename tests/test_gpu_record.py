@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gpu_record
 from support import ROOT
 
-from conformance.plugin.target import digest_of
+from conformance.plugin.files import digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,15 +12,11 @@ import attrs
 import pytest
 
 from conformance.engine.entry_points import synthetic_distribution
+from conformance.plugin import files, loader
 from conformance.plugin import target as targets
-from conformance.plugin.target import (
-    LoadFailure,
-    Target,
-    classes_of,
-    find_source,
-    load_class,
-    parse,
-)
+from conformance.plugin.files import find_source
+from conformance.plugin.loader import LoadFailure, classes_of, load_class
+from conformance.plugin.target import Target, parse
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
@@ -127,10 +123,10 @@ def test_entry_points_of_io_processors_are_followed(
     target = Target(f"entry-point:{targets.IO_PROCESSORS}/{name}", "io_entry", name)
 
     if sentence is None:
-        assert targets.resolved(target) == attrs.evolve(target, module="loose", qualname="Plugin")
+        assert loader.resolved(target) == attrs.evolve(target, module="loose", qualname="Plugin")
     else:
         with pytest.raises(LoadFailure, match=re.escape(sentence)):
-            targets.resolved(target)
+            loader.resolved(target)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +198,7 @@ def test_classes_of_a_module_are_its_own(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     (target,) = parse("imports.py", folder)
 
-    assert [cls.__name__ for cls in classes_of(targets.load_module(target))] == ["Mine"]
+    assert [cls.__name__ for cls in classes_of(loader.load_module(target))] == ["Mine"]
 
 
 def test_the_source_is_found_without_importing(folder: Path) -> None:
@@ -212,7 +208,7 @@ def test_the_source_is_found_without_importing(folder: Path) -> None:
     path = find_source(target)
 
     assert path == str(folder / "broken.py")
-    assert targets.digest_of(path) == "sha256:" + hashlib.sha256(b"1 / 0\n").hexdigest()
+    assert files.digest_of(path) == "sha256:" + hashlib.sha256(b"1 / 0\n").hexdigest()
     assert "broken" not in sys.modules
 
 
@@ -231,7 +227,7 @@ def test_a_package_that_raises_raises_again(folder: Path) -> None:
 
 def test_there_is_no_digest_without_a_file() -> None:
     """A class that was typed into a prompt has no source to take a digest of."""
-    assert targets.digest_of(None) is None
+    assert files.digest_of(None) is None
 
 
 def test_nothing_is_left_beside_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +236,7 @@ def test_nothing_is_left_beside_a_plugin(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "leaves_nothing.py").write_text("ONE = 1\n")
     (target,) = targets.parse("leaves_nothing.py", tmp_path)
-    targets.load_module(target)
+    loader.load_module(target)
 
     assert [path.name for path in tmp_path.iterdir()] == ["leaves_nothing.py"]
     assert not sys.dont_write_bytecode

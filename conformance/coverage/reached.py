@@ -11,7 +11,7 @@ from typing import Any
 from conformance.coverage.gaps import Gap, Line, branches, gaps, lines_of, of_others
 from conformance.coverage.hints import Need, Sent, hints, said
 from conformance.coverage.statements import Arm
-from conformance.plugin.target import import_path
+from conformance.plugin.files import import_path
 
 #: Lines around those that never ran in an excerpt.
 _CONTEXT = 2

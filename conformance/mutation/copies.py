@@ -11,7 +11,8 @@ from pathlib import Path
 
 import attrs
 
-from conformance.plugin.target import Plugin, digest_of
+from conformance.plugin.files import digest_of
+from conformance.plugin.target import Plugin
 
 _CACHE = "__pycache__"
 

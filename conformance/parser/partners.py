@@ -10,6 +10,7 @@ import attrs
 
 from conformance.parser.bench import NAME, name_of
 from conformance.parser.roles import manager, other
+from conformance.plugin import loader
 from conformance.plugin import target as targets
 from conformance.rules import nearest
 from conformance.settings import UsageError
@@ -28,7 +29,7 @@ def resolved(role: str, target: Target) -> Target:
         UsageError: there is none.
 
     """
-    if (function := targets.registrar(target)) is not None:
+    if (function := loader.registrar(target)) is not None:
         return _registered_by(role, target, function)
     if not target.text.startswith(f"{role}-parser:"):
         return target
@@ -90,7 +91,7 @@ def partner(cls: type[Any], wanted: Wanted) -> type[Any] | None:
     try:
         found = [resolved(kind, each) for each in targets.parse(text, Path(wanted.folder))]
         if len(found) == 1 and found[0].qualname is not None:
-            return targets.load_class(found[0])
-    except (UsageError, targets.LoadFailure) as error:
+            return loader.load_class(found[0])
+    except (UsageError, loader.LoadFailure) as error:
         raise UsageError(f"{where}: {error}") from None
     raise UsageError(f"{where}: {text!r} has to name one class.")

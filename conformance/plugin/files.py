@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source files that a plugin consists of."""
+"""The source files of plugins: where they are, and which a plugin consists of."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import importlib.util
+import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from conformance.plugin.target import find_file, import_path
+from conformance.plugin.target import Target
 
 #: What plugins are written against: other files there are not the plugin's.
 _LIBRARIES = ("vllm/", "reference_plugins/modality/")
@@ -58,3 +62,63 @@ def _imported(file: Path) -> Iterator[Path]:
             beside = Path(find_file(module, map(str, roots)) or "")
             if beside.parent == file.parent and beside.name != "__init__.py":
                 yield beside
+
+
+def source_of(cls: type) -> str | None:
+    """Return the file that defines a class, which is not always the one that it is named by."""
+    return getattr(sys.modules.get(cls.__module__), "__file__", None)
+
+
+def digest_of(path: str | None) -> str | None:
+    """Return ``sha256:...`` of a source file."""
+    if path is None or not Path(path).is_file():
+        return None
+    return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def import_path(path: str | None) -> str | None:
+    """Return the path of a source file from the folder that it is imported from."""
+    if path is None:
+        return None
+    root = Path(path).parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return Path(path).relative_to(root).as_posix()
+
+
+def find_file(module: str, roots: Iterable[str]) -> str | None:
+    """Find the file of a module below folders; imports nothing, not even its package."""
+    for root in roots:
+        base = Path(root, *module.split("."))
+        for path in (base.with_suffix(".py"), base / "__init__.py"):
+            if path.is_file():
+                return str(path)
+    return None
+
+
+def find_source(target: Target) -> str | None:
+    """Find the source file of a target without importing it."""
+    if target.root and (path := find_file(target.module, [target.root])):
+        return path
+    try:
+        spec = _spec(target.module)
+    except Exception:  # noqa: BLE001 - finders of others raise what they want
+        spec = None
+    return spec.origin if spec else find_file(target.module, sys.path)
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Return where a module is, without importing the packages that it is in.
+
+    ``importlib.util.find_spec`` imports them. Where one raises, the modules that it had imported
+    by then stay, and the next import of one of these succeeds.
+    """
+    package, _, _ = name.rpartition(".")
+    if name in sys.modules or not package or package in sys.modules:
+        return importlib.util.find_spec(name)
+    parent = _spec(package)
+    folders = parent.submodule_search_locations if parent else None
+    if folders is None:
+        return None
+    found = (finder.find_spec(name, folders, None) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)

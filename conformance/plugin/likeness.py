@@ -9,6 +9,7 @@ from pathlib import Path
 
 from conformance.generations import all_generations
 from conformance.interface import ClassSource, Generation
+from conformance.plugin import files
 from conformance.plugin import target as targets
 from conformance.plugin.target import Target
 
@@ -65,7 +66,7 @@ def _handed_on(tree: ast.Module, name: str, source: str | None, hops: int = 4) -
             continue
         if name in {alias.asname or alias.name for alias in node.names}:
             roots = Path(source).parents[node.level - 1 :] if node.level else Path(source).parents
-            found = targets.find_file(node.module, map(str, roots[:1] if node.level else roots))
+            found = files.find_file(node.module, map(str, roots[:1] if node.level else roots))
             further, _ = _parsed(found)
             return (further and _handed_on(further, name, found, hops - 1)) or found
     return None

@@ -21,7 +21,8 @@ from conformance import RULE_SET, __version__
 from conformance.configuration import table
 from conformance.generations import named
 from conformance.interface import Generation
-from conformance.plugin.target import Plugin, import_path
+from conformance.plugin.files import import_path
+from conformance.plugin.target import Plugin
 from conformance.rules import Evidence, Rule
 from conformance.settings import Settings, UsageError
 from conformance.verdict import Conclusion, RuleResult, RuleVerdict, Verdict, combine, decide

@@ -17,7 +17,7 @@ import attrs
 from conformance import RULE_SET
 from conformance.generations import all_generations
 from conformance.interface import Generation
-from conformance.plugin.target import digest_of
+from conformance.plugin.files import digest_of
 from conformance.reporting import attestation, badge, certificate
 from conformance.rules import Evidence, Level, by_id
 from conformance.verdict import RuleVerdict, Verdict, decide

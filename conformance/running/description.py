@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance.generations import named
-from conformance.plugin import likeness, profile
+from conformance.plugin import files, likeness, profile
 from conformance.plugin import target as targets
 from conformance.plugin.target import Plugin
 from conformance.settings import Settings, UsageError
@@ -39,7 +39,7 @@ def describe(
 
     """
     roots = [place.root] if place.root else python_path(settings)
-    source = targets.find_file(place.module, roots)
+    source = files.find_file(place.module, roots)
     job = zygote.fork(
         "conformance.worker.plugins:describe",
         {"wanted": [place], "environment": _variables(source, settings)},
@@ -96,7 +96,7 @@ def _unimportable(place: targets.Target, source: str | None, why: str) -> Plugin
         qualname=place.qualname or "",
         root=place.root,
         path=source,
-        digest=targets.digest_of(source),
+        digest=files.digest_of(source),
         version=None,
         broken=why,
     )

@@ -21,7 +21,8 @@ from conformance.configuration.run import Configured
 from conformance.engine.models import tiny_llama
 from conformance.generations import named
 from conformance.plugin import target as targets
-from conformance.plugin.target import LoadFailure, Plugin, Unavailable
+from conformance.plugin.loader import LoadFailure, Unavailable
+from conformance.plugin.target import Plugin
 from conformance.rules import Evidence
 from conformance.running import baseline, zygotes
 from conformance.running.description import describe, where

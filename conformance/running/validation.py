@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from conformance.plugin import profile
+from conformance.plugin import files, profile
 from conformance.plugin import target as targets
 from conformance.rules import Evidence
 from conformance.running import baseline
@@ -44,7 +44,7 @@ def validate(settings: Settings) -> None:
     for text in settings.targets:
         for target in targets.parse(text, settings.directory):
             if target.root and settings.profile is None:  # a file, which is found without imports
-                profile.find(targets.find_source(target))
+                profile.find(files.find_source(target))
         if (report / folder_name(text)).exists():
             require_writable(report / folder_name(text), settings.report)
     if settings.profile is not None and ":" not in settings.profile:

@@ -28,7 +28,8 @@ import attrs
 import psutil
 
 from conformance.findings import Finding, failed, simulated, unjudged, waiting
-from conformance.plugin.target import LoadFailure, Target, load_class
+from conformance.plugin.loader import LoadFailure, load_class
+from conformance.plugin.target import Target
 from conformance.verdict import RuleResult, Verdict
 from conformance.watching import process_effects, replaced
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, progressed

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from conformance.plugin.target import import_path
+from conformance.plugin.files import import_path
 
 
 @attrs.frozen(eq=False)

@@ -18,7 +18,8 @@ from conformance.engine.environment import cache_directory
 from conformance.engine.models import TOKENIZER_FILES
 from conformance.generations import named
 from conformance.plugin import missing
-from conformance.plugin.target import LoadFailure, Plugin
+from conformance.plugin.loader import LoadFailure
+from conformance.plugin.target import Plugin
 from conformance.rules import Evidence
 from conformance.settings import UsageError
 from conformance.suite import Trial, Unopened

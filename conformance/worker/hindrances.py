@@ -8,8 +8,9 @@ import re
 import traceback
 from pathlib import Path
 
+from conformance.plugin.loader import LoadFailure
 from conformance.plugin.missing import chain
-from conformance.plugin.target import GENERAL_PLUGINS, LoadFailure, Plugin
+from conformance.plugin.target import GENERAL_PLUGINS, Plugin
 from conformance.settings import UsageError
 
 #: The newest release of vLLM that the harness was tried with.

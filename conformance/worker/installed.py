@@ -10,7 +10,7 @@ import importlib
 
 from conformance.generations import all_generations
 from conformance.interface import Generation
-from conformance.plugin.target import Unavailable
+from conformance.plugin.loader import Unavailable
 from conformance.suite import Suite
 from conformance.worker import hindrances
 

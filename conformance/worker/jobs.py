@@ -25,11 +25,12 @@ from conformance.engine.server import hold
 from conformance.engine.server_log import difference, read_log
 from conformance.generations import named
 from conformance.inputs import constants
+from conformance.plugin import loader
 from conformance.plugin import profile as profiles
-from conformance.plugin import target as targets
 from conformance.plugin.expectation import located
+from conformance.plugin.loader import LoadFailure
 from conformance.plugin.profile import Profile
-from conformance.plugin.target import LoadFailure, Plugin, Target
+from conformance.plugin.target import Plugin, Target
 from conformance.rules import Evidence
 from conformance.settings import Settings, UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial, unreadable
@@ -312,7 +313,7 @@ def class_of(plugin: Plugin) -> type:
         LoadFailure: importing it raised.
 
     """
-    return targets.load_class(_target(plugin))
+    return loader.load_class(_target(plugin))
 
 
 def _target(plugin: Plugin) -> Target:

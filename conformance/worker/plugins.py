@@ -13,9 +13,10 @@ import attrs
 
 from conformance.generations import all_generations, named
 from conformance.interface import Generation
-from conformance.plugin import likeness
+from conformance.plugin import files, likeness, loader
 from conformance.plugin import target as targets
-from conformance.plugin.target import LoadFailure, Plugin, Target, Unavailable
+from conformance.plugin.loader import LoadFailure, Unavailable
+from conformance.plugin.target import Plugin, Target
 from conformance.rules import nearest
 from conformance.settings import UsageError
 from conformance.worker import installed, limits, private
@@ -47,19 +48,19 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
 
     """
     _check_generation(target)
-    source = targets.find_source(target)
+    source = files.find_source(target)
     try:
-        target = targets.resolved(target)
+        target = loader.resolved(target)
         for suite in installed.suites().values():
             target = suite.resolved(target)
-        source = targets.find_source(target)
+        source = files.find_source(target)
         try:
-            module = targets.load_module(target)
+            module = loader.load_module(target)
         finally:
             before.put_back(source)  # nothing more of the plugin is called here
         if target.qualname is not None:
-            cls = targets.load_class(target)
-            source = targets.source_of(cls) or source
+            cls = loader.load_class(target)
+            source = files.source_of(cls) or source
             served = _generations(cls, target)
             if all(broken for _, broken in served):
                 installed.require_hosts()
@@ -68,7 +69,7 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
                 _describe(target, target.qualname, generation, source, broken, many=len(served) > 1)
                 for generation, broken in served
             ]
-        classes = targets.classes_of(module)
+        classes = loader.classes_of(module)
         judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
         plugins = [one for one in judged if one[2] is None and not inspect.isabstract(one[0])]
         if not plugins:
@@ -144,7 +145,7 @@ def _describe(
         qualname=qualname or "",
         root=target.root,
         path=source,
-        digest=targets.digest_of(source),
+        digest=files.digest_of(source),
         version=targets.version_of(target),
         broken=broken,
     )

@@ -23,7 +23,7 @@ from conformance.io_processor.classics import classics
 from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.isolation import SHAPES
 from conformance.io_processor.prompts import parsed
-from conformance.plugin import target as targets
+from conformance.plugin import loader
 from conformance.settings import Budget
 from conformance.watching.endurance import Errand
 
@@ -91,7 +91,7 @@ def prompts_of_what_a_server_is_sent(
     asked = bodies.asking(bench, Budget.QUICK)
     with tempfile.TemporaryDirectory() as folder:
         errand = Errand("", folder, bench.path, 0, asked)
-        found = bodies.send(targets.load_class(target), errand)
+        found = bodies.send(loader.load_class(target), errand)
     assert isinstance(found, bodies.Found)
     counts = []
     for data in found.nearest:
@@ -141,7 +141,7 @@ def shrink(connection: Connection) -> None:
 
 
 def _bench(target: Target, generation: str, model: str) -> Bench:
-    return Bench.open(targets.load_class(target), generation, named_model(model), 1)
+    return Bench.open(loader.load_class(target), generation, named_model(model), 1)
 
 
 def _drawn(shape: traffic.Shape, valid: int, invalid: int) -> list[History]:

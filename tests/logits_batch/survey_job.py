@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
 from conformance.logits.trial import Trial, found, stocked
-from conformance.plugin import target as targets
+from conformance.plugin import loader
 from conformance.plugin.expectation import located
 from conformance.verdict import Verdict
 from conformance.watching import loading
@@ -48,7 +48,7 @@ def survey(
     """
     suite = importlib.import_module(f"{generation}.suite")
     observer = Observer.fork(target, suite.maker(model, profile))
-    cls = targets.load_class(target)
+    cls = loader.load_class(target)
     vllm_config(model)
     untouched = Untouched.fork(cls)
     # After the fork: what drives slot plugins replaces parts of torch.

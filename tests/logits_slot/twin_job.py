@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.engine.offline import OfflineEngine
 from conformance.logits import workload
 from conformance.logits.requests import Stock
-from conformance.plugin import target as targets
+from conformance.plugin import loader
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -27,7 +27,7 @@ def ask(
 ) -> None:
     """Answer with the tokens that each request of a crowd gets, and how many were preempted."""
     connection.recv()
-    cls = targets.load_class(target)
+    cls = loader.load_class(target)
     jobs = workload.crowd(Stock(cls, model, parameters, 7), invariant=False)
     engine = OfflineEngine.start(model, [cls], runner=runner)
     tokens = engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])

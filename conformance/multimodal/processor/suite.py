@@ -15,6 +15,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.plugins import load_general_plugins
 
+from conformance.plugin import loader
 from conformance.plugin import target as targets
 from conformance.plugin.target import Target
 from conformance.rules import Evidence, nearest
@@ -52,7 +53,7 @@ def _resolved(target: Target) -> Target:
     """
     if target.module == targets.MODEL_REGISTRY:
         return _of_architecture(target)
-    if (function := targets.registrar(target)) is None:
+    if (function := loader.registrar(target)) is None:
         return target
     where = f"the entry point's function {target.module}:{target.qualname}"
     before, ModelRegistry.models = ModelRegistry.models, {}
@@ -60,7 +61,7 @@ def _resolved(target: Target) -> Target:
         function()
         classes = {name: entry.load_model_cls() for name, entry in ModelRegistry.models.items()}
     except Exception as error:
-        raise targets.failure(target, f"{where} raised {said(error)}", error) from error
+        raise loader.failure(target, f"{where} raised {said(error)}", error) from error
     finally:
         ModelRegistry.models = {**before, **ModelRegistry.models}
     found = next((cls for cls in classes.values() if _recognises(cls)), None)
@@ -81,7 +82,7 @@ def _of_architecture(target: Target) -> Target:
     try:
         cls = entry.load_model_cls()
     except Exception as error:
-        raise targets.failure(target, f"importing {name} raised {said(error)}", error) from error
+        raise loader.failure(target, f"importing {name} raised {said(error)}", error) from error
     return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
 
 
