@@ -117,9 +117,8 @@ def test_the_wheel_holds_what_every_interface_needs(built: Built) -> None:
 
     for package in ("conformance", "reference_plugins"):
         # Data files too: schemas, templates, profiles.
-        told = subprocess.run(
-            ["git", "ls-files", package], cwd=ROOT, check=True, capture_output=True, text=True
-        )
+        asked = ["git", "ls-files", package]
+        told = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True)
         here = set(told.stdout.split())
         assert here - names <= {f"{package}/pyproject.toml", f"{package}/README.md"}
     assert set(groups) == {

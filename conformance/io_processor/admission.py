@@ -15,7 +15,7 @@ from conformance.io_processor.bench import Bench
 from conformance.io_processor.classics import IDS
 from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.engine import UNKNOWN, made_up
-from conformance.io_processor.host import request_of
+from conformance.io_processor.messages import request_of
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.trial import Trial
 from conformance.verdict import Verdict

@@ -10,7 +10,8 @@ from vllm.outputs import PoolingRequestOutput
 
 from conformance.counterexample.io_engine_player import output_of
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.host import REQUEST, Documented, as_json, response_class
+from conformance.io_processor.host import REQUEST, Documented
+from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.watched import Watched

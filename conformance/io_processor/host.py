@@ -9,7 +9,6 @@ are awaited; vLLM itself did until 0.19.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -30,6 +29,16 @@ from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.pooling import options
 from conformance.engine.pooling_models import name_of
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
+from conformance.io_processor.messages import (
+    Received,
+    WrongResponse,
+    raw_request,
+    received,
+    request_of,
+    response_class,
+    writer,
+    written,
+)
 from conformance.io_processor.watched import Watched
 from conformance.settings import UsageError
 from conformance.watching.comparison import plain
@@ -97,14 +106,6 @@ def _admission(config: VllmConfig, renderer: object) -> Callable[[Any], None]:
     except (ImportError, TypeError):  # releases that check it elsewhere
         return lambda _: None
     return lambda rendered: front._validate_model_inputs(*split_enc_dec_input(rendered))  # noqa: SLF001 - vLLM's
-
-
-@attrs.frozen
-class Received:
-    """What a client makes of a response."""
-
-    data: Any
-    request_id: str | None  #: of which request the response says that it is
 
 
 class Online(Protocol):
@@ -189,8 +190,8 @@ class Served:
         """Serve a request with vLLM's own handler."""
         self._serving.engine_client = engine
         self._front.io_processor = plugin
-        response = await self._serving(request_of(data), _raw_request(request_id))
-        return _received(response)
+        response = await self._serving(request_of(data), raw_request(request_id))
+        return received(response)
 
 
 @attrs.define
@@ -331,14 +332,7 @@ class Documented:
                 raise WrongResponse(response)
         else:
             response = response_class()(request_id=request_id, data=output)
-        return _received(_written(response))
-
-
-class WrongResponse(RuntimeError):
-    """``output_to_response`` returned something else than an ``IOProcessorResponse``."""
-
-    def __init__(self, response: object) -> None:
-        super().__init__(f"output_to_response returned {type(response).__name__}")
+        return received(written(response))
 
 
 @attrs.frozen
@@ -370,70 +364,9 @@ def numbered(plugin: Watched) -> str:
     return str(plugin.prompts - 1)
 
 
-def request_of(data: object) -> Any:  # noqa: ANN401 - JSON values
-    """Return the request that an online host hands on."""
-    try:
-        from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest
-    except ImportError:
-        from vllm.entrypoints.openai.protocol import IOProcessorRequest
-    return IOProcessorRequest(data=data)
-
-
-def response_class() -> Any:  # noqa: ANN401 - a class of vLLM
-    """Return vLLM's ``IOProcessorResponse``, which has moved."""
-    try:
-        from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
-    except ImportError:
-        from vllm.entrypoints.openai.protocol import IOProcessorResponse
-    return IOProcessorResponse
-
-
-def as_json(response: object) -> Any:  # noqa: ANN401 - an IOProcessorResponse
-    """Return the data of a response as the client reads it.
-
-    Raises:
-        Exception: the server cannot write it as JSON.
-
-    """
-    return _received(_written(response)).data
-
-
-def _written(response: object) -> Any:  # noqa: ANN401 - an IOProcessorResponse, as HTTP has it
-    return writer()(response)
-
-
-@cache
-def writer() -> Callable[[Any], Any]:
-    """Return the function with which the server writes a response as JSON; it has moved.
-
-    Raises:
-        ImportError: it has moved to where nobody has seen it yet.
-
-    """
-    try:
-        from vllm.entrypoints.pooling.utils import get_json_response_cls
-    except ImportError:  # since 0.33
-        from vllm.entrypoints.serve.utils.api_utils import create_json_response
-
-        return create_json_response  # type: ignore[no-any-return, unused-ignore]
-    cls = get_json_response_cls()
-    return lambda response: cls(content=response.model_dump())
-
-
-def _received(response: Any) -> Received:  # noqa: ANN401 - a response of starlette
-    body = json.loads(response.body)
-    return Received(body["data"], body.get("request_id"))
-
-
 def _chat_template_config() -> Any:  # noqa: ANN401 - a class of vLLM
     try:
         from vllm.renderers.chat_utils import ChatTemplateConfig
     except ImportError:  # up to 0.31
         from vllm.entrypoints.chat_utils import ChatTemplateConfig
     return ChatTemplateConfig()
-
-
-def _raw_request(request_id: str) -> Any:  # noqa: ANN401 - a request of starlette
-    from starlette.requests import Request
-
-    return Request({"type": "http", "headers": [(b"x-request-id", request_id.encode())]})

@@ -17,7 +17,8 @@ from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.direct import finished, prepared
-from conformance.io_processor.host import REQUEST, as_json, response_class
+from conformance.io_processor.host import REQUEST
+from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
