@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.inputs import history
+from conformance.inputs import edits, history
 from conformance.inputs.history import (
     Choice,
     History,
@@ -131,7 +131,7 @@ def test_a_history_keeps_to_its_shape(shape: Shape, data: st.DataObject) -> None
 @given(strategy(EVERYTHING, CHOICES, WORDS) | strategy(LOST, CHOICES, WORDS))
 def test_a_plainer_history_can_be_ordered_too(drawn: History) -> None:
     """What is left without preemptions, chunks or failed loads is still a history."""
-    for plain in history.plainer(drawn):
+    for plain in edits.plainer(drawn):
         assert plain != drawn
         scheduler = Scheduler()
         for step in plain:
@@ -236,6 +236,6 @@ def test_every_other_request_has_a_whole_prompt() -> None:
     names = ("A", "B", "C", "D")
     joins = (Step(join=tuple(Request(name, (5,), ("on", 0)) for name in names)), Step())
 
-    step, last = history.prompted(joins, words)
+    step, last = edits.prompted(joins, words)
     assert [request.prompt for request in step.join] == [(11, 401), (5,), (7, 402, 403), (5,)]
     assert last == Step()

@@ -7,7 +7,7 @@ import random
 
 import attrs
 
-from conformance.inputs import history
+from conformance.inputs import edits, history
 from conformance.inputs.history import History, Request, Step
 from conformance.inputs.words import Words
 from conformance.logits.trails import Trail
@@ -69,7 +69,7 @@ def test_requests_are_led() -> None:
 
 def test_the_same_requests_may_just_advance() -> None:
     """The first of them join when they did, and nothing else happens."""
-    found = history.unordered(HISTORY, 2)
+    found = edits.unordered(HISTORY, 2)
 
     assert [[request.name for request in step.join] for step in found] == [["A", "B"], [], [], []]
     assert _ordered(found) == tuple(Step(repeat=step.repeat) for step in HISTORY)

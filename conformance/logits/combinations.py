@@ -15,7 +15,8 @@ import attrs
 from hypothesis import strategies as st
 
 from conformance.findings import Finding, failed, passed, unjudged, waiting
-from conformance.inputs.history import Choice, History, Request, Shape, Step, until
+from conformance.inputs.edits import until
+from conformance.inputs.history import Choice, History, Request, Shape, Step
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.extra_parameters import Combination, everything

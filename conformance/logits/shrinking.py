@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from hypothesis.errors import HypothesisException
 
-from conformance.inputs import history
+from conformance.inputs import edits, history
 from conformance.inputs.history import History
 from conformance.logits.requests import Stock
 from conformance.logits.sweeps import Example, Strata, count_of, generate, hung
@@ -62,7 +62,7 @@ def _reduced(strata: Strata, bench: Stock, rule: str, failing: Example, left: fl
 
 def _plainest(strata: Strata, bench: Stock, rule: str, failing: Example) -> Example:
     """Return the example without what it does not take: its words must not name another cause."""
-    for simpler in history.plainer(failing.history):
+    for simpler in edits.plainer(failing.history):
         example = strata.run(bench, failing.shape, simpler)
         if rule in example.rules():
             return _plainest(strata, bench, rule, example)

@@ -20,7 +20,7 @@ import attrs
 
 from conformance.coverage import lines
 from conformance.findings import LEAST_ACTED, Finding
-from conformance.inputs import history
+from conformance.inputs import edits, history
 from conformance.inputs.history import History, Shape
 from conformance.logits.played import BESIDES, Kind, Played, Trouble
 from conformance.logits.requests import MOST_LIFE, Stock
@@ -155,7 +155,7 @@ def _drawn(
     for classic in strata.classics(shape.name, bench):
         body(classic)
         if bench.words.phrases:
-            body(history.saying(classic, bench.words))
+            body(edits.saying(classic, bench.words))
     count = count_of(strata, shape, budget)
     generate(bench, shape, count, body)
     switches = any(choice[0] == "on" for choice in bench.choices)
@@ -209,7 +209,7 @@ def _further(
         if not examples[-1].played.faults:
             continue
         # Requests that just advance may show it, too: then it is no fault of what else happens.
-        plain = history.unordered(drawn, strata.plain.live)
+        plain = edits.unordered(drawn, strata.plain.live)
         longer = (*plain, history.Step(repeat=bench.life + MOST_OUTPUTS))
         for _, each in ((shape, longer), *_led(bench, strata.plain, trails, budget)):
             examples.append(strata.run(bench, strata.plain, each))
@@ -255,8 +255,8 @@ def _outliving(bench: Stock, shape: Shape, drawn: History) -> History:
         # What is left of a prefill would be another amount after more steps.
         return longer
     if bench.words.prompts:
-        longer = history.prompted(longer, bench.words)
-    return history.saying(longer, bench.words) if bench.words.phrases else longer
+        longer = edits.prompted(longer, bench.words)
+    return edits.saying(longer, bench.words) if bench.words.phrases else longer
 
 
 def acted(examples: Iterable[Example]) -> int:
