@@ -24,9 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
-from conformance.coverage import lines
 from conformance.engine import held as held_process
-from conformance.engine import model_runner, spawning
+from conformance.engine import model_runner, server_process
 from conformance.engine.entry_points import synthetic_distribution
 from conformance.engine.environment import GPU_SHARE, eager, has_no_room, host_environment
 from conformance.engine.external_server import (
@@ -203,7 +202,7 @@ class Server:
                 self._process = held.serve(command, self._environment, self.log.absolute())
             elif self._imported and may_fork():
                 self._process = fork_supervised(
-                    lambda: _serve(command, self._environment), log.fileno(), _GRACE
+                    lambda: server_process.serve(command, self._environment), log.fileno(), _GRACE
                 )
             else:
                 interpreter = [sys.executable, "-I", "-S", str(_SUPERVISOR)]
@@ -378,34 +377,7 @@ class Server:
 
 def hold() -> None:
     """Fork the process of a server that is started later, before this one imports anything else."""
-    held_process.hold(_serve_fresh, _GRACE)
-
-
-def _serve(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run the command of a server in this process, a fork, and its engine in another fork."""
-    from vllm import envs
-
-    # `vllm serve` asks for spawned processes, which would import everything.
-    envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
-    _run(command, environment)
-
-
-def _serve_fresh(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run the command of a server in this process, and its engine in a fork of what it is now."""
-    spawning.fork_instead()
-    _run(command, environment)
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.argv = ["vllm", *command[command.index("serve") :]]
-    from vllm.entrypoints.cli.main import main
-
-    model_runner.prepare()
-    lines.begin()
-    main()
+    held_process.hold(server_process.serve_fresh, _GRACE)
 
 
 def _reserve(port: int) -> socket.socket:
