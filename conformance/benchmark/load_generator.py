@@ -22,7 +22,7 @@ from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, chosen_device
 from conformance.engine.model_runner import Runner
 from conformance.logits.conversation import body_of
-from conformance.logits.requests import sampling_params
+from conformance.logits.keywords import sampling_params
 from conformance.settings import Device
 
 Keywords = Mapping[str, Any]

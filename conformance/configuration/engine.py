@@ -27,7 +27,7 @@ from conformance.engine.offline import (
     engine_arguments,
 )
 from conformance.generations import named as generation_named
-from conformance.logits.requests import sampling_params
+from conformance.logits.keywords import sampling_params
 from conformance.logits.ways import Reply
 from conformance.plugin.target import Plugin
 from conformance.settings import Settings

@@ -15,7 +15,8 @@ from conformance.configuration.asked import Ask, Workload
 from conformance.generations import named as generation_named
 from conformance.inputs.history import Choice
 from conformance.logits import errands
-from conformance.logits.requests import Stock, admitted
+from conformance.logits.keywords import admitted
+from conformance.logits.requests import Stock
 from conformance.logits.workload import RANDOM_SEED, prompt_of
 from conformance.plugin.expectation import located
 from conformance.plugin.profile import of_plugin

@@ -22,8 +22,9 @@ from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.extra_parameters import Combination, everything
 from conformance.logits.findings import switched_on
 from conformance.logits.judgement import roots
+from conformance.logits.keywords import sampling_params
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
-from conformance.logits.requests import Stock, sampling_params
+from conformance.logits.requests import Stock
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
 from conformance.search import COMBINATIONS, draw

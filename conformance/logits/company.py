@@ -15,7 +15,8 @@ from conformance.engine.offline import MAX_MODEL_LEN, STEP_TOKENS, OfflineEngine
 from conformance.ledger import Ledger
 from conformance.logits import workload
 from conformance.logits.findings import label, switched_on
-from conformance.logits.requests import Stock, sampling_params
+from conformance.logits.keywords import sampling_params
+from conformance.logits.requests import Stock
 from conformance.logits.ways import Reply, difference
 from conformance.settings import UsageError
 from conformance.watching.interruption import OutOfTime

@@ -13,9 +13,9 @@ from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, unreached
+from conformance.logits.keywords import admissible
 from conformance.logits.played import Kind
 from conformance.logits.processes import served
-from conformance.logits.requests import admissible
 from conformance.logits.rows import alike, differing
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial

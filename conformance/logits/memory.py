@@ -25,7 +25,8 @@ from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.fuzzing.values import Position, at, positions, replaced
-from conformance.logits.requests import Stock, admitted
+from conformance.logits.keywords import admitted
+from conformance.logits.requests import Stock
 from conformance.logits.trial import Trial
 from conformance.settings import Budget
 from conformance.verdict import Verdict

@@ -30,8 +30,8 @@ from conformance.engine.offline import OfflineEngine
 from conformance.logits import company, workload
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.live import in_engine
+from conformance.logits.keywords import admissible
 from conformance.logits.live_trial import LogitsTrial
-from conformance.logits.requests import admissible
 from conformance.logits.ways import Reply, Ways, difference, hand_over
 from conformance.logits.workload import Job
 from conformance.settings import Budget

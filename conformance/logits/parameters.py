@@ -20,9 +20,10 @@ from conformance.inputs.history import Choice
 from conformance.interface import placeholders
 from conformance.logits.calls import PluginRaised
 from conformance.logits.guesses import LIKELY, MOST_FOUND, Guessed, guess
+from conformance.logits.keywords import sampling_params
 from conformance.logits.meaning import Meaning
 from conformance.logits.neighbours import neighbours
-from conformance.logits.requests import Stock, sampling_params
+from conformance.logits.requests import Stock
 from conformance.logits.tried import UNRELATED, Keywords, Tried
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import Read

@@ -26,7 +26,8 @@ from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
 from conformance.logits.findings import label, switched_on
-from conformance.logits.requests import Stock, admissible, sampling_params
+from conformance.logits.keywords import admissible, sampling_params
+from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone, differing, same
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import Found

@@ -6,13 +6,12 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Self
 
 import attrs
 import torch
-from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.sampling_params import SamplingParams
 
 from conformance.counterexample.logits_host_player import logits_table
 from conformance.engine.models import end_of_sequence
@@ -20,12 +19,10 @@ from conformance.inputs.history import SENT, Choice
 from conformance.inputs.words import Words
 from conformance.logits import calls
 from conformance.logits.configuration import MAX_MODEL_LEN, vllm_config
+from conformance.logits.keywords import admitted, sampling_params
 from conformance.logits.meaning import Meaning
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import attributes
-from conformance.rules import nearest
-from conformance.settings import UsageError
-from conformance.watching.interruption import PluginHung, limited
 
 #: The last of the token ids that stand for no text in the tiny model.
 LAST_SPECIAL = 2
@@ -313,72 +310,6 @@ def _copied(value: object) -> object:
     if type(value) is list:
         return [_copied(item) for item in value]
     return value if type(value) in _PLAIN else copy.deepcopy(value)
-
-
-def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
-    """Build ``SamplingParams`` from the keywords of a profile.
-
-    Raises:
-        UsageError: the keywords are not those of ``SamplingParams``, or vLLM refuses them.
-
-    """
-    if not hasattr(keywords, "items"):
-        raise UsageError(
-            f"profile: {where} must be a table of SamplingParams keywords, not {keywords!r}."
-        )
-    known = SamplingParams.__struct_fields__
-    for key in keywords:
-        if key not in known:
-            raise UsageError(
-                f"profile: {where} has {key!r}, which is no field of SamplingParams."
-                + nearest(key, known)
-                + " What the plugin itself reads is under extra_args."
-            )
-    values = converted(keywords)
-    built = copy.deepcopy(values)
-    try:
-        if isinstance(grammar := values.get("structured_outputs"), dict):
-            built["structured_outputs"] = StructuredOutputsParams(**grammar)
-        params = SamplingParams(**built)
-    except Exception as error:  # noqa: BLE001 - any refusal is the profile's
-        raise UsageError(f"profile: {where} is refused by SamplingParams: {error}") from None
-    calls.made(params, values)
-    return params
-
-
-def admitted(plugin: type[Any], keywords: Mapping[str, Any]) -> bool:
-    """Tell whether neither vLLM nor the plugin refuses a request."""
-    try:
-        params = sampling_params(keywords, "")
-        with limited():
-            calls.call("validate_params", plugin.validate_params, params)
-    except (UsageError, calls.PluginRaised, PluginHung):
-        return False
-    return True
-
-
-def converted(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords of a profile as ``SamplingParams`` takes them.
-
-    TOML and JSON keys are strings; vLLM's own front end converts them in the same way.
-    """
-    values = dict(keywords)
-    if isinstance(bias := values.get("logit_bias"), dict):
-        values["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
-    return values
-
-
-def admissible(
-    invalid: Sequence[Mapping[str, Any]],
-) -> Iterator[tuple[str, Mapping[str, Any], SamplingParams]]:
-    """Yield the requests that vLLM itself does not refuse before the plugin is asked.
-
-    Each with its name in messages, its keywords and a fresh ``SamplingParams``.
-    """
-    for index, keywords in enumerate(invalid):
-        name = f"invalid[{index}]"
-        with suppress(UsageError):
-            yield name, keywords, sampling_params(keywords, name)
 
 
 def extents(value: object) -> Iterator[int]:

@@ -10,7 +10,8 @@ import attrs
 from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import Choice
-from conformance.logits.requests import Stock, admitted, sampling_params
+from conformance.logits.keywords import admitted, sampling_params
+from conformance.logits.requests import Stock
 
 #: Tokens per answer to a question: enough for effects to show, few enough for a tiny model.
 ANSWER_TOKENS = 12

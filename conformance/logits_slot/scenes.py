@@ -13,7 +13,7 @@ from typing import Any
 from conformance.counterexample.logits_checks import SCRIPTED
 from conformance.counterexample.source import encoded
 from conformance.generations import named
-from conformance.logits.requests import admissible
+from conformance.logits.keywords import admissible
 from conformance.logits.trial import Trial
 
 #: What one program is made of.

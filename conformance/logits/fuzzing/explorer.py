@@ -39,8 +39,8 @@ from conformance.logits.fuzzing.values import (
     size,
     values,
 )
+from conformance.logits.keywords import converted
 from conformance.logits.played import Kind
-from conformance.logits.requests import converted
 from conformance.logits.watching import LIKELY_FIELDS
 from conformance.search import REQUESTS, TRIED, Found, draw
 from conformance.settings import Budget
