@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from conformance.rules import Evidence
     from conformance.settings import Settings
     from conformance.watching.elsewhere import Elsewhere
-    from conformance.watching.loading import Maker, Observer
+    from conformance.watching.loading import Observer
+    from conformance.watching.loading_process import Maker
 
 #: What playing a counterexample again shows: the kinds of trouble there are now, and a message.
 Replayed = tuple[list[str], str]

@@ -25,7 +25,7 @@ from user import certificates
 
 from conformance.cli import main
 from conformance.plugin.target import Target
-from conformance.watching import loading, process_effects
+from conformance.watching import loading, loading_process, process_effects
 from conformance.watching.loading import Observer
 from conformance.watching.process_effects import Kind
 
@@ -258,7 +258,7 @@ def load(place: Path, line: str = "pass", top: str = "") -> loading.Loading:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait a second for what has to end."""
-    monkeypatch.setattr(loading, "ENDING", 1.0)
+    monkeypatch.setattr(loading_process, "ENDING", 1.0)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -17,7 +17,7 @@ from conformance.settings import Budget, UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial, replayed
 from conformance.verdict import RuleResult, gravest
 from conformance.watching.comparison import shortened
-from conformance.watching.loading import Maker
+from conformance.watching.loading_process import Maker
 from conformance.watching.untouched import Untouched
 
 Arguments = Mapping[str, Any]

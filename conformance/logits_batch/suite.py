@@ -32,7 +32,7 @@ from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial
 from conformance.verdict import Verdict
-from conformance.watching.loading import Maker
+from conformance.watching.loading_process import Maker
 from conformance.watching.untouched import Errands, Untouched
 
 _found = partial(found_in, CONTRACT)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from conformance.logits.fuzzing.explorer import Explored
     from conformance.settings import UsageError
     from conformance.suite import Opening, Replayed, Trial
-    from conformance.watching.loading import Maker
+    from conformance.watching.loading_process import Maker
 
 #: Methods that only a slot logits processor has.
 _METHODS = ("add_request", "apply_staged_writes")

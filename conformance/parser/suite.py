@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from conformance.suite import Opening
     from conformance.suite import Trial as Opened
-    from conformance.watching.loading import Maker
+    from conformance.watching.loading_process import Maker
 
 
 def suite(role: str) -> Suite:

@@ -15,7 +15,7 @@ import attrs
 import torch
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.watching import loading, process_effects
+from conformance.watching import loading, loading_process, process_effects
 from conformance.watching.process_effects import Effect, Kind
 from conformance.watching.process_facts import generator_states, seed_generators
 from conformance.watching.untouched import Ended, Errands
@@ -55,13 +55,13 @@ def watched(told: list[Served], seed: int) -> Iterator[None]:
     """Have a request served with generators of some seed; this is in the other process."""
     seed_generators(seed)
     torch.set_num_threads(THREADS)
-    loading.hand_on()
+    loading_process.hand_on()
     effects: list[Effect] = []
     try:
         with process_effects.noted(effects):
             yield
     finally:
-        told.append(Served(tuple(map(loading.told, effects)), generator_states()))
+        told.append(Served(tuple(map(loading_process.told, effects)), generator_states()))
 
 
 def found(untouched: Errands, errand: Callable[[int], Any]) -> Serving:

@@ -10,7 +10,7 @@ from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.suites import shared
 from conformance.rules import Evidence
 from conformance.suite import Opening, Replayed, Suite, Trial
-from conformance.watching.loading import Maker
+from conformance.watching.loading_process import Maker
 
 
 def _recognises(cls: type) -> bool:

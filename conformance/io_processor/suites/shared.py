@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from conformance.io_processor.bench import Bench
     from conformance.suite import Opening, Trial
-    from conformance.watching.loading import Maker
+    from conformance.watching.loading_process import Maker
 
 #: The two generations, for what differs between them.
 REQUEST, DATA = "io/request", "io/data"

@@ -21,7 +21,7 @@ from conformance.plugin.target import Target
 from conformance.rules import Evidence, nearest
 from conformance.settings import UsageError
 from conformance.suite import Opening, OwnHost, Replayed, Suite, Trial, Unopened
-from conformance.watching.loading import Maker
+from conformance.watching.loading_process import Maker
 from conformance.watching.raised import said
 
 STARTER = """\
