@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 
 from conformance.multimodal.processor.answers import Answer, CannotBuild, answer
-from conformance.multimodal.processor.host import Host, Processed
+from conformance.multimodal.processor.host import Host
+from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.sameness import outline
 from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, promised, unusual

@@ -12,7 +12,7 @@ from conformance.findings import Finding, failed
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.host import Range, by_place, mask_of, ranges_of
+from conformance.multimodal.processor.processed import Range, by_place, mask_of, ranges_of
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.search import Trouble

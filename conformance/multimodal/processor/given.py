@@ -9,7 +9,8 @@ import torch
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.host import MODALITIES, Processed
+from conformance.multimodal.processor.host import MODALITIES
+from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import side_by_side
 from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.stock import Item

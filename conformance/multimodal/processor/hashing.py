@@ -13,7 +13,7 @@ from PIL import Image
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.host import Processed
+from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.sameness import same_data
 from conformance.multimodal.processor.search import Trouble

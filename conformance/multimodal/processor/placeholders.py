@@ -13,7 +13,13 @@ from conformance.multimodal.processor import forms
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.hashing import of_item
-from conformance.multimodal.processor.host import Processed, Range, by_place, mask_of, ranges_of
+from conformance.multimodal.processor.processed import (
+    Processed,
+    Range,
+    by_place,
+    mask_of,
+    ranges_of,
+)
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import outline, same_data
 from conformance.multimodal.processor.search import Trouble

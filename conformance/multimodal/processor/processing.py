@@ -21,8 +21,9 @@ from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.forms import RATE
 from conformance.multimodal.processor.hashing import of_item
-from conformance.multimodal.processor.host import Processed, size_of
+from conformance.multimodal.processor.host import size_of
 from conformance.multimodal.processor.placeholders import inserted
+from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import same_data, told_apart
 from conformance.multimodal.processor.search import Trouble
