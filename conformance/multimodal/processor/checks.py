@@ -18,6 +18,7 @@ from conformance.multimodal.processor import (
     placeholders,
     processing,
     remains,
+    writing,
 )
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, Prompt, Shape, alone
@@ -35,8 +36,8 @@ JUDGES: Mapping[str, tuple[Judge, Shape]] = {
     "MM-13": (placeholders.ordered, SEVERAL),
     "MM-14": (placeholders.text_kept, ANY),
     "MM-15": (placeholders.surplus, ANY),
-    "MM-16": (placeholders.in_text, ANY),
-    "MM-17": (placeholders.as_tokens, ANY),
+    "MM-16": (writing.in_text, ANY),
+    "MM-17": (writing.as_tokens, ANY),
     "MM-20": (embeddings.one_each, ANY),
     "MM-21": (embeddings.missing, ANY),
     "MM-22": (embeddings.surplus, ANY),
@@ -110,7 +111,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-03": limits.declared,
     **{rule: _look(rule) for rule in JUDGES},
     "MM-11": limits.served,
-    "MM-16": placeholders.written,
+    "MM-16": writing.written,
     "MM-18": placeholders.empty,
     **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
     "MM-36": _in_a_row,

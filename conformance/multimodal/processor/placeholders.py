@@ -24,7 +24,6 @@ from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import outline, same_data
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
-from conformance.verdict import Verdict
 from conformance.watching.comparison import difference, letter, shortened
 
 
@@ -54,7 +53,7 @@ def processes(bench: Bench, prompt: Prompt) -> Trouble | None:
     return None
 
 
-def _ranges(bench: Bench, prompt: Prompt) -> list[Range] | None:
+def known_ranges(bench: Bench, prompt: Prompt) -> list[Range] | None:
     """Return the range of each item in the order of the prompt; None where there are none."""
     if not bench.usable(prompt) or not bench.processed(prompt).good:
         return None
@@ -63,7 +62,7 @@ def _ranges(bench: Bench, prompt: Prompt) -> list[Range] | None:
 
 def within(bench: Bench, prompt: Prompt) -> Trouble | None:
     """Ranges lie within the prompt, have masks of their length, and share no position."""
-    ranges = _ranges(bench, prompt)
+    ranges = known_ranges(bench, prompt)
     if ranges is None:
         return None
     length = len(bench.processed(prompt).value.tokens)
@@ -94,7 +93,7 @@ def within(bench: Bench, prompt: Prompt) -> Trouble | None:
 
 def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
     """Ranges come in the order of the items, each with what its own item needs."""
-    ranges = _ranges(bench, prompt)
+    ranges = known_ranges(bench, prompt)
     if ranges is None:
         return None
     for modality in prompt.modalities if inserted(bench, prompt) else (None,):
@@ -137,7 +136,7 @@ def inserted(bench: Bench, prompt: Prompt) -> bool:
 def means(bench: Bench, prompt: Prompt) -> Trouble | None:
     """An item has the placeholders, and the data, that its author says."""
     for index, (one, item) in enumerate(
-        zip(_ranges(bench, prompt) or (), prompt.items, strict=False)
+        zip(known_ranges(bench, prompt) or (), prompt.items, strict=False)
     ):
         if not forms.plain(item.modality, item.text):
             continue  # a function of a few lines knows the plain form alone
@@ -175,7 +174,7 @@ def _as_said(made: object, said: object) -> bool:
 
 def same_count(bench: Bench, prompt: Prompt) -> Trouble | None:
     """An item has as many placeholders among others as alone."""
-    ranges = _ranges(bench, prompt)
+    ranges = known_ranges(bench, prompt)
     if ranges is None:
         return None
     for index, (one, wanted) in enumerate(zip(ranges, _counts_alone(bench, prompt), strict=True)):
@@ -191,7 +190,7 @@ def same_count(bench: Bench, prompt: Prompt) -> Trouble | None:
 
 def text_kept(bench: Bench, prompt: Prompt) -> Trouble | None:
     """Texts are where they were among the items, and outside of all ranges."""
-    ranges = _ranges(bench, prompt)
+    ranges = known_ranges(bench, prompt)
     if ranges is None:
         return None
     return _text_kept(bench, prompt, bench.processed(prompt).value, ranges)
@@ -243,7 +242,7 @@ def _holds(bench: Bench, tokens: list[int], text: list[int]) -> bool:
 
 def surplus(bench: Bench, prompt: Prompt) -> Trouble | None:
     """A placeholder too many in the prompt is the client's text."""
-    ranges = _ranges(bench, prompt)
+    ranges = known_ranges(bench, prompt)
     if ranges is None or inserted(bench, prompt):
         return None
     modality = prompt.items[-1].modality
@@ -282,84 +281,6 @@ def _told(ranges: Sequence[Range]) -> str:
     return ", ".join(f"{one.offset} to {one.end - 1}" for one in ranges)
 
 
-def in_text(bench: Bench, prompt: Prompt) -> Trouble | None:
-    """A prompt that is written as chats are has the same placeholders."""
-    ranges = _ranges(bench, prompt)
-    if ranges is None:
-        return None
-    text = _text(bench, prompt)
-    options = bench.stock.chosen(prompt.options)
-    processor = bench.processor()
-    encode = bench.host.tokenizer().encode
-    found = answer(
-        lambda: bench.host.process(
-            processor,
-            encode(text, **processor.info.default_tok_params.get_encode_kwargs()),
-            prompt.data(),
-            options,
-        )
-    )
-    if not found.good:
-        who = (
-            "the chat template's text"
-            if any(map(bench.texts.templated, prompt.modalities))
-            else "the text"
-        )
-        return Trouble(f"{who} {shortened(text)} {found.describe()}")
-    now = ranges_of(prompt, found.value)
-    for index, (one, wanted) in enumerate(zip(now, ranges, strict=True)):
-        if one.count != wanted.count:
-            return Trouble(
-                f"in the text {shortened(text)} item {letter(index)} has {one.count} placeholders",
-                index,
-                str(wanted.count),
-                str(one.count),
-            )
-    return None
-
-
-def _text(bench: Bench, prompt: Prompt) -> str:
-    """Return a prompt as a text, as chats are put together."""
-    decode = bench.host.tokenizer().decode
-    places = iter(prompt.places())
-    found = []
-    for place, part in enumerate(prompt.parts):
-        if isinstance(part, int):
-            found.append(str(decode(bench.texts.text(place, part))))
-        else:
-            modality, index = next(places)
-            found.append(bench.texts.in_chats(modality, index + 1) or "")
-    return " ".join(found)
-
-
-def as_tokens(bench: Bench, prompt: Prompt) -> Trouble | None:
-    """The processor makes the same of a text as of its tokens."""
-    if not bench.usable(prompt) or not bench.processed(prompt).good:
-        return None
-    text, options = _text(bench, prompt), bench.stock.chosen(prompt.options)
-    one, other = bench.processor(), bench.processor()
-    encode = bench.host.tokenizer().encode
-    kwargs = one.info.default_tok_params.get_encode_kwargs()
-    tokens = answer(
-        lambda: bench.host.process(other, encode(text, **kwargs), prompt.data(), options)
-    )
-    texts = answer(lambda: bench.host.call(one, text, prompt.data(), options))
-    if tokens.good != texts.good:
-        bad, good = ("text", "tokens") if tokens.good else ("tokens", "text")
-        said = (texts if tokens.good else tokens).describe()
-        return Trouble(f"{shortened(text)} as {bad} {said}; as {good} it is processed")
-    if tokens.good and tokens.value.tokens != texts.value.tokens:
-        return Trouble(
-            f"{shortened(text)} becomes {len(texts.value.tokens)} tokens, and as tokens "
-            f"{len(tokens.value.tokens)}",
-            expected=str(len(tokens.value.tokens)),
-            actual=str(len(texts.value.tokens)),
-        )
-    if tokens.good and tokens.value.ranges != texts.value.ranges:
-        return Trouble(f"{shortened(text)} has other ranges than its tokens")
-    return None
-
-
 def empty(trial: Trial) -> Finding:
     """A prompt whose lists of items are empty stays text."""
     bench = trial.bench
@@ -380,45 +301,3 @@ def empty(trial: Trial) -> Finding:
         if not _holds(bench, list(found.value.tokens), text):
             return failed(f"the text beside an empty list of {modality} is changed", count)
     return passed(count, count)
-
-
-def written(trial: Trial) -> Finding:
-    """``get_placeholder_str`` gives a text for every item that needs one."""
-    bench = trial.bench
-    count = 0
-    for modality in bench.stock.items:
-        for number in range(1, bench.limits[modality] + 1):
-            found = answer(
-                lambda name=modality, n=number: bench.host.cls.get_placeholder_str(name, n)  # type: ignore[misc]
-            )
-            if not found.good:
-                return failed(
-                    f"get_placeholder_str({modality!r}, {number}) {found.describe()}", count + 1
-                )
-            if not isinstance(found.value, str | None):
-                return failed(
-                    f"get_placeholder_str({modality!r}, {number}) is {found.value!r}", count + 1
-                )
-            if bench.texts.in_chats(modality, number) is None and bench.texts.placeholder(
-                modality, number
-            ):
-                bare = _without_text(bench, modality)
-                if bare:
-                    return failed(
-                        f"get_placeholder_str({modality!r}, {number}) is None, and a prompt "
-                        f"without a placeholder {bare}",
-                        count + 1,
-                    )
-            count += 1
-    return trial.look(in_text) if count else Finding(Verdict.NOT_VERIFIED)
-
-
-def _without_text(bench: Bench, modality: str) -> str | None:
-    """Say what comes of a prompt that has no text for its item; None if it is processed."""
-    item = bench.stock.items[modality][0]
-    found = answer(
-        lambda: bench.host.process(
-            bench.processor(), bench.texts.text(0, 3), {modality: [item.make()]}, {}
-        )
-    )
-    return None if found.good else found.describe()
