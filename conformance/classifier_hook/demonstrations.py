@@ -22,7 +22,7 @@ from conformance.counterexample.source import encoded
 from conformance.findings import Finding
 from conformance.watching.untouched import Ended
 
-#: What a program plays: a function of ``counterexample.hook_player``, and its arguments.
+#: What a program plays: a function of ``hook_player`` or ``hook_crowd_player``, and its arguments.
 Scene = dict[str, Any]
 
 #: Programs that are tried, and seconds for all of them.

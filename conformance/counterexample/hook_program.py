@@ -20,13 +20,13 @@ def program(case: Mapping[str, Any]) -> str:
 
     Args:
         case: a case document whose counterexample has a ``program``: which function of
-            :mod:`conformance.counterexample.hook_player` plays it (``is``), with which arguments,
-            and those of the hook's constructor (``arguments``).
+            :mod:`conformance.counterexample.hook_player` or ``hook_crowd_player`` plays it
+            (``is``), with which arguments, and those of the hook's constructor (``arguments``).
 
     """
     shown = dict(case["counterexample"]["program"])
     name = "check_" + shown.pop("is").replace("-", "_")
-    player, needs = helpers.player("hook"), "the plugin"
+    player, needs = helpers.player("hook", "hook_crowd"), "the plugin"
     arguments = decoded(shown.pop("arguments", {}))
     given_to = [Named("**", literal(arguments))] if arguments else []
     if name == "check_loading":

@@ -13,7 +13,7 @@ from programs import execute, execute_apart, has_one, imported
 from support import DEFECTIVE_HOOK, gallery, of_configurations
 
 from conformance.classifier_hook.catalogue import RULES
-from conformance.counterexample import hook_player, program
+from conformance.counterexample import hook_crowd_player, hook_player, program
 from conformance.rules import Evidence
 from conformance.settings import Budget
 
@@ -132,7 +132,12 @@ def test_every_rule_has_a_program_or_is_named() -> None:
     assert shown | WITHOUT == rules
 
 
-PLAYERS = {name: play for name, play in vars(hook_player).items() if name.startswith("check_")}
+PLAYERS = {
+    name: play
+    for player in (hook_player, hook_crowd_player)
+    for name, play in vars(player).items()
+    if name.startswith("check_")
+}
 
 
 def _case(name: str) -> dict[str, Any]:
