@@ -304,9 +304,10 @@ class Trial(Simulation):
             return failed(str(found.wrong), count, max(acted, 1), case=case)
         if acted:
             return passed(count, acted)
+        said = f"the parser raised {raised}" if raised else None
         if apart:
-            return unjudged(must_wait([self.agrees]), count)
-        why = f"nothing was found in any answer: the parser raised {raised}"
+            return unjudged(must_wait([self.agrees], said), count)
+        why = f"nothing was found in any answer: {said}"
         told = ("raises", why) if raised else ("nothing found", self.way_out(where))
         return unjudged(Cause(*told), count)
 
