@@ -239,7 +239,7 @@ def check_hostile(host: Host, data: Any) -> str | None:
 
 
 fault = check_hostile(
-    Host(Plugin, "CACHE/tiny-llama-e2182604a1ea"), data={"text": []}
+    Host(Plugin, "CACHE/tiny-llama-134d1f36fad4"), data={"text": []}
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_hostile.__doc__}")
 sys.exit(1 if fault else 0)

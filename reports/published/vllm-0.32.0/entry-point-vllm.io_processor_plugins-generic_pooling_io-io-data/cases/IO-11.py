@@ -260,7 +260,7 @@ def check_pure(host: Host, data: Any) -> str | None:
 
 
 fault = check_pure(
-    Host(Plugin, "CACHE/tiny-llama-e2182604a1ea"),
+    Host(Plugin, "CACHE/tiny-llama-134d1f36fad4"),
     data={"text": "one", "extra_kwargs": {"is_query": True}},
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_pure.__doc__}")

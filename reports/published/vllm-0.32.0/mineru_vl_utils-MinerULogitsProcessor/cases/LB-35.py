@@ -98,7 +98,7 @@ class Logits:
 
         vLLM pads the vocabulary, and cuts the padding off again.
         """
-        rows = self.table[list(numbers)]
+        rows = self.table[[number % len(self.table) for number in numbers]]
         if not padding:
             return rows
         longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
@@ -163,7 +163,7 @@ ROUND = 2000
 
 
 class Host:
-    """Makes a plugin, and serves requests: their prompt, and how parameters are made."""
+    """Makes a plugin, and serves requests: their prompt, how parameters are made, what is said."""
 
     def __init__(
         self,
@@ -171,8 +171,10 @@ class Host:
         rows: Logits,
         prompt: list[int],
         make: Callable[..., SamplingParams] = SamplingParams,
+        first: Sequence[int] = (),
     ) -> None:
         self.plugin, self.rows, self.prompt, self.make = plugin, rows, prompt, make
+        self.first = first
 
     def params(self, keywords: Mapping[str, Any]) -> SamplingParams:
         """Return the parameters of a new request."""
@@ -180,7 +182,9 @@ class Host:
 
     def said(self, step: int) -> int:
         """Return the token that a request gets in a step."""
-        return self.rows.tokens[step % len(self.rows.tokens)]
+        if step < len(self.first):
+            return self.first[step]
+        return self.rows.tokens[(step - len(self.first)) % len(self.rows.tokens)]
 
     def alone(
         self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None

@@ -94,7 +94,7 @@ class Logits:
 
         vLLM pads the vocabulary, and cuts the padding off again.
         """
-        rows = self.table[list(numbers)]
+        rows = self.table[[number % len(self.table) for number in numbers]]
         if not padding:
             return rows
         longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)

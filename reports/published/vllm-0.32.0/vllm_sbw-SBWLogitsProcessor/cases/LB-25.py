@@ -196,7 +196,7 @@ class Logits:
 
         vLLM pads the vocabulary, and cuts the padding off again.
         """
-        rows = self.table[list(numbers)]
+        rows = self.table[[number % len(self.table) for number in numbers]]
         if not padding:
             return rows
         longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
@@ -224,15 +224,27 @@ with torch.inference_mode():
         ),
     )
     first.apply(rows(0))
-    outputs_first.append(7)
+    outputs_first.append(256)
 
     first.update_state(None)
     first.apply(rows(1))
-    outputs_first.append(11)
+    outputs_first.append(7)
 
     first.update_state(None)
     first.apply(rows(2))
+    outputs_first.append(11)
+
+    first.update_state(None)
+    first.apply(rows(3))
     outputs_first.append(13)
+
+    first.update_state(None)
+    first.apply(rows(4))
+    outputs_first.append(7)
+
+    first.update_state(None)
+    first.apply(rows(5))
+    outputs_first.append(11)
 
     first.update_state(None)
 
@@ -246,15 +258,27 @@ with torch.inference_mode():
         ),
     )
     second.apply(rows(0))
-    outputs_second.append(7)
+    outputs_second.append(256)
 
     second.update_state(None)
     second.apply(rows(1))
-    outputs_second.append(11)
+    outputs_second.append(7)
 
     second.update_state(None)
     second.apply(rows(2))
+    outputs_second.append(11)
+
+    second.update_state(None)
+    second.apply(rows(3))
     outputs_second.append(13)
+
+    second.update_state(None)
+    second.apply(rows(4))
+    outputs_second.append(7)
+
+    second.update_state(None)
+    second.apply(rows(5))
+    outputs_second.append(11)
 
     second.update_state(None)
 
@@ -263,7 +287,7 @@ third = Plugin(CONFIG, torch.device("cpu"), False)
 fourth = Plugin(CONFIG, torch.device("cpu"), False)
 params_third = SamplingParams(extra_args={"gamma": 0.25, "delta": 2.0})
 prompt_third = [13]
-outputs_third = []
+outputs_third = [256]
 with torch.inference_mode():
     third.update_state(
         BatchUpdate(
@@ -276,9 +300,9 @@ with torch.inference_mode():
     third.apply(rows(2))
     params_fourth = SamplingParams(extra_args={"gamma": 0.25, "delta": 2.0})
     prompt_fourth = [7]
-    outputs_fourth = []
-    outputs_fourth = []
-    outputs_fourth = []
+    outputs_fourth = [256]
+    outputs_fourth = [256]
+    outputs_fourth = [256]
     fourth.update_state(
         BatchUpdate(
             batch_size=3,
@@ -298,7 +322,7 @@ plugin_5 = Plugin(CONFIG, torch.device("cpu"), False)
 plugin_6 = Plugin(CONFIG, torch.device("cpu"), False)
 params_plugin_5 = SamplingParams(extra_args={"gamma": 0.25, "delta": 2.0})
 prompt_plugin_5 = [13]
-outputs_plugin_5 = []
+outputs_plugin_5 = [256]
 with torch.inference_mode():
     plugin_5.update_state(
         BatchUpdate(
@@ -310,9 +334,9 @@ with torch.inference_mode():
     )
     plugin_5.apply(rows(2))
     params_plugin_6 = SamplingParams(extra_args={"gamma": 0.25, "delta": 2.0})
-    outputs_plugin_6 = []
-    outputs_plugin_6 = []
-    outputs_plugin_6 = []
+    outputs_plugin_6 = [256]
+    outputs_plugin_6 = [256]
+    outputs_plugin_6 = [256]
     plugin_6.update_state(
         BatchUpdate(
             batch_size=3,

@@ -202,7 +202,7 @@ class Logits:
 
         vLLM pads the vocabulary, and cuts the padding off again.
         """
-        rows = self.table[list(numbers)]
+        rows = self.table[[number % len(self.table) for number in numbers]]
         if not padding:
             return rows
         longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
@@ -251,7 +251,7 @@ ROUND = 2000
 
 
 class Host:
-    """Makes a plugin, and serves requests: their prompt, and how parameters are made."""
+    """Makes a plugin, and serves requests: their prompt, how parameters are made, what is said."""
 
     def __init__(
         self,
@@ -259,8 +259,10 @@ class Host:
         rows: Logits,
         prompt: list[int],
         make: Callable[..., SamplingParams] = SamplingParams,
+        first: Sequence[int] = (),
     ) -> None:
         self.plugin, self.rows, self.prompt, self.make = plugin, rows, prompt, make
+        self.first = first
 
     def params(self, keywords: Mapping[str, Any]) -> SamplingParams:
         """Return the parameters of a new request."""
@@ -268,7 +270,9 @@ class Host:
 
     def said(self, step: int) -> int:
         """Return the token that a request gets in a step."""
-        return self.rows.tokens[step % len(self.rows.tokens)]
+        if step < len(self.first):
+            return self.first[step]
+        return self.rows.tokens[(step - len(self.first)) % len(self.rows.tokens)]
 
     def alone(
         self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None
@@ -407,7 +411,7 @@ class BatchHost(Host):
 
 
 fault = check_memory(
-    BatchHost(Plugin, Logits(500, [7, 11, 13, 256], seed=20261121), [7, 13]),
+    BatchHost(Plugin, Logits(500, [7, 11, 13, 256], seed=20261121), [7, 13], first=[256]),
     requests=[
         {"extra_args": {"gamma": 0.25, "delta": 2.0}},
         {"extra_args": {"gamma": 0.5, "delta": 4.0}},
