@@ -34,7 +34,6 @@ def resolved(target: Target) -> Target:
 
     Entry points of IO processors do: vLLM calls the function and imports what it returns.
 
-
     Raises:
         UsageError: there is no such module, or no such function in it.
         LoadFailure: the function raised, or gave no dotted name.
