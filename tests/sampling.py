@@ -13,6 +13,7 @@ All of them are too long to wait for, so ``./run test`` takes a sample:
 named, those run.
 
 As a program this module keeps what each test took: ``tests/sampling.py JUNIT_XML``.
+The parts are then others: run the tests once more before such a change lands.
 """
 
 from __future__ import annotations
