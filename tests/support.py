@@ -221,6 +221,39 @@ def timeless(zygote: Zygote, specimen: Specimen, folder: Path, seed: int) -> dic
     return document
 
 
+def ask_job(
+    zygote: Zygote,
+    function: str,
+    arguments: Mapping[str, object],
+    folder: Path,
+    *,
+    beside: str,
+    limit: float = 60.0,
+) -> Any:  # noqa: ANN401 - what jobs answer
+    """Return what a job answers, a function ``module:function`` of a module beside a test.
+
+    Args:
+        zygote: forks the job.
+        function: what it runs; it is asked once.
+        arguments: of the function.
+        folder: where it works and writes its log.
+        beside: the file of the test.
+        limit: seconds that it may take.
+
+    """
+    job = zygote.fork(
+        function,
+        arguments,
+        log=folder / "job.log",
+        directory=folder,
+        python_path=[str(Path(beside).parent), str(ROOT)],
+    )
+    try:
+        return job.ask(function, limit=limit)
+    finally:
+        job.close()
+
+
 def caught(
     zygote: Zygote,
     specimen: Specimen,

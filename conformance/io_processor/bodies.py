@@ -41,7 +41,7 @@ from conformance.watching.endurance import Growth, Guard, Sent, Stalled, Trouble
 from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung
 from conformance.watching.untouched import Untouched
 
-#: Prompts of a long request that the engine of the simulator serves.
+#: Prompts of a long request that an engine serves, at most: that of the simulator, or a real one.
 PROMPTS = 64
 
 #: What a message shows of a request.

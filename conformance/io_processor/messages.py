@@ -64,7 +64,7 @@ def writer() -> Callable[[Any], Any]:
     """Return the function with which the server writes a response as JSON; it has moved.
 
     Raises:
-        ImportError: it has moved to where nobody has seen it yet.
+        ImportError: the installed vLLM has it in neither of the known places.
 
     """
     try:
@@ -72,7 +72,7 @@ def writer() -> Callable[[Any], Any]:
     except ImportError:  # since 0.33
         from vllm.entrypoints.serve.utils.api_utils import create_json_response
 
-        return create_json_response  # type: ignore[no-any-return, unused-ignore]
+        return create_json_response  # type: ignore[no-any-return, unused-ignore] # not there before
     cls = get_json_response_cls()
     return lambda response: cls(content=response.model_dump())
 

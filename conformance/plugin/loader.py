@@ -104,7 +104,7 @@ def failure(target: Target, sentence: str, error: BaseException) -> LoadFailure:
 
 
 def registrar(target: Target) -> Callable[[], object] | None:
-    """Return the function of such an entry point.
+    """Return the function of an entry point that registers what vLLM is to know, or None.
 
     Raises:
         UsageError: there is no such module.

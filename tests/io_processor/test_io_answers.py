@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import torch
-from support import ROOT
+from support import ask_job
 
 from conformance.io_processor.answers import Answer, Kind
 from conformance.watching.comparison import difference, first_line, plain, shortened, unsteady
@@ -22,15 +22,7 @@ def test_exceptions_have_the_status_that_the_server_gives_them(
     zygote: Zygote, tmp_path: Path
 ) -> None:
     """Three kinds of exceptions and vLLM's own are the client's error, all others the server's."""
-    job = zygote.fork(
-        "io_simulator_job:statuses",
-        {},
-        log=tmp_path / "job.log",
-        directory=tmp_path,
-        python_path=[str(Path(__file__).parent), str(ROOT)],
-    )
-    told = job.ask("statuses", limit=60)
-    job.close()
+    told = ask_job(zygote, "io_simulator_job:statuses", {}, tmp_path, beside=__file__)
 
     clients = {"ValueError", "TypeError", "OverflowError", "UnicodeEncodeError"}
     assert {name for name, (kind, _) in told.items() if kind == Kind.REFUSED.value} == (

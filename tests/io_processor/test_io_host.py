@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import DEFECTIVE_IO, ROOT
+from support import DEFECTIVE_IO, ROOT, ask_job
 
 from conformance.plugin import target as targets
 from conformance.verdict import Verdict
@@ -163,15 +163,10 @@ def test_what_the_installed_host_cannot_make_does_not_load(
 ) -> None:
     """Releases that serve the documented generation with a renderer make no other plugins."""
     (tmp_path / "hands_on_no_renderer.py").write_text(SKIPS_BASE, encoding="utf-8")
-    job = zygote.fork(
-        "io_simulator_job:loads_in_an_old_host",
-        {"target": targets.parse(target, tmp_path)[0], "model": "tiny-classification"},
-        log=tmp_path / "job.log",
-        directory=tmp_path,
-        python_path=[str(Path(__file__).parent), str(ROOT)],
+    arguments = {"target": targets.parse(target, tmp_path)[0], "model": "tiny-classification"}
+    found, message = ask_job(
+        zygote, "io_simulator_job:loads_in_an_old_host", arguments, tmp_path, beside=__file__
     )
-    found, message = job.ask("loads_in_an_old_host", limit=60)
-    job.close()
 
     assert found == verdict.value, message
     assert verdict is Verdict.PASS or "cannot make it: TypeError: " in message

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from specimens import REFERENCE_IO
-from support import ROOT, UNUSUAL_IO, Specimen, certify
+from support import UNUSUAL_IO, Specimen, ask_job, certify
 
 from conformance.io_processor import discovery, stock
 from conformance.plugin import target as targets
@@ -152,15 +152,10 @@ def test_plugins_show_what_they_take(
 ) -> None:
     """The keys that a plugin reads are found; texts and lists for them, too, but no picture."""
     (target,) = targets.parse(f"{REFERENCE_IO / plugin}", tmp_path)
-    job = zygote.fork(
-        "io_simulator_job:discover",
-        {"target": target, "model": model},
-        log=tmp_path / "job.log",
-        directory=tmp_path,
-        python_path=[str(Path(__file__).parent), str(ROOT)],
+    arguments = {"target": target, "model": model}
+    valid, read, prompts = ask_job(
+        zygote, "io_simulator_job:discover", arguments, tmp_path, beside=__file__
     )
-    valid, read, prompts = job.ask("discover", limit=60)
-    job.close()
 
     assert read == keys
     if keys == ["image"]:
@@ -180,15 +175,9 @@ def test_servers_are_not_sent_what_becomes_many_prompts(zygote: Zygote, tmp_path
         "model": "tiny-embedding",
         "valid": [{"text": "The quick brown fox jumps over the lazy dog", "words": 3}],
     }
-    job = zygote.fork(
-        "io_simulator_job:prompts_of_what_a_server_is_sent",
-        {"target": target, "section": section},
-        log=tmp_path / "job.log",
-        directory=tmp_path,
-        python_path=[str(Path(__file__).parent), str(ROOT)],
-    )
-    counts = job.ask("prompts_of_what_a_server_is_sent", limit=120)
-    job.close()
+    function = "io_simulator_job:prompts_of_what_a_server_is_sent"
+    arguments = {"target": target, "section": section}
+    counts = ask_job(zygote, function, arguments, tmp_path, beside=__file__, limit=120)
 
     assert max(counts) <= 64  # bodies.PROMPTS, which imports vLLM
 

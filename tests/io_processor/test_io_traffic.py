@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from specimens import io_references
-from support import ROOT
+from support import ask_job
 
 from conformance.plugin import target as targets
 
@@ -24,18 +24,9 @@ GENERATIONS = ("io/data", "io/request")
 SHAPES = ("sequence", "interleaved", "same-ids", "troubled", "order")
 
 
-def _ask(zygote: Zygote, function: str, folder: Path, **arguments: Any) -> Any:  # noqa: ANN401
-    job = zygote.fork(
-        f"io_simulator_job:{function}",
-        arguments,
-        log=folder / "job.log",
-        directory=folder,
-        python_path=[str(Path(__file__).parent), str(ROOT)],
-    )
-    try:
-        return job.ask(function, limit=240)
-    finally:
-        job.close()
+def _ask(zygote: Zygote, function: str, folder: Path, **arguments: Any) -> Any:  # noqa: ANN401 - as `ask_job`
+    asked = f"io_simulator_job:{function}"
+    return ask_job(zygote, asked, arguments, folder, beside=__file__, limit=240)
 
 
 @pytest.fixture(scope="module", params=GENERATIONS)

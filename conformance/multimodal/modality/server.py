@@ -110,12 +110,11 @@ class Trial(ModalityTrial):
             return
         self.ledger.saw(live.LOADS)
         client = Client(self.server.url, self.server.model_name)
-        judges: tuple[Callable[[Client], None], ...] = (
-            *(self._alone, self._again, self._kin, self._together),
-            *(self._too_many, self._mistakes),
-        )
-        if not self.bench.make().part_types:
-            judges = ()
+        judges: list[Callable[[Client], None]] = []
+        if self.bench.make().part_types:
+            judges += [self._alone, self._again, self._kin, self._together]
+            judges += [self._too_many, self._mistakes]
+        else:
             rules = {rule.id for rule in named(self.opening.plugin.generation).rules}
             why = "a chat has no part for its items: it has no part_types"
             self.ledger.out_of_reach |= dict.fromkeys(rules - {live.LOADS, live.SURVIVES}, why)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from conformance.findings import Finding, failed
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
@@ -99,9 +101,7 @@ def written(trial: Trial) -> Finding:
     count = 0
     for modality in bench.stock.items:
         for number in range(1, bench.limits[modality] + 1):
-            found = answer(
-                lambda name=modality, n=number: bench.host.cls.get_placeholder_str(name, n)  # type: ignore[misc]
-            )
+            found = answer(partial(_placeholder, bench, modality, number))
             if not found.good:
                 return failed(
                     f"get_placeholder_str({modality!r}, {number}) {found.describe()}", count + 1
@@ -122,6 +122,10 @@ def written(trial: Trial) -> Finding:
                     )
             count += 1
     return trial.look(in_text) if count else Finding(Verdict.NOT_VERIFIED)
+
+
+def _placeholder(bench: Bench, modality: str, number: int) -> object:
+    return bench.host.cls.get_placeholder_str(modality, number)
 
 
 def _without_text(bench: Bench, modality: str) -> str | None:
