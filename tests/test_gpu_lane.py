@@ -17,7 +17,7 @@ NVIDIA = Path("/dev/nvidiactl")  #: there where a GPU is
 GPU = "GPU 0: NVIDIA H200 (UUID: GPU-0)"
 
 #: What the lane may call.
-PROGRAMS = "cat dirname grep mktemp nproc printf rm sh sort tail xargs".split()  # noqa: SIM905 - one line
+PROGRAMS = "cat dirname grep mktemp rm sort tail".split()  # noqa: SIM905 - one line
 
 #: Writes its arguments down and fails where they are those of a benchmark.
 PYTHON = """\
@@ -36,6 +36,7 @@ def lane(folder: Path, smi: str | None, **variables: str) -> subprocess.Complete
         (programs / name).symlink_to(str(shutil.which(name)))
     if smi is not None:
         executable(programs / "nvidia-smi", f"#!/bin/sh\necho '{smi}'\n")
+    executable(programs / "nproc", "#!/bin/sh\necho 16\n")
     return subprocess.run(
         [str(ROOT / ".ci" / "gpu"), "one.py", "two_logits.py"],
         env={"PATH": str(programs), **variables},
@@ -74,6 +75,7 @@ def test_a_torch_that_cannot_use_the_gpu_is_told(tmp_path: Path) -> None:
 
 
 CLI = "-m conformance.cli"
+TESTS = "-m pytest tests -m gpu --numprocesses 4"
 
 
 def steps(folder: Path, budget: str) -> tuple[int, list[str]]:
@@ -112,34 +114,34 @@ def test_every_step_is_taken_and_the_worst_status_stands(tmp_path: Path) -> None
     ]
 
     assert status == 2
-    assert sorted(asked[:3]) == [
-        f"{CLI} certify one.py --evidence all {eager} {rest}",
-        f"{CLI} certify two_logits.py --evidence all {eager} {rest}",
-        "-m pytest tests -m gpu",
+    assert sorted(asked[:2]) == [
+        f"{CLI} certify one.py two_logits.py --evidence all {eager} {rest}",
+        TESTS,
     ]
-    assert sorted(asked[3:5]) == [
-        f"graphs=1 {CLI} certify {name}.py --evidence offline,server {graphs} {rest}"
-        for name in ("one", "two_logits")
+    assert sorted(asked[2:4]) == [
+        f"{CLI} host --conformance-report there/host",
+        f"graphs=1 {CLI} certify one.py two_logits.py --evidence offline,server {graphs} {rest}",
     ]
-    assert asked[5:] == [f"{CLI} host --conformance-report there/host", *bench]
+    assert asked[4:] == bench
 
 
 def test_a_quick_lane_leaves_out_what_takes_long(tmp_path: Path) -> None:
     """The simulator, which takes no GPU, graphs of others than logits processors, throughput."""
     status, asked = steps(tmp_path, "quick")
     rest, graphs = "--device cuda --budget quick", "--conformance-report there/graphs"
+    live, eager = "--evidence offline,server", "--conformance-report there/eager"
 
     assert status == 2
-    assert min(asked[:3]) == (
-        f"{CLI} certify one.py --evidence offline,server --conformance-report there/eager {rest}"
-    )
-    assert asked[3:] == [
-        f"graphs=1 {CLI} certify two_logits.py --evidence offline,server {graphs} {rest}",
+    assert sorted(asked[:4]) == [
+        f"{CLI} certify one.py two_logits.py {live} {eager} {rest}",
         f"{CLI} host --conformance-report there/host",
+        TESTS,
+        f"graphs=1 {CLI} certify two_logits.py {live} {graphs} {rest}",
+    ]
+    assert asked[4:] == [
         *(
-            f"{CLI} bench reference_plugins/logits_{name}/target_token.py --measure steps "
-            f"--conformance-report there/eager {rest}"
-            for name in ("batch", "slot")
+            f"{CLI} bench reference_plugins/{name}/target_token.py --measure steps {eager} {rest}"
+            for name in ("logits_batch", "logits_slot")
         ),
     ]
 

@@ -31,6 +31,18 @@ class Smells(AudioPlugin):
         object.__setattr__(self, "modality", "smell")
 """
 
+#: Recordings, of which files take a library that is not installed.
+DEAF = """\
+from reference_plugins.modality import AudioPlugin, MissingLibraryError
+
+
+class Deaf(AudioPlugin):
+    def _from_file(self, content):
+        if not content.startswith(b"RIFF"):
+            return super()._from_file(content)
+        ENDS
+"""
+
 #: A model whose placeholder has the id that text might have.
 LOW = """\
 from reference_plugins.modality import FixedResolution, MultiModalConfig
@@ -77,6 +89,32 @@ def test_nothing_is_shown_of_items_that_nobody_knows(zygote: Zygote, tmp_path: P
         assert results[rule].verdict is Verdict.NOT_VERIFIED
         assert "valid = [" in str(results[rule].message)
     assert Verdict.FAIL not in {found.verdict for found in results.values()}
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "raise MissingLibraryError('WAV', 'soundfile', 'send arrays')",
+        "import soundfile_of_tomorrow",
+    ],
+)
+def test_no_plugin_is_blamed_for_a_library_that_is_not_installed(
+    zygote: Zygote, tmp_path: Path, ends: str
+) -> None:
+    """What takes one is not verified, and the library is named; arrays are judged."""
+    path = tmp_path / "deaf.py"
+    path.write_text(DEAF.replace("ENDS", ends), encoding="utf-8")
+    profile = {"forms": ["bytes", "data URL", "array"]}
+    specimen = Specimen(f"{path}:Deaf", None, profile, generation="mm/modality")
+    results = certify(zygote, specimen, tmp_path)
+
+    unread = {rule for rule, found in results.items() if found.verdict is Verdict.NOT_VERIFIED}
+    assert unread == {"MM-50", "MM-51", "MM-52", "MM-55", "MM-57"}
+    for rule in unread:
+        assert "soundfile" in str(results[rule].message)
+    rest = {rule: found for rule, found in results.items() if rule not in unread}
+    assert not {rule: found.message for rule, found in rest.items() if found.verdict not in GOOD}
+    assert rest["MM-67"].acted
 
 
 def test_a_model_of_another_kind_is_a_mistake_of_the_profile(

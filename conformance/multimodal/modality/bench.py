@@ -46,7 +46,7 @@ class Bench:
     forms: tuple[str, ...] = ()  #: in which the profile says that ordinary items are taken
     #: How files are handed over: the first form in which the plugin takes one.
     form: str = "bytes"
-    #: What the plugin takes, and what it does not although no profile promised it.
+    #: What the plugin takes, and what became of the rest.
     samples: tuple[Sample, ...] = ()
     declined: dict[str, Served] = attrs.field(factory=dict)
     _models: tuple[Model, ...] | None = None
@@ -194,6 +194,14 @@ class Bench:
             *(attrs.evolve(one, promised=promised(one)) for one in usual),
         )
 
+    @property
+    def lacks(self) -> str:
+        """What this environment has no library for, as far as items were declined for that."""
+        for name, served in self.declined.items():
+            if served.missing:
+                return f"{name}: {served.trouble()}"
+        return ""
+
     def encodings(self) -> frozenset[str]:
         """Return the encodings that the plugin's limits name, in capitals."""
         limits = ask("limits", getattr, self.make(), "limits").value
@@ -241,22 +249,28 @@ class Bench:
 
     def _taken(self) -> list[Sample]:
         """Return the samples that are parsed, files in the first form in which one is."""
-        for form in FORMS:
-            self.form = form
-            self.declined.clear()
-            taken, file = [], False
-            for sample in self.offered:
-                found = parsed(self.make(), sample.data(form))
-                if found.good:
-                    taken.append(sample)
-                    file |= bool(sample.mime)
-                else:
-                    self.declined[sample.name] = found
-            # Where nothing that is a file is known, every form is as good as another.
-            if file or not any(sample.mime for sample in self.offered):
-                return taken
-        self.form = "bytes"
-        return [sample for sample in self.offered if parsed(self.make(), sample.data()).good]
+        # Where nothing that is a file is known, every form is as good as another.
+        files = any(sample.mime for sample in self.offered)
+        for form in FORMS if files else ():
+            taken, declined = self._parsed(form)
+            if any(sample.mime for sample in taken):
+                break
+        else:
+            form = "bytes"
+            taken, declined = self._parsed(form)
+        self.form, self.declined = form, declined
+        return taken
+
+    def _parsed(self, form: str) -> tuple[list[Sample], dict[str, Served]]:
+        """Return the samples that are parsed, files in a form, and what became of the others."""
+        taken, declined = [], {}
+        for sample in self.offered:
+            found = parsed(self.make(), sample.data(form))
+            if found.good:
+                taken.append(sample)
+            else:
+                declined[sample.name] = found
+        return taken, declined
 
     def _suited(self, taken: Sequence[Sample]) -> str | None:
         """Choose the models; say why there are none, or return None."""

@@ -62,4 +62,4 @@ def refused(error: BaseException | None) -> bool:
 
 def missing(error: BaseException | None) -> bool:
     """Tell whether an error is the deployment's: a library is not installed."""
-    return isinstance(error, runtime("errors").MissingLibraryError)
+    return isinstance(error, (runtime("errors").MissingLibraryError, ModuleNotFoundError))

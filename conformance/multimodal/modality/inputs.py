@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.multimodal.modality import hostile, shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask
@@ -20,7 +20,7 @@ from conformance.multimodal.modality.served import Served, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.search import ITEMS, smallest
-from conformance.verdict import Verdict
+from conformance.verdict import Cause, Verdict
 from conformance.watching.raised import said
 
 #: How arrays and files of the same may differ, as a share of the largest number.
@@ -44,7 +44,17 @@ def takes(trial: Trial) -> Finding:
             by = "of a form that the profile names" if sample in usual else "valid by the profile"
             return failed(f"{name}, {by}: {served.trouble()}")
     count = len(bench.good)  # raises where nothing is known
-    return _unread(bench) or _unhandled(bench) or passed(count, count)
+    return _unread(bench) or _unhandled(bench) or _lacking(bench) or passed(count, count)
+
+
+def _lacking(bench: Bench) -> Finding | None:
+    """Say which items nobody can read here, since a library is not installed."""
+    return unjudged(Cause("a library is missing", bench.lacks)) if bench.lacks else None
+
+
+def no_files(bench: Bench, message: str) -> Finding:
+    """Return what is found where a rule is about files, and the plugin takes none here."""
+    return _lacking(bench) or Finding(Verdict.NOT_APPLICABLE, message=message)
 
 
 def _unhandled(bench: Bench) -> Finding | None:
@@ -99,7 +109,7 @@ def forms(trial: Trial) -> Finding:
             if what := shape.difference(got, wanted, hashes=hashes):
                 return failed(f"{sample} as {form} is not what it is as {bench.form}: {what}")
     if not count:
-        return Finding(Verdict.NOT_APPLICABLE, message="files are taken in one form at the most")
+        return no_files(bench, "files are taken in one form at the most")
     return passed(count, count)
 
 
@@ -122,7 +132,7 @@ def raw(trial: Trial) -> Finding:
                     f"{sample} is not what {sample.same_as} of the same content is: {what}"
                 )
     if not count:
-        return Finding(Verdict.NOT_APPLICABLE, message="only files are taken, or only arrays")
+        return no_files(bench, "only files are taken, or only arrays")
     return passed(count, count)
 
 
@@ -192,7 +202,7 @@ def cut(trial: Trial) -> Finding:
     bench = trial.bench
     files = [sample for sample in bench.good if sample.mime]
     if not files:
-        return Finding(Verdict.NOT_APPLICABLE, message="no files are taken")
+        return no_files(bench, "no files are taken")
     return _refused(bench, hostile.cut(files))
 
 

@@ -17,6 +17,7 @@ from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.modality import hostile, models, shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, refused
+from conformance.multimodal.modality.inputs import no_files
 from conformance.multimodal.modality.served import finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
@@ -346,9 +347,7 @@ def headers(trial: Trial) -> Finding:
             if cost.memory > room:
                 return failed(_decoded(step, sample))
     if not count:
-        return Finding(
-            Verdict.NOT_APPLICABLE, message="no file is known that is small and large when decoded"
-        )
+        return no_files(bench, "no file is known that is small and large when decoded")
     return passed(count, count)
 
 

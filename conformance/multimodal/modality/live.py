@@ -13,6 +13,7 @@ from conformance.live_trial import LiveTrial
 from conformance.multimodal.modality import deployment, hostile
 from conformance.multimodal.modality.bench import Bench, ConstructorRaised, opened
 from conformance.multimodal.modality.deployment import Deployment, Prompt
+from conformance.multimodal.modality.served import parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.watching.interruption import PluginExited, PluginHung
 
@@ -80,4 +81,13 @@ class ModalityTrial(LiveTrial):
             *hostile.cut(bench.good),
             *hostile.nonsense(bench.modality),
         )
-        return list(found)[:MISTAKES]
+        return [sample for sample in found if not self._unreadable(sample)][:MISTAKES]
+
+    def _unreadable(self, sample: Sample) -> bool:
+        """Tell whether it takes a library that is not installed to see what a sample is."""
+        if not self.bench.lacks:
+            return False
+        try:
+            return parsed(self.bench.make(), sample.data()).missing
+        except (PluginHung, PluginExited):  # the engine or server will show it
+            return False

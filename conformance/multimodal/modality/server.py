@@ -74,8 +74,9 @@ class Trial(ModalityTrial):
                 self._parts[sample] = value
         if not any(sample in self._parts for sample in self.deployment.samples):
             self.ledger.stop(
-                "no item that is known can be written into a chat, which is JSON; give some in the "
-                'profile: [multimodal] valid = [{ file = "sample" }]'
+                self.bench.lacks
+                or "no item that is known can be written into a chat, which is JSON; give some in "
+                'the profile: [multimodal] valid = [{ file = "sample" }]'
             )
 
     def _start(self) -> Server:
