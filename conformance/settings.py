@@ -161,8 +161,10 @@ def parse_evidence(text: str) -> tuple[Evidence, ...]:
 
 
 def folder_name(target: str) -> str:
-    """Return the name of a plugin's folder under the report directory."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)
+    """Return the name of a plugin's folder under the report directory; `ls` shows it."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in target)
+    visible = name.lstrip(".")
+    return "_" * (len(name) - len(visible)) + visible
 
 
 def shorter(path: Path) -> str:

@@ -127,10 +127,12 @@ def test_nothing_is_known_of_a_plugin_that_was_never_loaded() -> None:
         ("/abs/file.py:Class_2", "-abs-file.py-Class_2"),
         ("entry-point:vllm.logits_processors/mine", "entry-point-vllm.logits_processors-mine"),
         ("dir with space/é.py:Klass", "dir-with-space--.py-Klass"),
+        ("../file.py:Class", "__-file.py-Class"),
+        (".hidden/file.py:Class", "_hidden-file.py-Class"),
     ],
 )
 def test_the_folder_is_named_by_the_target(target: str, expected: str) -> None:
-    """Every character outside ``[A-Za-z0-9_.-]`` of the target becomes a hyphen."""
+    """Every character outside ``[A-Za-z0-9_.-]`` becomes a hyphen, and no folder is hidden."""
     assert folder_name(target) == expected
 
 
