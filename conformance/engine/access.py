@@ -11,6 +11,7 @@ import asyncio
 import os
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 #: The header that gateways and ``vllm serve --api-key`` ask for.
 AUTHORIZATION = "Authorization"
+
+#: What no proxy leads to.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 #: The variable in which the OpenAI SDK and ``vllm bench serve`` look for a key.
 API_KEY = "OPENAI_API_KEY"
@@ -81,7 +85,7 @@ def sdk(url: str, seconds: float) -> openai.AsyncOpenAI:
     """Return a client of the OpenAI SDK that waits so many seconds for each answer."""
     import openai
 
-    http = openai.DefaultAsyncHttpxClient(verify=tls(url))
+    http = openai.DefaultAsyncHttpxClient(verify=tls(url), trust_env=proxied(url))
     return openai.AsyncOpenAI(http_client=http, **_of_sdk(url, seconds))
 
 
@@ -89,7 +93,7 @@ def blocking_sdk(url: str, seconds: float) -> openai.OpenAI:
     """Return a client of the OpenAI SDK without coroutines."""
     import openai
 
-    http = openai.DefaultHttpxClient(verify=tls(url))
+    http = openai.DefaultHttpxClient(verify=tls(url), trust_env=proxied(url))
     return openai.OpenAI(http_client=http, **_of_sdk(url, seconds))
 
 
@@ -110,6 +114,11 @@ def coroutines(url: str, seconds: float) -> httpx.AsyncClient:
 def elsewhere(url: str) -> bool:
     """Tell whether somebody else started the server of an address."""
     return url in _known
+
+
+def proxied(url: str) -> bool:
+    """Tell whether a proxy that is set for the world may lead to the server of an address."""
+    return elsewhere(url) and urlsplit(url).hostname not in _LOOPBACK
 
 
 def tls(url: str) -> ssl.SSLContext:
@@ -170,6 +179,5 @@ def _of_rest(url: str, seconds: float) -> dict[str, Any]:
         "headers": headers(url),
         "timeout": seconds,
         "limits": httpx.Limits(max_connections=None),  # `gather` and thread pools bound them
-        # A proxy that is set for the world does not lead to our own loopback.
-        "trust_env": elsewhere(url),
+        "trust_env": proxied(url),
     }

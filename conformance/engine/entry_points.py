@@ -25,6 +25,9 @@ LOGITS_PROCESSORS = "vllm.logits_processors"
 #: Its entry points name functions that return the name of a class.
 IO_PROCESSORS = "vllm.io_processor_plugins"
 
+#: The name of a plugin under trial where vLLM finds it by an entry point.
+TRIED = "conformance-plugin"
+
 #: What has vLLM load the runtime of classifier hooks.
 HOOK_RUNTIME = {
     "vllm.general_plugins": {"classifier_hook": "reference_plugins.classifier_hook:install"}

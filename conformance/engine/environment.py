@@ -10,12 +10,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from conformance import foreign_build
-from conformance.engine.entry_points import write_distribution
+from conformance.engine.entry_points import TRIED, write_distribution
 from conformance.settings import Device
+
+#: A socket's name may have 107 bytes, of which vLLM and multiprocessing take up to 40.
+_LONGEST = 60
+_SHORT = "/tmp"  # noqa: S108 - names below it are drawn at random
 
 _CACHE_VARIABLE = "VLLM_CONFORMANCE_CACHE"
 _GRAPHS_VARIABLE = "VLLM_CONFORMANCE_CUDA_GRAPHS"
@@ -31,7 +36,31 @@ def cache_directory() -> Path:
         return Path(chosen).expanduser().absolute()
     # The XDG specification has relative values ignored.
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (root if root.is_absolute() else Path.home() / ".cache") / "vllm-conformance"
+    home = os.path.expanduser("~/.cache")  # noqa: PTH111 - raises nothing where there is no home
+    usual = root if root.is_absolute() else Path(home)
+    return usual / "vllm-conformance" if _creatable(usual) else _cache_of_user()
+
+
+def _creatable(folder: Path) -> bool:
+    """Tell whether files can be written into a folder, which may not exist yet."""
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    return there.is_dir() and folder.is_absolute() and os.access(there, os.W_OK | os.X_OK)
+
+
+def _cache_of_user() -> Path:
+    """Return a folder among temporary files that is this user's: containers may have no home."""
+    folder = Path(tempfile.gettempdir()) / f"vllm-conformance-of-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    # What another user has put there is not trusted.
+    return folder if folder.stat().st_uid == os.getuid() else Path(tempfile.mkdtemp())
+
+
+def temporary_directory() -> str:
+    """Return where temporary files go: ``$TMPDIR``, unless sockets in it had too long a name."""
+    usual = tempfile.gettempdir()
+    short = len(os.fsencode(usual)) <= _LONGEST or not os.access(_SHORT, os.W_OK | os.X_OK)
+    return usual if short else _SHORT
 
 
 def made_once(final: Path, write: Callable[[Path], object]) -> Path:
@@ -99,6 +128,9 @@ def host_environment(
     *device* is ``"cpu"`` or ``"cuda"``.
     """
     environment = dict(os.environ)
+    # vLLM imports with warnings alone, and catches what its asserts raise.
+    for name in ("PYTHONOPTIMIZE", "PYTHONWARNINGS"):
+        environment.pop(name, None)
     environment.update(
         HF_HUB_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1",
@@ -110,6 +142,8 @@ def host_environment(
         # costs a subprocess that imports all of vLLM.
         VLLM_CACHE_ROOT=str(cache_directory() / f"vllm-{vllm_version() or 'unknown'}"),
     )
+    if (temporary := temporary_directory()) != tempfile.gettempdir():
+        environment["TMPDIR"] = temporary
     # Its own default is among temporary files, which do not outlive a job.
     environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_directory() / "torchinductor"))
     if device == "cpu":
@@ -125,8 +159,8 @@ def host_environment(
     if path:
         environment["PYTHONPATH"] = os.pathsep.join(path)
     environment.update(extra or {})
-    if "VLLM_PLUGINS" in environment:  # else vLLM loads whatever is there
-        environment["VLLM_PLUGINS"] = foreign_build.allowed(environment["VLLM_PLUGINS"])
+    if (named := environment.get("VLLM_PLUGINS")) is not None:  # else vLLM loads whatever is there
+        environment["VLLM_PLUGINS"] = foreign_build.allowed(f"{named},{TRIED}")
     return environment
 
 

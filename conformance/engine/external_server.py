@@ -117,8 +117,7 @@ def open_client(url: str, headers: Mapping[str, str] | None = None) -> httpx.Cli
         headers=headers,
         timeout=_PATIENCE,
         follow_redirects=True,
-        # A proxy that is set for the world does not lead to our own loopback.
-        trust_env=access.elsewhere(url),
+        trust_env=access.proxied(url),
         # No connection is kept, so nobody has to close the client.
         limits=httpx.Limits(max_keepalive_connections=0),
     )

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -239,9 +238,10 @@ class Server:
 
     def preemptions(self) -> int:
         """Return how often a request was preempted, as the server counts; 0 if it cannot say."""
-        with contextlib.suppress(OSError, ValueError):
-            with urllib.request.urlopen(f"{self.url}/metrics", timeout=METRICS) as answer:  # noqa: S310 - ours
-                text = answer.read().decode()
+        import httpx
+
+        with contextlib.suppress(httpx.HTTPError, ValueError):
+            text = self._client.get(f"{self.url}/metrics", timeout=METRICS).text
             counts = re.findall(r"^vllm:num_preemptions_total\{.*\} (\S+)$", text, re.MULTILINE)
             return int(sum(map(float, counts)))
         return 0

@@ -14,7 +14,7 @@ from typing import Any
 import vllm
 
 from conformance.checking import checks
-from conformance.engine.entry_points import IO_PROCESSORS, synthetic_distribution
+from conformance.engine.entry_points import IO_PROCESSORS, TRIED, synthetic_distribution
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.bench import Bench, ConstructorRaised, described
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
@@ -23,8 +23,6 @@ from conformance.io_processor.trial import Trial
 from conformance.verdict import Verdict
 from conformance.watching.interruption import in_call
 from conformance.watching.raised import said
-
-NAME = "conformance-plugin"
 
 #: The module of the function that the entry point names, and the class that the function names.
 _MODULE = "vllm_conformance_io_entry"
@@ -56,7 +54,7 @@ def loads(trial: Trial) -> Finding:
     renderer = (bench.around.renderer,) if "renderer" in makes else ()
     with entry_point(name), installed_constructor():
         try:
-            found = get_io_processor(bench.around.config, *renderer, NAME)
+            found = get_io_processor(bench.around.config, *renderer, TRIED)
         except Exception as error:
             why = said(error, bench.path)
             if documented:  # which asks for another constructor
@@ -75,7 +73,7 @@ def entry_point(qualname: str) -> Iterator[Path]:
         folder = Path(name)
         module = entry_module(folder, qualname)
         synthetic_distribution(
-            folder, name=NAME, group=IO_PROCESSORS, entries={NAME: f"{module}:qualname"}
+            folder, name=TRIED, group=IO_PROCESSORS, entries={TRIED: f"{module}:qualname"}
         )
         sys.path.insert(0, name)
         try:

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 import attrs
 import torch
 
+from conformance.engine.entry_points import TRIED
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin
 from conformance.io_processor import hostile, live, parameters
 from conformance.io_processor.answers import of_error
-from conformance.io_processor.calling import NAME, entry_point
+from conformance.io_processor.calling import entry_point
 from conformance.io_processor.live import IOProcessorTrial
 from conformance.plugin.expectation import OracleFailed
 from conformance.watching.comparison import difference, plain, shortened
@@ -51,7 +52,7 @@ class Trial(IOProcessorTrial):
 
     def _run(self, folder: Path) -> None:
         self.opening.progress("starting an offline engine")
-        engine = self._start(self.model, NAME, "in the engine arguments")
+        engine = self._start(self.model, TRIED, "in the engine arguments")
         if engine is None:
             return
         self.ledger.saw(live.LOADS)
@@ -158,8 +159,8 @@ class Trial(IOProcessorTrial):
         data = self.bench.stock.valid[0]
         base = self.model
         for how, name, argument in (
-            ("in the model's config.json", NAME, None),
-            ("in the engine arguments, and another in config.json,", OTHER, NAME),
+            ("in the model's config.json", TRIED, None),
+            ("in the engine arguments, and another in config.json,", OTHER, TRIED),
         ):
             if self.ledger.blocked is not None:
                 return

@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import attrs
 
 from conformance.engine import access
-from conformance.engine.entry_points import IO_PROCESSORS
+from conformance.engine.entry_points import IO_PROCESSORS, TRIED
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN, server_options
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.io_processor import clients, hostile, live, rehearsal
 from conformance.io_processor.answers import Answer, Kind
-from conformance.io_processor.calling import NAME, entry_module
+from conformance.io_processor.calling import entry_module
 from conformance.io_processor.clients import Client, curl
 from conformance.io_processor.live import IOProcessorTrial
 from conformance.live_trial import START_LIMIT
@@ -78,12 +78,12 @@ class Trial(IOProcessorTrial):
             self.model,
             log=folder / log,
             python_path=[folder / "entry", *self.opening.python_path()],
-            entry_points={IO_PROCESSORS: {NAME: f"{module}:qualname"}},
+            entry_points={IO_PROCESSORS: {TRIED: f"{module}:qualname"}},
             device=self.device,
             arguments=[
                 "--runner=pooling",
                 *server_options(self.model),
-                f"--io-processor-plugin={NAME}",
+                f"--io-processor-plugin={TRIED}",
                 *arguments,
                 f"--num-gpu-blocks-override={BLOCKS}",
                 f"--max-model-len={MAX_MODEL_LEN}",

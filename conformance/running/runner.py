@@ -18,6 +18,7 @@ import attrs
 from conformance.configuration import table
 from conformance.configuration.judgement import Row
 from conformance.configuration.run import Configured
+from conformance.engine.environment import temporary_directory
 from conformance.engine.models import tiny_llama
 from conformance.generations import named
 from conformance.plugin import target as targets
@@ -94,7 +95,9 @@ class Certification:
 
         """
         validate(self.settings)
-        self._temporary = tempfile.TemporaryDirectory(prefix="vllm-conformance-")
+        self._temporary = tempfile.TemporaryDirectory(
+            prefix="vllm-conformance-", dir=temporary_directory()
+        )
         if self._zygote is None:
             self._zygote = zygotes.start_zygote()
             self._owns_zygote = True

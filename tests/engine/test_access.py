@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
 
 import pytest
 
 from conformance.engine import access
 from conformance.engine.access import Access
 from conformance.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OTHERS = "http://gateway.example/vllm"
 
@@ -72,6 +78,55 @@ async def test_requests_wait_for_one_another(*, known: bool, most: int) -> None:
 
     assert await access.gather(OTHERS, [request(n) for n in range(20)]) == list(range(20))
     assert highest == most
+
+
+class _Empty(BaseHTTPRequestHandler):
+    """Answers with an empty list."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(b'{"data": []}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def own() -> Iterator[str]:
+    """Serve on the loopback, and give the address."""
+    with HTTPServer(("127.0.0.1", 0), _Empty) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_no_proxy_leads_to_the_loopback(
+    own: str, monkeypatch: pytest.MonkeyPatch, *, known: bool
+) -> None:
+    """Companies set proxies for the world, and often no exception."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody is there
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    if known:
+        access.know(own, Access())
+
+    with access.rest(own, 5.0) as rest, access.blocking_sdk(own, 5.0) as sdk:
+        assert rest.get(f"{own}/v1/models").json() == {"data": []}
+        assert sdk.models.list().data == []
+    async with access.coroutines(own, 5.0) as rest, access.sdk(own, 5.0) as sdk:
+        assert (await rest.get(f"{own}/v1/models")).json() == {"data": []}
+        assert (await sdk.models.list()).data == []
+
+
+def test_a_proxy_may_lead_to_servers_elsewhere() -> None:
+    """It may be the only way to them."""
+    access.know(OTHERS, Access())
+
+    assert access.proxied(OTHERS)
 
 
 def test_commands_name_variables_instead_of_secrets() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from conformance.engine.entry_points import write_distribution
 from conformance.engine.environment import (
     cache_directory,
     host_environment,
+    temporary_directory,
     vllm_metadata_shim,
     vllm_version,
 )
@@ -71,6 +73,49 @@ def test_one_thread_on_cpu_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
 
     assert host_environment()["OMP_NUM_THREADS"] == "4"
+
+
+@pytest.mark.parametrize("name", ["PYTHONOPTIMIZE", "PYTHONWARNINGS"])
+def test_what_vllm_does_not_run_with_is_not_inherited(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It catches what its own asserts raise, and is not free of warnings."""
+    monkeypatch.setenv(name, "1")
+
+    assert name not in host_environment()
+
+
+@pytest.mark.parametrize("allowed", ["", "mine"])
+def test_a_plugin_under_trial_may_be_loaded(allowed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever plugins a machine allows: this one is asked for."""
+    monkeypatch.setenv("VLLM_PLUGINS", allowed)
+
+    assert host_environment()["VLLM_PLUGINS"] == f"{allowed},conformance-plugin"
+
+
+def test_sockets_have_short_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system takes no long ones, and vLLM makes some among temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 20)))
+    assert temporary_directory() == host_environment()["TMPDIR"] == "/tmp"  # noqa: S108 - it is not used
+
+    monkeypatch.setattr(tempfile, "tempdir", "/short")
+    assert temporary_directory() == "/short"
+
+
+def test_without_a_home_there_is_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers run as users that have none, or one that nobody may write into."""
+    monkeypatch.delenv("VLLM_CONFORMANCE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("HOME", str(file))
+
+    first, second = cache_directory(), cache_directory()
+
+    assert first == second
+    assert first.parent == tmp_path
+    assert first.stat().st_mode & 0o777 == 0o700
 
 
 def test_fixed_cache_memory_is_not_overridden(monkeypatch: pytest.MonkeyPatch) -> None:

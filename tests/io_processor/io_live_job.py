@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from conformance.engine.entry_points import TRIED
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin, tiny_embedding
-from conformance.io_processor.calling import NAME, entry_point
+from conformance.io_processor.calling import entry_point
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -22,7 +23,7 @@ def selection(connection: Connection, folder: Path) -> None:
         for how, model, plugin in (
             ("argument", tiny_embedding(), "nope"),
             ("config", naming_plugin("nope", folder, tiny_embedding()), None),
-            ("argument first", naming_plugin("nope", folder, tiny_embedding()), NAME),
+            ("argument first", naming_plugin("nope", folder, tiny_embedding()), TRIED),
         ):
             try:
                 engine = PoolingEngine.start(model, plugin=plugin)
