@@ -38,13 +38,18 @@ def cache_directory() -> Path:
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - raises nothing where there is no home
     usual = root if root.is_absolute() else Path(home)
-    return usual / "vllm-conformance" if _creatable(usual) else _cache_of_user()
+    return usual / "vllm-conformance" if _writeable(usual) else _cache_of_user()
 
 
-def _creatable(folder: Path) -> bool:
-    """Tell whether files can be written into a folder, which may not exist yet."""
-    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
-    return there.is_dir() and folder.is_absolute() and os.access(there, os.W_OK | os.X_OK)
+def _writeable(folder: Path) -> bool:
+    """Tell whether files can be written into a folder, which is made where it is not there."""
+    if not folder.is_absolute():
+        return False
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _cache_of_user() -> Path:
