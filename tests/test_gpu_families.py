@@ -32,6 +32,7 @@ PLUGINS = (
 
 
 @pytest.mark.gpu
+@pytest.mark.engine
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no CUDA GPU on this machine")
 @pytest.mark.parametrize("specimen", PLUGINS, ids=lambda each: each.label)
 def test_reference_passes_on_a_gpu(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:

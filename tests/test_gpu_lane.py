@@ -76,6 +76,7 @@ def test_a_torch_that_cannot_use_the_gpu_is_told(tmp_path: Path) -> None:
 
 CLI = "-m conformance.cli"
 TESTS = "-m pytest tests -m gpu --numprocesses 4"
+QUICK_TESTS = "-m pytest tests -m gpu and not engine --numprocesses 4"
 
 
 def steps(folder: Path, budget: str) -> tuple[int, list[str]]:
@@ -135,7 +136,7 @@ def test_a_quick_lane_leaves_out_what_takes_long(tmp_path: Path) -> None:
     assert sorted(asked[:4]) == [
         f"{CLI} certify one.py two_logits.py {live} {eager} {rest}",
         f"{CLI} host --conformance-report there/host",
-        TESTS,
+        QUICK_TESTS,
         f"graphs=1 {CLI} certify two_logits.py {live} {graphs} {rest}",
     ]
     assert asked[4:] == [

@@ -23,6 +23,7 @@ TARGET = {"on": [{"extra_args": {"target_token": 67}}], "off": [{}]}
 
 
 @pytest.mark.gpu
+@pytest.mark.engine
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no CUDA GPU on this machine")
 @pytest.mark.parametrize("evidence", [Evidence.OFFLINE, Evidence.SERVER])
 def test_reference_passes_on_a_gpu(zygote: Zygote, evidence: Evidence, tmp_path: Path) -> None:
