@@ -107,6 +107,10 @@ def computes(connection):
         hog.kill()
     connection.send(["done"])
 
+def starts(connection):
+    time.sleep(600)
+
+
 def hangs_in_a_plugin(connection):
     connection.recv()
     connection.send("working")
@@ -376,6 +380,17 @@ def test_an_interrupted_question_ends_its_job_at_once(
     assert time.monotonic() - started < 5
     assert gone(job.pid)
     assert (folder / "job.log").read_text() == ""
+
+
+def test_a_hurried_job_does_not_finish_what_it_began(fork: Callable[..., Job]) -> None:
+    """After Ctrl-C nobody waits for an engine that starts before anything is asked of it."""
+    job = fork("starts")
+    started = time.monotonic()
+    job.leave(hurried=True)
+    job.close()
+
+    assert time.monotonic() - started < 5
+    assert gone(job.pid)
 
 
 def test_closing_the_zygote_ends_every_job(folder: Path) -> None:

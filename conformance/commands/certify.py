@@ -179,6 +179,8 @@ def certified(
             documents = reports.write(
                 plugins, results, certification.contexts, interrupted=interrupted
             )
+            if interrupted:
+                certification.close(hurried=True)
     _show_certificates(console, settings, plugins, documents, quiet=quiet)
     if interrupted and not documents:
         return documents, int(ExitStatus.INCOMPLETE)

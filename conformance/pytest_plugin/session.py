@@ -247,7 +247,7 @@ class Session:
         finally:
             # At last: ending everything may take longer than there is time left.
             if self.certification is not None:
-                self.certification.close()
+                self.certification.close(hurried=self.interrupted)
 
     def _conclude(self, session: pytest.Session, exitstatus: int) -> None:
 

@@ -237,10 +237,10 @@ class Certification:
         found: list[dict[str, Any]] = self.contexts.get(plugin.target, {}).get("configurations", [])
         return found
 
-    def close(self) -> None:
-        """End every process of this run."""
+    def close(self, *, hurried: bool = False) -> None:
+        """End every process of this run; hurried ones do not finish what they are doing."""
         if self._trials is not None:
-            self._trials.close()
+            self._trials.close(hurried=hurried)
             self._trials = None
         if self._zygote is not None and self._owns_zygote:
             self._zygote.close()

@@ -182,10 +182,10 @@ class Trials:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def close(self) -> None:
-        """End all trials."""
+    def close(self, *, hurried: bool = False) -> None:
+        """End all trials; hurried ones do not finish what they are doing."""
         for job in self._jobs.values():
-            job.leave()
+            job.leave(hurried=hurried)
         beside = [job for job, _ in self._errands.values()]
         for job in (*self._leaving, *self._jobs.values(), *beside):
             job.close()

@@ -328,10 +328,13 @@ class Job:
                 found[pid] = int(told.split()[1]) / 1e9
         return found
 
-    def leave(self) -> None:
-        """Tell the job that no more questions come, and return at once."""
+    def leave(self, *, hurried: bool = False) -> None:
+        """Tell the job that no more questions come, and return at once.
+
+        It finishes what it is doing, such as starting an engine; a hurried one does not.
+        """
         self._connection.close()
-        if self._busy and self._zygote.exit_status(self.pid, limit=0.0) is None:
+        if (self._busy or hurried) and self._zygote.exit_status(self.pid, limit=0.0) is None:
             # The caller was interrupted, and the job would notice only when it has an answer.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
