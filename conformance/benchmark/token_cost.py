@@ -26,7 +26,7 @@ from conformance.parser.bench import Bench, NotMade
 from conformance.parser.checks import trial
 from conformance.parser.cost import STEPS, growing, near_end
 from conformance.parser.roles import TOOL
-from conformance.parser.trial import Wanted
+from conformance.parser.wanted import Wanted
 from conformance.plugin.profile import of_plugin
 from conformance.plugin.target import Plugin
 from conformance.settings import Budget, Settings, UsageError

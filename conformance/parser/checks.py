@@ -9,7 +9,8 @@ from conformance.checking import collected
 from conformance.parser import answers, calls, cost, endings, faults, handover
 from conformance.parser.partners import partner
 from conformance.parser.roles import ROLES, TOOL, other
-from conformance.parser.trial import ReasoningTrial, ToolTrial, Trial, Wanted
+from conformance.parser.trial import ReasoningTrial, ToolTrial, Trial
+from conformance.parser.wanted import Wanted
 from conformance.settings import Budget
 
 CHECKS = collected(answers, calls, cost, endings, faults, handover)

@@ -22,7 +22,8 @@ from conformance.parser.messages import Message, Stream
 from conformance.parser.partners import partner
 from conformance.parser.roles import TOOL
 from conformance.parser.samples import Sample
-from conformance.parser.trial import FATAL, Trial, Wanted
+from conformance.parser.trial import FATAL, Trial
+from conformance.parser.wanted import Wanted
 from conformance.search import examples
 
 #: Answers that are drawn beside those that are known, and the most tokens of one.

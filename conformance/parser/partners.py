@@ -18,7 +18,7 @@ from conformance.settings import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from conformance.parser.trial import Wanted
+    from conformance.parser.wanted import Wanted
     from conformance.plugin.target import Target
 
 

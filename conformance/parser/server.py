@@ -23,7 +23,7 @@ from conformance.parser.bench import NAME, name_of
 from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
 from conformance.parser.roles import REASONING, ROLES, TOOL, other
-from conformance.parser.trial import Wanted
+from conformance.parser.wanted import Wanted
 from conformance.verdict import Reason, must_wait
 from conformance.watching.untouched import Ended, Untouched
 

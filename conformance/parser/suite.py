@@ -56,16 +56,18 @@ def _opened(role: str, opening: Opening) -> Opened:
         from conformance.parser.server import Trial
 
         return Trial(opening, role)
-    from conformance.parser import checks, trial
+    from conformance.parser import checks
+    from conformance.parser.wanted import Wanted
 
-    return checks.trial(opening.cls, trial.Wanted.of(opening, role))
+    return checks.trial(opening.cls, Wanted.of(opening, role))
 
 
 def _replay(role: str, cls: type, case: Mapping[str, Any], _model: str) -> Replayed:
-    from conformance.parser import checks, trial
+    from conformance.parser import checks
+    from conformance.parser.wanted import Wanted
 
     section = located(case["section"], Path(case.get("beside", ".")), "the case")
-    wanted = trial.Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]))
+    wanted = Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]))
     return replayed(checks.trial(cls, wanted).check(case["rule"]))
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 from hypothesis import strategies as st
@@ -15,17 +15,16 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.parser import formats, markers, player, samples, template
+from conformance.parser import formats, markers, player, samples
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
 from conformance.parser.messages import Message
 from conformance.parser.roles import REASONING, TOOL
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
+from conformance.parser.wanted import Wanted
 from conformance.plugin import expectation
 from conformance.search import ANSWERS, smallest
-from conformance.settings import Budget, UsageError
-from conformance.suite import Opening
 from conformance.verdict import Cause, RuleResult, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
 
@@ -46,55 +45,6 @@ class Judged:
     raised: str | None = None  #: what kept it from finding anything, where another rule tells of it
     #: Whether it finds nothing in this way, whole or streamed, and does in the other.
     apart: bool = False
-
-
-@attrs.frozen
-class Wanted:
-    """What a run and a profile say of a trial."""
-
-    role: str
-    section: Mapping[str, Any]  #: of the profile
-    origin: str | None  #: of that
-    budget: Budget
-    seed: int
-    folder: str = "."  #: in which a file of a partner is looked for
-
-    @classmethod
-    def of(cls, opening: Opening, role: str) -> Self:
-        """Return what a trial is opened with."""
-        settings = opening.settings
-        folder = opening.plugin.root or str(settings.directory)
-        section = template.located(opening.section, opening.origin, folder)
-        return cls(role, section, opening.origin, settings.budget, settings.seed, folder)
-
-    def samples(self) -> tuple[Sample, ...]:
-        """Return the samples of the profile.
-
-        Raises:
-            UsageError: one is written wrong.
-
-        """
-        return samples.read(self.section, self.origin)
-
-    def format(self) -> Format | None:
-        """Return the format that the profile names, or whose function or template it has.
-
-        Raises:
-            UsageError: nobody knows it.
-
-        """
-        if template.KEY in self.section:
-            return template.Template.of(self.section, self.origin, self.role).format()
-        if (serialise := self.section.get(expectation.SERIALISE)) is not None:
-            return formats.own(serialise.load(), self.section, self.role)
-        known = {each.name: each for each in formats.KNOWN[self.role]}
-        if (name := self.section.get("format")) is None:
-            return None
-        if name in known:
-            return known[name]
-        raise UsageError(
-            f"profile {self.origin}: [parser] format {name!r} is none of {', '.join(known)}."
-        )
 
 
 @attrs.define(kw_only=True)

@@ -18,9 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-import psutil
-
 from conformance.worker import nursery
+from conformance.worker.processes import descendants, describe, last_line, tells_its_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,7 +94,7 @@ class Zygote:
             elif self._process.poll() is not None:
                 raise ZygoteFailed(
                     f"vLLM could not be imported: the process ended with status "
-                    f"{self._process.returncode} ({_last_line(self._log)})."
+                    f"{self._process.returncode} ({last_line(self._log)})."
                 )
             elif time.monotonic() - started > IMPORT_LIMIT:
                 raise ZygoteFailed(f"importing vLLM took longer than {IMPORT_LIMIT:.0f} s.")
@@ -294,7 +293,7 @@ class Job:
             self._lost = True
         if self._lost:
             status = self._zygote.exit_status(self.pid)
-            raise JobDied(f"the process {_describe(status)}", exit_status=status)
+            raise JobDied(f"the process {describe(status)}", exit_status=status)
         if self._left() < 0:
             raise JobHung(f"did not answer within {self._limit:.0f} s", stack=self._give_up())
         return NOT_YET
@@ -322,7 +321,7 @@ class Job:
     def _delays(self) -> dict[int, float]:
         """Return how long the processes of the job have waited for a core, in seconds."""
         found = {}
-        for pid in (self.pid, *_descendants(self.pid)):
+        for pid in (self.pid, *descendants(self.pid)):
             with contextlib.suppress(OSError):
                 told = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii")
                 found[pid] = int(told.split()[1]) / 1e9
@@ -363,7 +362,7 @@ class Job:
 
     def _give_up(self) -> str:
         # It may be waiting for a process of its own, in which the plugin is.
-        stack = self._stacks([self.pid, *filter(_tells_its_stack, _descendants(self.pid))])
+        stack = self._stacks([self.pid, *filter(tells_its_stack, descendants(self.pid))])
         self._kill()
         return stack
 
@@ -371,34 +370,3 @@ class Job:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._zygote.exit_status(self.pid)
-
-
-def _descendants(pid: int) -> list[int]:
-    with contextlib.suppress(psutil.Error):
-        return [each.pid for each in psutil.Process(pid).children(recursive=True)]
-    return []
-
-
-def _tells_its_stack(pid: int) -> bool:
-    """Tell whether a process catches SIGUSR1; any other one it would end."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-        caught = next(line.split()[1] for line in lines if line.startswith("SigCgt"))
-        return bool(int(caught, 16) >> signal.SIGUSR1 - 1 & 1)
-    return False
-
-
-def _describe(status: int | None) -> str:
-    if status is None:
-        return "ended"
-    if status < 0:
-        return f"was ended by signal {signal.Signals(-status).name}"
-    return f"ended with exit status {status}"
-
-
-def _last_line(log: Path) -> str:
-    with contextlib.suppress(OSError):
-        lines = log.read_text(errors="replace").strip().splitlines()
-        if lines:
-            return lines[-1]
-    return f"see {log}"

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run and a profile say of a parser's trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import attrs
+
+from conformance.parser import formats, samples, template
+from conformance.parser.formats import Format
+from conformance.parser.samples import Sample
+from conformance.plugin import expectation
+from conformance.settings import Budget, UsageError
+from conformance.suite import Opening
+
+
+@attrs.frozen
+class Wanted:
+    """What a run and a profile say of a trial."""
+
+    role: str
+    section: Mapping[str, Any]  #: of the profile
+    origin: str | None  #: of that
+    budget: Budget
+    seed: int
+    folder: str = "."  #: in which a file of a partner is looked for
+
+    @classmethod
+    def of(cls, opening: Opening, role: str) -> Self:
+        """Return what a trial is opened with."""
+        settings = opening.settings
+        folder = opening.plugin.root or str(settings.directory)
+        section = template.located(opening.section, opening.origin, folder)
+        return cls(role, section, opening.origin, settings.budget, settings.seed, folder)
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Return the samples of the profile.
+
+        Raises:
+            UsageError: one is written wrong.
+
+        """
+        return samples.read(self.section, self.origin)
+
+    def format(self) -> Format | None:
+        """Return the format that the profile names, or whose function or template it has.
+
+        Raises:
+            UsageError: nobody knows it.
+
+        """
+        if template.KEY in self.section:
+            return template.Template.of(self.section, self.origin, self.role).format()
+        if (serialise := self.section.get(expectation.SERIALISE)) is not None:
+            return formats.own(serialise.load(), self.section, self.role)
+        known = {each.name: each for each in formats.KNOWN[self.role]}
+        if (name := self.section.get("format")) is None:
+            return None
+        if name in known:
+            return known[name]
+        raise UsageError(
+            f"profile {self.origin}: [parser] format {name!r} is none of {', '.join(known)}."
+        )
