@@ -15,8 +15,9 @@ from torch.nn import functional
 
 from conformance.logits.machine import looks
 from conformance.logits.operations import COMPARED, DeviceError
+from conformance.logits.pinning import DEVICE
 from conformance.logits.places import Place
-from conformance.logits.pretended import DEVICE, Accelerator, PretenceError
+from conformance.logits.pretended import Accelerator, PretenceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,38 +27,16 @@ from types import FrameType
 from typing import Any
 
 import attrs
-import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from conformance.logits import machine
+from conformance.logits import machine, pinning
 from conformance.logits.calls import observed
 from conformance.logits.operations import DeviceError, Operations
+from conformance.logits.pinning import DEVICE
 from conformance.logits.places import Place, Places, address, addresses, extended, tensors
 
-#: What plugins are told that they run on.
-DEVICE = torch.device("cuda:0")
-
 _TORCH = str(Path(torch.__file__).parent) + os.sep
-
-#: Functions that make tensors on the CPU where nobody says otherwise; ``from_numpy`` asks no mode.
-_MAKING = frozenset(
-    (
-        torch.tensor,
-        torch.as_tensor,
-        torch.asarray,
-        torch.zeros,
-        torch.ones,
-        torch.empty,
-        torch.full,
-        torch.arange,
-        torch.linspace,
-        torch.eye,
-        torch.rand,
-        torch.randn,
-        torch.randint,
-    )
-)
 
 #: How far back in a chain of exceptions is looked.
 _MOST_CAUSES = 8
@@ -90,9 +68,6 @@ _NUMPY = (
 )
 
 
-_PINNED = "only dense CPU tensors can be pinned"
-
-
 class _Calls(TorchFunctionMode):
     """Answers what the plugin asks of torch by name: devices, moves, what is made where."""
 
@@ -120,10 +95,10 @@ class _Calls(TorchFunctionMode):
         where = kwargs.get("device")
         # There is nothing to pin for, but torch does not pin everything.
         if kwargs.pop("pin_memory", None) and caller is not None:
-            _check_pinning(func, args, kwargs)
+            pinning.check(func, args, kwargs)
         if where is not None:
             return self._placed(func, args, kwargs, where)
-        made = func in _MAKING
+        made = func in pinning.MAKING
         # Functions of torch that are written in Python move tensors by what they see.
         loud = caller is not None and not isinstance(func, _WRITTEN_IN_PYTHON)
         before = self.operations.caller
@@ -154,7 +129,9 @@ class _Calls(TorchFunctionMode):
             return self._moved(func, args, kwargs)
         if func is torch.Tensor.pin_memory:
             if self.places.of(args[0]) is Place.DEVICE and caller is not None:
-                raise DeviceError("pin_memory() is asked of a tensor of the GPU", None, _PINNED)
+                raise DeviceError(
+                    "pin_memory() is asked of a tensor of the GPU", None, pinning.REFUSED
+                )
             result = args[0].clone()
             self.places.put(result, self.places.of(args[0]), self.places.made(args[0]))
             return result
@@ -228,7 +205,7 @@ class _Calls(TorchFunctionMode):
             if isinstance(value, torch.Tensor):
                 return self.places.of(value), self.places.made(value), value
             if isinstance(value, torch.device | str) or type(value) is int:
-                device = _device(value)
+                device = pinning.device_of(value)
                 if device.type == "meta":
                     return None, None, None
                 return None if device.type == "cpu" else Place.DEVICE, None, value
@@ -242,7 +219,7 @@ class _Calls(TorchFunctionMode):
         where: Any,  # noqa: ANN401 - whatever was given as a device
     ) -> object:
         """Return what a function makes on the device that it was told."""
-        device = _device(where)
+        device = pinning.device_of(where)
         if device.type == "meta":
             return func(*args, **kwargs)
         kwargs["device"] = torch.device("cpu")
@@ -302,38 +279,6 @@ _ANSWERS: Mapping[Any, object] = {
     torch.Tensor.is_cpu.__get__: False,
     torch.Tensor.get_device: 0,
 }
-
-
-def _check_pinning(func: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raise where torch pins nothing.
-
-    ``torch.tensor`` copies arrays and tensors to memory that is not pinned, and refuses to; with a
-    device of its own it pins what it copies from, where other functions make the result there.
-
-    Raises:
-        DeviceError: torch raises here on a machine with a GPU.
-
-    """
-    if func is torch.tensor:
-        data = args[0] if args else kwargs.get("data")
-        for kind, what, name in (
-            (np.ndarray, "an array", "numpy"),
-            (torch.Tensor, "a tensor", "a variable"),
-        ):
-            if isinstance(data, kind):
-                does = f"tensor() is to pin what it makes of {what}"
-                says = f"Can't pin tensor constructed from {name}"
-                raise DeviceError(does, None, says, everywhere=True)
-        return
-    where = kwargs.get("device")
-    if func in _MAKING and where is not None and _device(where).type == "cuda":
-        name = getattr(func, "__name__", "")
-        raise DeviceError(f"{name}() is to pin what it makes on the GPU", None, _PINNED)
-
-
-def _device(value: object) -> torch.device:
-    """Return the device that is meant; a number is one of a GPU."""
-    return DEVICE if isinstance(value, int) else torch.device(value)
 
 
 def _outside() -> FrameType | None:

@@ -14,7 +14,8 @@ from conformance.inputs.history import Choice
 from conformance.logits import devices
 from conformance.logits.calls import call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
-from conformance.logits.pretended import DEVICE, Accelerator
+from conformance.logits.pinning import DEVICE
+from conformance.logits.pretended import Accelerator
 from conformance.logits.trial import Trial
 from conformance.logits_slot.bench import READ, Alone, Bench, Watched, together
 from conformance.logits_slot.host import request_states
