@@ -50,6 +50,9 @@ BARE = {"on": [{"extra_args": {"mode": "soft", "tokens": []}}]}
     [
         ("if args.get('softly'):", Want.TRUE, PROFILE, "nothing in the profile has `softly`"),
         ("if 'softly' in args:", Want.TRUE, PROFILE, "nothing in the profile has `softly`"),
+        ("if 'softly' in args:", Want.FALSE, PROFILE, None),
+        ("if 'softly' not in args:", Want.FALSE, PROFILE, "nothing in the profile has `softly`"),
+        ("if '<call>' in args:", Want.TRUE, PROFILE, None),
         ("if mode == 'hard':", Want.TRUE, PROFILE, "no `mode` in the profile is 'hard'"),
         ("if mode in ('soft', 'off'):", Want.TRUE, PROFILE, "no `mode` in the profile is 'off'"),
         ("if mode == 'soft':", Want.FALSE, PROFILE, "every `mode` in the profile is 'soft'"),

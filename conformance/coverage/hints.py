@@ -151,6 +151,10 @@ def _needs(node: ast.expr, want: Want, names: Mapping[str, ast.expr], sent: Sent
         case ast.NamedExpr(value=inner):
             yield from _needs(inner, want, names, sent)
             return
+        case ast.Compare(left=ast.Constant(), ops=[ast.In() | ast.NotIn() as how]):
+            # What is in no profile and was there all the same is looked for elsewhere.
+            if isinstance(how, ast.In) is not (want is Want.TRUE):
+                return
     keys = dict.fromkeys(_keys(node, names))
     unsent = [key for key in keys if key not in sent.values]
     if unsent:
@@ -250,7 +254,9 @@ def _keys(node: ast.AST, names: Mapping[str, ast.expr], depth: int = 2) -> Itera
                 yield key
             case ast.Subscript(slice=ast.Constant(value=str(key))):
                 yield key
-            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()]):
+            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()]) if (
+                key.isidentifier()
+            ):  # else it is rather looked for in a text
                 yield key
             case ast.Name(id=name) if depth and name in names:
                 yield from _keys(names[name], names, depth - 1)

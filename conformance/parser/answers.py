@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, passed
+from conformance.findings import Finding, passed, unjudged
 from conformance.parser import samples
 from conformance.parser.bench import WHOLE, Bench
 from conformance.parser.messages import Message, quoted, shortened
@@ -117,14 +117,25 @@ def cut(trial: Trial) -> Finding:
 
 
 def differing(bench: Bench, answer: Answer, cuts: Sequence[int] | None = None) -> dict[str, Any]:
-    """Return the smallest cut whose message is not that of the whole answer, for a program."""
-    every = range(1, len(answer)) if cuts is None else cuts
-    return bench.scene("streamed", answer, _fewest(bench, answer, every, bench.whole(answer)))
+    """Return the smallest cut whose message is not that of the whole answer, for a program.
+
+    Without cuts it is one that says the same as the answer token by token.
+    """
+    if cuts is None:
+        found = bench.by_token(answer).said
+        fewest = _fewest(bench, answer, range(1, len(answer)), found.same)
+    else:
+        fewest = _fewest(bench, answer, cuts, _other_than(bench.whole(answer)))
+    return bench.scene("streamed", answer, fewest)
+
+
+def _other_than(expected: Message) -> Callable[[Message], bool]:
+    return lambda found: not found.same(expected)
 
 
 def _smallest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Message) -> str:
     """Return the smallest cut that makes a difference, in a sentence with its deltas."""
-    fewest = _fewest(bench, answer, cuts, expected)
+    fewest = _fewest(bench, answer, cuts, _other_than(expected))
     parts = " | ".join(repr(text) for text, _ in answer.deltas(fewest))
     count = len(list(answer.deltas(fewest)))
     deltas = "1 delta" if count == 1 else f"{count} deltas"
@@ -132,9 +143,13 @@ def _smallest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Messa
     return f"in {deltas}, {shortened(parts)}: {found}; token by token: {expected}"
 
 
-def _fewest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Message) -> Sequence[int]:
+def _fewest(
+    bench: Bench, answer: Answer, cuts: Sequence[int], wanted: Callable[[Message], bool]
+) -> Sequence[int]:
+    """Return the fewest of the cuts, or another one, with which a parser says what is wanted."""
+
     def differs(tried: Sequence[int]) -> bool:
-        return not bench.stream(answer, tried).said.same(expected)
+        return wanted(bench.stream(answer, tried).said)
 
     for tried in [(), *((place,) for place in range(1, len(answer)))]:
         if differs(tried):
@@ -145,6 +160,13 @@ def _fewest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Message
         if differs(fewer):
             kept = fewer
     return kept
+
+
+#: Why nothing is said of answers without calls.
+NO_PLAIN = (
+    "no sample is without a call; give one in the profile: [parser] samples = "
+    '[{ text = "It rains.", content = "It rains." }]'
+)
 
 
 @checks("TP-06", after=("TP-09",))
@@ -173,4 +195,6 @@ def text(trial: Trial) -> Finding:
 
     plain = [each for each in trial.first() if each.says is not None and not each.says.calls]
     drawn = None if drawing is None else drawing.plain()
+    if not plain and drawn is None:
+        return unjudged(NO_PLAIN)
     return trial.sought(plain, drawn, judge)

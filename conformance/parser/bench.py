@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import deque
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from conformance.parser import tokens
-from conformance.parser.messages import Call, Client, Message, Stream
+from conformance.parser.messages import Call, Client, Message, Stream, quoted
 from conformance.parser.roles import REASONING, ROLES, TOOL, base, manager, other
 from conformance.watching.interruption import (
     CALL_LIMIT,
     CONSTRUCTOR_LIMIT,
     PluginExited,
+    PluginHung,
     in_call,
     limited,
     progressed,
@@ -237,7 +239,8 @@ class Bench:
             made = tuple(Call(str(call.name), str(call.arguments)) for call in calls or ())
             return Message(reasoning or "", content or "", made)
 
-        found = guarded(ROLES[self.role].whole, parse)
+        with told_of(answer):
+            found = guarded(ROLES[self.role].whole, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
     def stream(self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN) -> Stream:
@@ -305,6 +308,16 @@ def guarded(what: str, function: Callable[[], Any], seconds: float = CALL_LIMIT)
         return error
 
 
+@contextmanager
+def told_of(answer: Answer) -> Iterator[None]:
+    """Have what a call hangs on told of."""
+    try:
+        yield
+    except PluginHung as error:
+        error.args = (f"{error}; the answer was {quoted(answer.text)}",)
+        raise
+
+
 class Streaming:
     """One answer on its way: several may be under way at a time."""
 
@@ -312,6 +325,7 @@ class Streaming:
         self, bench: Bench, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN
     ) -> None:
         self._what = ROLES[bench.role].streamed
+        self._answer = answer
         self._parts = deque(answer.deltas(cuts))
         self._client = Client()
         self._raised: str | None = None
@@ -342,7 +356,9 @@ class Streaming:
         return self._client.stream(self._raised)
 
     def _call(self, function: Callable[[], None]) -> None:
-        if isinstance(found := guarded(self._what, function), Exception):
+        with told_of(self._answer):
+            found = guarded(self._what, function)
+        if isinstance(found, Exception):
             self._raised = said(found)
 
     def _every(self) -> None:

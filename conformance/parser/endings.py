@@ -27,6 +27,10 @@ STEP = 4
 JOINED = 2
 
 
+#: Why nothing is said of where reasoning ends.
+ENDLESS = "reasoning was found, and is_reasoning_end was true after no answer"
+
+
 @checks("RP-06", after=("RP-09",))
 def twin(trial: Trial) -> Finding:
     """Compare the step at which the grammar is told with what the whole answer says."""
@@ -48,7 +52,10 @@ def twin(trial: Trial) -> Finding:
                 return Judged(wrong=f"{quoted(sample.text)}: {told}")
         return Judged(end is not None)
 
-    return trial.search(judge)
+    found = any(
+        trial.bench.whole(trial.bench.answer(each.text)).reasoning for each in trial.first()
+    )
+    return trial.search(judge, idle=ENDLESS if found else None)
 
 
 @checks("RP-07", after=("RP-06", "RP-04"))

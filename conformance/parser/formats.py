@@ -187,7 +187,9 @@ def _missing(cls: type[Any], role: str) -> str | None:
 def unfit(cls: type[Any], role: str) -> str | None:
     """Say why a class cannot be called as vLLM calls it, or return None."""
     if missing := _missing(cls, role):
-        return f"the class has no {missing}, which vLLM calls"
+        earlier = f"{missing}_content"  # of reasoning parsers
+        had = f"; it has {earlier}, as older releases called it" if hasattr(cls, earlier) else ""
+        return f"the class has no {missing}, which vLLM calls{had}"
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):

@@ -124,5 +124,5 @@ def handover(trial: Trial) -> Finding:
         st.tuples(pair.tool.answers(), thoughts, cut),
         judge,
         lambda example: pair.text(*example[:2]),
-        "any answer behind reasoning",
+        where="any answer behind reasoning",
     )

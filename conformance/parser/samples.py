@@ -91,7 +91,7 @@ WORDS = ("the", "weather", "in Paris", "x < 3", "is fine", "él", "漢字", "�
 HARD = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "```", "</", "<", "null", "1")
 
 #: What authors repair in JSON that models write wrong, and must leave alone in strings.
-REPAIRED = ("True", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "f"')
+REPAIRED = ("True", "class=", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "f"')
 
 #: Calls of an answer with many.
 MANY = 5

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import attrs
 from hypothesis import strategies as st
@@ -15,17 +15,17 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.parser import formats, markers, player, samples
+from conformance.parser import advice, formats, markers, player, samples
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
 from conformance.parser.messages import Message
-from conformance.parser.roles import REASONING, TOOL
+from conformance.parser.roles import REASONING
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.wanted import Wanted
 from conformance.plugin import expectation
 from conformance.search import ANSWERS, smallest
-from conformance.verdict import Cause, RuleResult, must_wait
+from conformance.verdict import Cause, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
 
 _Example = TypeVar("_Example")
@@ -54,6 +54,8 @@ class Trial(Simulation):
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {}
     #: The rule that a parser breaks which says one thing of a whole answer and another streamed.
     agrees: ClassVar[str]
+    #: The rule about a partner.
+    hands_over: ClassVar[str]
 
     cls: type[Any]
     wanted: Wanted
@@ -84,6 +86,28 @@ class Trial(Simulation):
             return super().check(rule)
         finally:
             logging.disable(before)
+
+    def judge(self, rule: str) -> Finding:
+        """Judge a rule; a failure in a format that was guessed, in any other that is as likely."""
+        finding = super().judge(rule)
+        if finding.verdict is not Verdict.FAIL or self.fit is None or self._obstacle is not None:
+            return finding
+        mine = self.fit.format.name
+        for trial in self.others:
+            assert trial.format is not None  # it was given one
+            other = trial.format.name
+            if trial.find(rule).verdict is Verdict.PASS:
+                return unjudged(
+                    f"it reads answers of the formats {mine!r} and {other!r}, and this shows in "
+                    f"{mine!r} alone: {finding.message}; name the one that its model writes in the "
+                    f'profile: [parser] format = "{other}"'
+                )
+        return finding
+
+    def waits(self, rule: str) -> Finding | None:
+        """Return that a rule must wait for another one, or None."""
+        alone = rule == self.hands_over and self.partner is None
+        return None if alone else super().waits(rule)
 
     def case(self, rule: str, finding: Finding) -> dict[str, Any]:
         """Return a failure as data: what replaying it needs, and the answer that shows it."""
@@ -141,6 +165,22 @@ class Trial(Simulation):
         return self.once(Trial._sought)[0]
 
     @property
+    def others(self) -> tuple[Self, ...]:
+        """The same with each other format that the parser may be for, where nobody says which."""
+        return self.once(Trial._others)
+
+    def _others(self) -> tuple[Self, ...]:
+        mine = self.fit
+        if mine is None or self.format is not None:
+            return ()
+        found, _ = formats.fits(self.plain_bench(), formats.KNOWN[self.role], named=False)
+        fits = [fit for fit in found if self._worth(fit) == self._worth(mine)]
+        names = [fit.format.name for fit in fits if fit.format.name != mine.format.name]
+        sections = [{**self.wanted.section, "format": name} for name in names]
+        wanted = [attrs.evolve(self.wanted, section=section) for section in sections]
+        return tuple(attrs.evolve(self, wanted=each) for each in wanted)
+
+    @property
     def bench(self) -> Bench:
         """The parser with tokens that it can be made with.
 
@@ -152,7 +192,11 @@ class Trial(Simulation):
             return self.fit.bench
         if self.given:
             return self.plain_bench()
-        raise Undecided(self.once(Trial._sought)[1])
+        raise self._undecided()
+
+    def _undecided(self) -> Undecided:
+        """Return what tells that no format is known: one cause, wherever it is met."""
+        return Undecided(self.once(Trial._sought)[1])
 
     @property
     def drawing(self) -> Drawing | None:
@@ -169,7 +213,7 @@ class Trial(Simulation):
         """
         drawing = self.drawing
         if drawing is None and not self.given:
-            raise Undecided(self.once(Trial._sought)[1])
+            raise self._undecided()
         return [*self.given, *(drawing.first() if drawing else ()), *self._labelled()]
 
     def _labelled(self) -> Iterator[Sample]:
@@ -196,12 +240,18 @@ class Trial(Simulation):
         return bench, bench.answer(sample.text)
 
     def search(
-        self, judge: Callable[[Sample], Judged], drawn: SearchStrategy[Sample] | None = None
+        self,
+        judge: Callable[[Sample], Judged],
+        drawn: SearchStrategy[Sample] | None = None,
+        idle: str | None = None,
     ) -> Finding:
-        """Judge answers: those that are known, and those that are drawn."""
+        """Judge answers: those that are known, and those that are drawn.
+
+        *idle* is why nothing is said of a parser that never acted, if it is not the usual reason.
+        """
         if drawn is None and self.drawing is not None:
             drawn = self.drawing.samples()
-        return self.sought(self.first(), drawn, judge)
+        return self.sought(self.first(), drawn, judge, idle=idle)
 
     def search_with(
         self,
@@ -220,7 +270,9 @@ class Trial(Simulation):
         drawn: SearchStrategy[_Example] | None,
         judge: Callable[[_Example], Judged],
         text: Callable[[Any], str] = lambda sample: str(sample.text),
+        *,
         where: str = "any answer that is known",
+        idle: str | None = None,
     ) -> Finding:
         """Judge examples, those that are known first; what fails among the drawn is shrunk.
 
@@ -230,6 +282,7 @@ class Trial(Simulation):
             judge: tells what one shows.
             text: returns the answer of an example.
             where: what the known ones are, for a parser that finds nothing in any.
+            idle: what is said of such a parser instead.
 
         """
         acted = 0
@@ -258,7 +311,7 @@ class Trial(Simulation):
         if apart:
             return unjudged(must_wait([self.agrees], said), count)
         why = f"nothing was found in any answer: {said}"
-        told = ("raises", why) if raised else ("nothing found", self.way_out(where))
+        told = ("raises", why) if raised else (idle or "nothing found", idle or self.way_out(where))
         return unjudged(Cause(*told), count)
 
     def plain_bench(self) -> Bench:
@@ -295,18 +348,7 @@ class Trial(Simulation):
 
     def way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
-        example = (
-            '{ text = "...", tool_calls = [{ name = "f", arguments = { x = "y" } }] }'
-            if self.role == TOOL
-            else '{ text = "<r>...</r>...", reasoning = "...", content = "..." }'
-        )
-        special = self._special_tokens("...")
-        what = "call" if self.role == TOOL else "reasoning"
-        makes = f"; making an instance raised {raised}" if raised else ""
-        return (
-            f"no {what} was found in {where}{makes}; give answers of the model in the profile: "
-            f"[parser] samples = [{example}], special_tokens = [{special}]"
-        )
+        return advice.way_out(self.cls, self.role, where, raised)
 
     def made(self) -> Bench:
         """Return the parser with tokens with which an instance can be made, of whatever format.
@@ -332,28 +374,22 @@ class Trial(Simulation):
                 raised = error
             else:
                 return other
-        special = self._special_tokens('"<call>"')
+        special = advice.special_tokens(self.cls, '"<call>"')
         raise Undecided(
             f"making an instance raised {raised} with the tokens of every known format; name "
             f"those of the model in the profile: [parser] special_tokens = [{special}]"
         )
 
-    def _special_tokens(self, otherwise: str) -> str:
-        """Return tokens that a profile may name: those of the source, of which some are told."""
-        found = [f'"{each}"' for each in markers.of_source(self.cls)]
-        more = ["..."] if len(found) > markers.NAMED else []
-        return ", ".join([*found[: markers.NAMED], *more]) or otherwise
-
 
 class ToolTrial(Trial):
     """A tool parser."""
 
-    loads, survives, agrees = "TP-01", "TP-02", "TP-04"
+    loads, survives, agrees, hands_over = "TP-01", "TP-02", "TP-04", "TP-14"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
 
 
 class ReasoningTrial(Trial):
     """A reasoning parser."""
 
-    loads, survives, agrees = "RP-01", "RP-02", "RP-04"
+    loads, survives, agrees, hands_over = "RP-01", "RP-02", "RP-04", "RP-12"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}

@@ -58,6 +58,8 @@ def test_a_program_shows_what_was_found(zygote: Zygote, specimen: Specimen, tmp_
     status, said = execute(zygote, case.program)
     assert status == 1, said
     assert "FAILS: " in said
+    if specimen.rule == "TP-07":  # the program shows what the message says, and nothing else
+        assert "no JSON" in said
     assert "expected" in said
 
     case.mend()

@@ -85,6 +85,7 @@ def streaming(role: str, parts: str) -> tuple[Rule, Rule]:
             "vllm-project/vllm#48020",
             "vllm-project/vllm#48347",
             "vllm-project/vllm#55082",
+            "vllm-project/vllm#55195",
         ),
     )
 
