@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conformance.findings import LEAST_ACTED, Finding, failed, few, passed, unjudged
+from conformance.generations import named
 from conformance.inputs import history
 from conformance.inputs.history import Shape
 from conformance.logits import sweeps
@@ -19,7 +20,11 @@ from conformance.logits.played import Kind
 from conformance.logits.shrinking import minimise
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
+from conformance.rules import Level
 from conformance.verdict import Reason, Verdict
+
+#: What happens in a step and makes the difference between strata.
+_EVENTS = ("pause", "chunk", "rest", "draft", "lost")
 
 #: A finding, and the counterexample that shows it.
 Judged = tuple[Finding, dict[str, Any] | None]
@@ -68,7 +73,9 @@ def _judged(trial: Trial, rule: str, shape: Shape | None) -> Judged:
         return _failure(trial, rule, examples, failing)
     if hindered := _obstacle(trial, shape, examples) or _too_few(trial, acted, len(examples)):
         return unjudged(hindered, len(examples), acted), None
-    return passed(len(examples), acted), None
+    advice = _advised(trial).get(rule)
+    good = passed(len(examples), acted), None
+    return _shown(trial, rule, examples, advice) if advice else good
 
 
 def _only_rows(example: Example, rule: str) -> bool:
@@ -109,6 +116,62 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     return examples
 
 
+def _mixed(trial: Trial) -> str:
+    """Return the rule that histories with everything at once are about."""
+    strata = trial.contract.strata
+    return strata.owner(strata.everything)
+
+
+def _advised(trial: Trial) -> dict[str, Example]:
+    """Return what breaks advice where everything happens at once, and in no simpler history.
+
+    One of the things that happen makes the difference, and the rule about that is advice: the rule
+    that must hold is not broken.  Where any of these examples has another cause, there are none.
+    """
+    return trial.once(_traced)
+
+
+def _traced(trial: Trial) -> dict[str, Example]:
+    strata, rule = trial.contract.strata, _mixed(trial)
+    examples = _examples(trial, rule, strata.plain)
+    failing = [example for example in examples if rule in example.rules()]
+    found: dict[str, Example] = {}
+    for example in sorted(failing, key=lambda each: history.size(each.history)):
+        if example.shape != strata.everything:
+            return {}
+        smallest = minimise(strata, trial.bench, rule, example, trial.budget)
+        owner = _of_advice(trial, rule, smallest)
+        if owner is None:
+            return {}
+        found.setdefault(*owner)
+    return found
+
+
+def _of_advice(trial: Trial, rule: str, smallest: Example) -> tuple[str, Example] | None:
+    """Return the advice that an example breaks, and the same in the stratum of that, or None.
+
+    All that the example has it needs: it is the smallest.
+    """
+    strata = trial.contract.strata
+    advice = {
+        each.id for each in named(trial.contract.generation).rules if each.level is Level.SHOULD
+    }
+    for shape, about in strata.rule_of.items():
+        if about not in advice:
+            continue
+        events = [name for name in _EVENTS if getattr(shape, name)]
+        if events:
+            needed = any(getattr(step, name) for step in smallest.history for name in events)
+        else:
+            as_plain = strata.run(trial.bench, strata.plain, smallest.history)
+            needed = shape.asynchronous and rule not in as_plain.rules()
+        if needed:
+            again = strata.run(trial.bench, shape, smallest.history)
+            if about in again.rules():
+                return about, again
+    return None
+
+
 def roots(trial: Trial) -> list[str]:
     """Return the rules that histories break, but for those that simpler failures explain."""
     broken = {rule for example in trial.examples() for rule in example.rules()}
@@ -133,11 +196,19 @@ def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
 def _failure(
     trial: Trial, rule: str, examples: Sequence[Example], failing: Sequence[Example]
 ) -> Judged:
-    """Return the failure with the smallest history that shows it."""
+    """Return the failure with the smallest history that shows it, unless it is all advice."""
+    if rule == _mixed(trial) and _advised(trial):
+        return passed(len(examples) - len(failing), sweeps.acted(examples)), None
     smallest = min(failing, key=lambda example: history.size(example.history))
     strata = trial.contract.strata
     if not trial.survey:
         smallest = minimise(strata, trial.bench, rule, smallest, trial.budget)
+    return _shown(trial, rule, examples, smallest)
+
+
+def _shown(trial: Trial, rule: str, examples: Sequence[Example], smallest: Example) -> Judged:
+    """Return the failure that an example shows."""
+    strata = trial.contract.strata
     shape = smallest.shape if history.shows(smallest.shape, smallest.history) else strata.plain
     trouble = next(trouble for trouble, broken in smallest.troubles() if rule in broken)
     message = f"{trouble.message} ({shape.title})"

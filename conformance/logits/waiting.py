@@ -178,21 +178,32 @@ class TokenList(list[int]):
         self._name = name
         self._read = read
 
-    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401 - as a list's
+    def __radd__(self, other: list[int]) -> list[int]:
+        """Return another list with this one behind it; lists have no such method."""
         self._read.add(self._name)
-        return super().__getitem__(key)
+        return [*other, *self]
 
-    def __iter__(self) -> Iterator[int]:
-        self._read.add(self._name)
-        return super().__iter__()
 
-    def __len__(self) -> int:
-        self._read.add(self._name)
-        return super().__len__()
+#: What looks into a list.
+_LOOKS = (
+    *("__contains__", "__eq__", "__getitem__", "__iter__", "__len__", "__ne__", "__reversed__"),
+    *("__add__", "__mul__", "__rmul__", "copy", "count", "index"),
+)
 
-    def __contains__(self, token: object) -> bool:
+
+def _noted(name: str) -> Callable[..., Any]:
+    """Return a method of lists that notes that it is called."""
+    method = getattr(list, name)
+
+    def noted(self: TokenList, *arguments: object) -> Any:  # noqa: ANN401 - as a list's
         self._read.add(self._name)
-        return super().__contains__(token)
+        return method(self, *arguments)
+
+    return noted
+
+
+for _name in _LOOKS:
+    setattr(TokenList, _name, _noted(_name))
 
 
 def found_in(observed: Observed, ids: Container[int]) -> Found:

@@ -357,6 +357,17 @@ def test_ways_to_an_engine(value: object, ways: tuple[str, ...]) -> None:
     assert (found if arrived else ()) == ways
 
 
+def test_fields_beside_arguments_are_sent_too() -> None:
+    """A body has them as they are; what is none of its fields is for Python alone."""
+    sent = {"max_tokens": 3, "extra_args": {"key": 5}}
+    unsent = {"thinking_token_budget": 3, "extra_args": {"key": 5}}
+
+    assert carriers.ways(sent, carried=True)[0] == carriers.REST
+    assert '"max_tokens": 3, "vllm_xargs": {"key": 5}' in str(carriers.curl(sent))
+    assert carriers.ways(unsent, carried=True) == (carriers.PYTHON,)
+    assert carriers.curl(unsent) is None
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

@@ -57,6 +57,113 @@ class DemandsMuch(LogitsProcessor):
 """
 
 
+#: Forgets the outputs of a resumed request if its prompt is long, as none is but where everything
+#: happens at once.
+FORGETS_LONG = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
+
+LONG = 4
+
+
+class CountsFromLongResumes(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, params):
+        token = (params.extra_args or {}).get("first", 0)
+        if type(token) is not int or not 0 <= token < 200:
+            raise ValueError(f"first must be a token id below 200 (got {token!r})")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.rows = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        if batch_update is None:
+            return
+        for index in batch_update.removed:
+            self.rows.pop(index, None)
+        for index, params, prompt, outputs in batch_update.added:
+            self.rows.pop(index, None)
+            token = (params.extra_args or {}).get("first")
+            if token is not None:
+                missed = len(outputs) if prompt is not None and len(prompt) >= LONG else 0
+                self.rows[index] = token, outputs, missed
+        for one, other, how in batch_update.moved:
+            first, second = self.rows.pop(one, None), self.rows.pop(other, None)
+            if first is not None:
+                self.rows[other] = first
+            if how is MoveDirectionality.SWAP and second is not None:
+                self.rows[one] = second
+
+    def apply(self, logits):
+        for index, (token, outputs, missed) in self.rows.items():
+            logits[index, token + (len(outputs) - missed) % 3] += 9.0
+        return logits
+"""
+
+#: Looks into its list of outputs in one way.
+LOOKS = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class Looks(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        if type((sampling_params.extra_args or {}).get("after", 0)) is not int:
+            raise ValueError("after must be a token id")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.rows = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.rows, batch_update, self.row)
+
+    @staticmethod
+    def row(params, prompt, outputs):
+        after = (params.extra_args or {}).get("after")
+        return None if after is None else (after, outputs)
+
+    def apply(self, logits):
+        for index, (after, outputs) in self.rows.items():
+            for one, other in zip(LOOK, [*LOOK][1:]):
+                if one == other == after:
+                    logits[index, 7] = 30.0
+        return logits
+"""
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_advice_is_advice_where_everything_happens_at_once(
+    zygote: Zygote, tmp_path: Path, seed: int
+) -> None:
+    """No rule that must hold is broken by what only a resumed request shows."""
+    path = tmp_path / "forgets_long.py"
+    path.write_text(FORGETS_LONG, encoding="utf-8")
+    plugin = Specimen(f"{path}:CountsFromLongResumes", None, {})
+    results = certify(zygote, plugin, tmp_path, seed=seed)
+
+    failed = {rule for rule, found in results.items() if found.verdict is Verdict.FAIL}
+    assert failed == {"LB-11"}, results["LB-03"].message
+    assert results["LB-11"].counterexample is not None
+
+
+@pytest.mark.parametrize("look", ["reversed(outputs)", "outputs.copy()", "[0] + outputs"])
+def test_who_looks_for_tokens_may_never_act(zygote: Zygote, tmp_path: Path, look: str) -> None:
+    """However it looks into the list: two tokens of a kind that nobody sent."""
+    path = tmp_path / "looks.py"
+    path.write_text(LOOKS.replace("LOOK", look), encoding="utf-8")
+    profile = {"on": [{"extra_args": {"after": 499}}], "off": [{}]}
+    plugin = Specimen(f"{path}:Looks", None, profile)
+    found = certify(zygote, plugin, tmp_path, rules={"LB-05"})["LB-05"]
+
+    assert found.verdict is not Verdict.FAIL, found.message
+
+
 @pytest.mark.parametrize("specimen", correct(), ids=lambda specimen: specimen.label)
 def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
     """A correct plugin passes every rule that applies to it, with or without a profile."""

@@ -27,9 +27,12 @@ class Body:
     text: str  #: JSON, or nearly
 
 
-def written(model: str, arguments: str, tokens: int = TOKENS) -> str:
+def written(
+    model: str, arguments: str, tokens: int = TOKENS, beside: Mapping[str, Any] | None = None
+) -> str:
     """Return the body of a completion whose ``vllm_xargs`` are written already."""
-    usual = json.dumps({"model": model, "prompt": TEXT, "max_tokens": tokens})
+    body = {"model": model, "prompt": TEXT, "max_tokens": tokens, **(beside or {})}
+    usual = json.dumps(body)
     return f'{usual[:-1]}, "vllm_xargs": {arguments}}}'
 
 

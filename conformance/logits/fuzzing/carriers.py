@@ -29,6 +29,15 @@ REST = "REST"
 SDK = "the OpenAI SDK"
 PYTHON = "LLM and AsyncLLM"
 
+#: Fields of a body that become keywords of ``SamplingParams`` as they are.
+_FIELDS = frozenset(
+    (
+        *("max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids"),
+        *("temperature", "top_k", "top_p", "min_p", "seed"),
+        *("frequency_penalty", "presence_penalty", "repetition_penalty"),
+    )
+)
+
 #: A body of more characters is made by a command.
 _LONG = 400
 
@@ -59,7 +68,7 @@ def admitted_by_host(params: SamplingParams, config: Any) -> bool:  # noqa: ANN4
 def ways(keywords: Keywords, *, carried: bool) -> tuple[str, ...]:
     """Return by which ways a request can reach an engine with a plugin, the most public first."""
     found = []
-    if set(keywords) <= {"extra_args"} and _fits_rest(keywords.get("extra_args") or {}):
+    if _fits_rest(keywords.get("extra_args") or {}, fields(keywords)):
         found.append(REST)
         if _strict(keywords):
             found.append(SDK)
@@ -71,22 +80,31 @@ def public(keywords: Keywords) -> bool:
     return REST in ways(keywords, carried=True)
 
 
-def _fits_rest(arguments: Mapping[str, Any]) -> bool:
-    """Tell whether the completions route takes these arguments as they are."""
+def fields(keywords: Keywords) -> dict[str, Any]:
+    """Return what a body has beside the arguments of plugins, such as ``max_tokens``."""
+    return {name: value for name, value in keywords.items() if name != "extra_args"}
+
+
+def _fits_rest(arguments: Mapping[str, Any], beside: Mapping[str, Any]) -> bool:
+    """Tell whether the completions route takes arguments, and fields beside them, as they are."""
     try:
-        taken = _completions()(arguments)
+        taken = _completions()(arguments, beside)
     except Exception:  # noqa: BLE001 - pydantic refuses it
         return False
     # True becomes 1 on the way, and the plugin never sees it.
-    return repr(taken) == repr(dict(arguments))
+    return repr(taken) == repr((dict(arguments), dict(beside)))
 
 
 @cache
-def _completions() -> Callable[[Mapping[str, Any]], Any]:
+def _completions() -> Callable[[Mapping[str, Any], Mapping[str, Any]], Any]:
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
-    def take(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what vLLM makes of them
-        return CompletionRequest(model="m", prompt="x", vllm_xargs=dict(arguments)).vllm_xargs
+    def take(arguments: Mapping[str, Any], beside: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what vLLM makes of them
+        if not set(beside) <= _FIELDS:
+            return None
+        body = {"model": "m", "prompt": "x", "vllm_xargs": dict(arguments), **beside}
+        made = CompletionRequest(**body)
+        return made.vllm_xargs, {name: getattr(made, name) for name in beside}
 
     return take
 
@@ -133,6 +151,7 @@ def curl(keywords: Keywords) -> str | None:
         "model": "MODEL",
         "prompt": "Hello",
         "max_tokens": TOKENS,
+        **fields(keywords),
         "vllm_xargs": keywords.get("extra_args") or {},
     }
     address = "http://localhost:8000/v1/completions -H 'Content-Type: application/json'"

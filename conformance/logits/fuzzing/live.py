@@ -289,10 +289,12 @@ def _arguments(outcome: Outcome) -> Mapping[str, Any]:
 
 
 def _ask(outcome: Outcome) -> Ask:
-    body = {"max_tokens": TOKENS, "vllm_xargs": _arguments(outcome)}
+    beside = carriers.fields(outcome.keywords)
+    body = {"max_tokens": TOKENS, **beside, "vllm_xargs": _arguments(outcome)}
     return Ask(TEXT, ("sent", 0), "completions", body)
 
 
 def _body(model: str, outcome: Outcome, tokens: int = TOKENS) -> str:
     """Return a body as JSON, or nearly: NaN and Infinity are words of Python's."""
-    return bodies.written(model, json.dumps(_arguments(outcome)), tokens)
+    beside = carriers.fields(outcome.keywords)
+    return bodies.written(model, json.dumps(_arguments(outcome)), tokens, beside)
