@@ -54,8 +54,9 @@ class Trial(Simulation):
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {}
     #: The rule that a parser breaks which says one thing of a whole answer and another streamed.
     agrees: ClassVar[str]
-    #: The rule about a partner.
+    #: The rule about a partner, and the one about answers that a model writes in no format.
     hands_over: ClassVar[str]
+    malformed: ClassVar[str]
 
     cls: type[Any]
     wanted: Wanted
@@ -90,7 +91,8 @@ class Trial(Simulation):
     def judge(self, rule: str) -> Finding:
         """Judge a rule; a failure in a format that was guessed, in any other that is as likely."""
         finding = super().judge(rule)
-        if finding.verdict is not Verdict.FAIL or self.fit is None or self._obstacle is not None:
+        whatever = self._obstacle is not None or rule == self.malformed
+        if finding.verdict is not Verdict.FAIL or self.fit is None or whatever:
             return finding
         mine = self.fit.format.name
         for trial in self.others:
@@ -384,12 +386,14 @@ class Trial(Simulation):
 class ToolTrial(Trial):
     """A tool parser."""
 
-    loads, survives, agrees, hands_over = "TP-01", "TP-02", "TP-04", "TP-14"
+    loads, survives, agrees = "TP-01", "TP-02", "TP-04"
+    hands_over, malformed = "TP-14", "TP-11"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
 
 
 class ReasoningTrial(Trial):
     """A reasoning parser."""
 
-    loads, survives, agrees, hands_over = "RP-01", "RP-02", "RP-04", "RP-12"
+    loads, survives, agrees = "RP-01", "RP-02", "RP-04"
+    hands_over, malformed = "RP-12", "RP-11"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
