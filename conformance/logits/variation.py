@@ -149,6 +149,7 @@ def led(history: History, trails: Sequence[Trail], *, chunks: bool) -> History:
 def smaller(history: History) -> Iterator[History]:
     """Yield histories with less in them: fewer steps, requests, outputs, each in its turn."""
     yield from (history[:most] for most in sorted({len(history) // 2, len(history) - 1}) if most)
+    yield from _undisturbed(history)
     for request in _requests(history):
         if (less := _without(history, request.name)) is not None:
             yield less
@@ -161,6 +162,16 @@ def smaller(history: History) -> Iterator[History]:
         for outputs in (told[: len(told) // 2], told[:-1], told[1:]):
             if outputs and len(outputs) < len(told):
                 yield _replaced(history, attrs.evolve(request, outputs=outputs))
+
+
+def _undisturbed(history: History) -> Iterator[History]:
+    """Yield histories without preemptions before the last one: it comes at as many outputs."""
+    pauses = [
+        at for at, step in enumerate(history) if step.pause and step == Step(pause=step.pause)
+    ]
+    for fewer in (pauses[:-1], pauses[:-1][-1:]):
+        if fewer:
+            yield tuple(step for place, step in enumerate(history) if place not in fewer)
 
 
 def _requests(history: History) -> list[Request]:

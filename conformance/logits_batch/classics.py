@@ -6,10 +6,11 @@ Each is the shortest known that shows a kind of fault which real plugins have ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from conformance.inputs.history import SENT, Choice, History, Request, Step
+from conformance.logits.interruptions import interruptions
 from conformance.logits.requests import Stock
 from conformance.logits.successions import companies, successions
 
@@ -32,7 +33,8 @@ def classics(name: str, bench: Stock) -> list[History]:
         for choice in islice(on, MOST_CHOICES)
         for history in written(choice, other or choice, prompt)
     ]
-    return found + list(successions(bench)) if name == "replaced" else found
+    more = _MORE.get(name)
+    return [*found, *more(bench)] if more else found
 
 
 def _replaced(on: Choice, off: Choice, prompt: tuple[int, ...]) -> Iterator[History]:
@@ -150,4 +152,10 @@ _WRITTEN = {
     "resume": _resumed,
     "skipped": _skipped,
     "entry-point": _unknown,
+}
+
+#: What is made of more than a few parameter sets, whoever opts in.
+_MORE: Mapping[str, Callable[[Stock], Iterable[History]]] = {
+    "replaced": successions,
+    "resume": interruptions,
 }

@@ -15,6 +15,7 @@ from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised
+from conformance.logits.configuration import ROOM
 from conformance.logits.findings import label, switched_on, unreached
 from conformance.logits.rows import alike, delta
 from conformance.logits.trial import Trial
@@ -35,13 +36,17 @@ _FEW, _MASKED_STEPS = 5, 12
 def live_list(trial: Trial) -> Finding:
     """LB-10: an effect that depends on outputs follows the list, not a copy of it.
 
-    Two requests differ in nothing but the outputs they get.  Where fresh instances that are
-    handed those outputs tell them apart and instances that watched them grow do not,
-    the plugin looks at something that does not grow.
+    Two requests differ in nothing but the outputs they get, or one is looked at with fewer outputs
+    and with more of them.  Where fresh instances that are handed those outputs tell them apart and
+    instances that watched them grow do not, the plugin looks at something that does not grow.
     """
     bench = trial.bench
-    examples = depends = 0
+    examples = depends = longer = 0
     for choice in switched_on(bench):
+        found = _grows(bench, choice)
+        if found.verdict is Verdict.FAIL:
+            return found
+        longer += found.acted
         for first, second in _output_pairs(bench.words):
             examples += 1
             grown, rebuilt = [], []
@@ -74,11 +79,59 @@ def live_list(trial: Trial) -> Finding:
                     examples,
                     case={"choice": choice, "outputs": (first, second), "step": told_apart[0]},
                 )
+    if not depends and longer:
+        # It looks at how many there are, and not at which.
+        return passed(longer, longer)
     if not depends and not unreached(bench):
         return Finding(
-            Verdict.NOT_APPLICABLE, examples, 0, "no effect of the plugin depends on outputs"
+            Verdict.NOT_APPLICABLE,
+            examples,
+            0,
+            "fresh instances that were handed outputs did the same to a row, whichever they were "
+            "and however many",
         )
     return passed(examples, depends)
+
+
+def _grows(bench: Bench, choice: Choice) -> Finding:
+    """Look whether rows that depend on how many outputs there are follow those of a request.
+
+    All are made of the same logits, so that nothing but outputs tells them apart.  A request
+    without any is left out: whoever acts on new requests alone, and not on those that come back,
+    keeps no copy.
+    """
+    outputs = bench.words.pieces(ROOM)[0]
+    outputs = (outputs * bench.life)[: max(len(outputs), bench.life)]
+    steps = range(1, bench.served(len(outputs) + 1, choice))
+    with limited():
+        rebuilt = [resumed(bench, choice, outputs[:step], place=0)[1] for step in steps]
+        other = next((step for step in steps if not alike(rebuilt[step - 1], rebuilt[0])), None)
+        if other is None:
+            return passed(len(steps), 0)
+        grown = watched(bench, choice, outputs[: steps[-1]])
+    if all(alike(row, grown[0]) for row in grown) and not _keeps_list(bench, choice):
+        return failed(
+            f"with outputs {list(outputs[:1])} and {list(outputs[:other])} the rows of "
+            f"{label(choice)} differ in fresh instances, and are the same in one that saw the "
+            f"outputs grow: it did not keep the output list that it was given",
+            len(steps),
+            case={"choice": choice, "outputs": (outputs[:1], outputs[:other])},
+        )
+    return passed(len(steps), len(steps))
+
+
+def watched(bench: Bench, choice: Choice, said: Sequence[int]) -> list[torch.Tensor]:
+    """Return the rows of a request behind each of its outputs, all made of the same logits."""
+    instance, rows = bench.new(), []
+    outputs: list[int] = []
+    instance.begin(bench.params(choice), bench.prompt, outputs)
+    instance.apply(bench.given(0).clone())
+    for token in said:
+        outputs.append(token)
+        instance.update_state(None)
+        rows.append(instance.apply(bench.given(0).clone()))
+    bench.retire(instance, 1)
+    return rows
 
 
 def does_without_prompt(trial: Trial) -> Finding:
@@ -225,12 +278,15 @@ def _output_pairs(words: Words) -> list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def resumed(
-    bench: Bench, choice: Choice, outputs: Sequence[int]
+    bench: Bench, choice: Choice, outputs: Sequence[int], place: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return logits before and after for a request that is added with outputs."""
+    """Return logits before and after for a request that is added with outputs.
+
+    They are those of the step that so many outputs make it, or of another *place*.
+    """
     instance = bench.new()
     instance.begin(bench.params(choice), bench.prompt, list(outputs))
-    before = bench.given(len(outputs))
+    before = bench.given(len(outputs) if place is None else place)
     after = instance.apply(before.clone())
     bench.retire(instance, 1)
     return before, after

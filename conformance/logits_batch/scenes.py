@@ -221,14 +221,25 @@ def _acting(recorder: Recorder, errand: Record) -> Shown:
 
 
 def _copying(recorder: Recorder, errand: Record) -> Shown:
-    """LB-10: two requests that see outputs grow, and two that are handed them."""
+    """LB-10: two requests that see outputs grow, or one at two steps; two that are handed them."""
     assert errand.case is not None
-    bench, choice, step = recorder.bench, _choice(errand), errand.case["step"]
-    for name, outputs in zip("ab", errand.case["outputs"], strict=True):
+    bench, choice = recorder.bench, _choice(errand)
+    first, second = errand.case["outputs"]
+    if len(first) != len(second):
+        # The same logits each time, and more outputs of the same request.
+        effects.watched(bench, choice, second)
+        rows = [entry for entry in recorder.calls if entry["do"] == "apply"]
+        rows[len(first)]["to"], rows[len(second)]["to"] = "grown_a", "grown_b"
+        for name, outputs in zip("ab", (first, second), strict=True):
+            effects.resumed(bench, choice, outputs, place=0)
+            _last_apply(recorder.calls)["to"] = f"given_{name}"
+        return {"is": "follows"}
+    step = errand.case["step"]
+    for name, outputs in zip("ab", (first, second), strict=True):
         for _ in rows_alone(bench, choice, step + 1, outputs):
             pass
         _last_apply(recorder.calls)["to"] = f"grown_{name}"
-    for name, outputs in zip("ab", errand.case["outputs"], strict=True):
+    for name, outputs in zip("ab", (first, second), strict=True):
         effects.resumed(bench, choice, outputs[:step])
         _last_apply(recorder.calls)["to"] = f"given_{name}"
     return {"is": "follows"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from conformance.inputs.history import Choice, History, Request, Step
+from conformance.logits.interruptions import interruptions
 from conformance.logits.requests import Stock
 from conformance.logits.successions import companies, successions
 
@@ -38,7 +39,7 @@ def _recycled(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[His
 
 
 def _resume(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:  # noqa: ARG001 - as the others
-    """One of two requests is preempted, and comes back."""
+    """One of two requests is preempted, and comes back, once and behind each output."""
     prompt = bench.tokens[:2]
     yield (
         Step(join=(Request("A", prompt, on[0]), Request("B", prompt, on[-1]))),
@@ -47,6 +48,7 @@ def _resume(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[Histo
         Step(),
         Step(repeat=3),
     )
+    yield from interruptions(bench)
 
 
 def _skipped(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:
