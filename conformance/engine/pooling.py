@@ -41,6 +41,7 @@ class PoolingEngine:
     """One ``vllm.LLM`` with ``runner="pooling"``."""
 
     llm: Any
+    task: str | None = None  #: that the caller names, and not the plugin alone
 
     @classmethod
     def start(
@@ -86,7 +87,10 @@ class PoolingEngine:
             Exception: what the plugin, the engine or vLLM raised.
 
         """
-        (output,) = self.llm.encode({"data": data}, pooling_task="plugin", use_tqdm=False)
+        from vllm import PoolingParams
+
+        params = PoolingParams(task=self.task) if self.task else None
+        (output,) = self.llm.encode({"data": data}, params, pooling_task="plugin", use_tqdm=False)
         return output.outputs
 
     @property

@@ -180,7 +180,7 @@ def pure(trial: Trial) -> Finding:
         data = bench.stock.valid[index]
         mine = copy.deepcopy(data)
         plugin = bench.make()
-        bench.offline.serve(plugin, mine)
+        bench.offline.serve(plugin, mine, task=bench.task_to_name)
         if what := difference(plain(mine), plain(data)):
             return failed(
                 f"after the request {shortened(data)} was served, its data had {what}",

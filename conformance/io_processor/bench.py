@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import attrs
+from vllm.pooling_params import PoolingParams
 
 from conformance.counterexample.io_engine_player import own_pooler
 from conformance.io_processor.answers import Answer, Kind
@@ -54,6 +56,7 @@ class Bench:
     hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
     _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
+    _open_task: tuple[str | None] | None = None
     #: The model's configuration before there was an instance.
     configured: dict[str, str] = attrs.field(init=False)
 
@@ -103,6 +106,26 @@ class Bench:
             raise ConstructorRaised(why) from error
 
     @property
+    def asked(self) -> str:
+        """The method that gives the parameters of a request."""
+        data = self.generation == DATA
+        return "merge_pooling_params" if data else "validate_or_generate_params"
+
+    @property
+    def task_to_name(self) -> str | None:
+        """The task that callers must name offline, where the plugin sets it online alone."""
+        if self._open_task is None:
+            self._open_task = (None,)
+            with suppress(Exception), limited():  # another rule is about that
+                online, offline = (
+                    getattr(getattr(self.make(), self.asked)(*given), "task", None)
+                    for given in ((), (PoolingParams(),))
+                )
+                if offline is None and online != "plugin":  # which vLLM makes of None
+                    self._open_task = (online,)
+        return self._open_task[0]
+
+    @property
     def _told(self) -> bool:
         return own_pooler(str(self.around.config.model_config.model)) is not None
 
@@ -142,11 +165,12 @@ class Bench:
 
     def ask_offline(self, plugin: Watched, data: object, *, failing: bool = False) -> Answer:
         """Serve one request offline."""
+        task = self.task_to_name
         try:
             with limited():
                 return Answer(
                     Kind.ANSWERED,
-                    self.offline.serve(plugin, copy.deepcopy(data), failing=failing),
+                    self.offline.serve(plugin, copy.deepcopy(data), failing=failing, task=task),
                 )
         except (Exception, SystemExit) as error:  # noqa: BLE001 - an answer like any other
             return plugin.answer(error)

@@ -185,6 +185,7 @@ _WITHOUT_DATA: Mapping[str, Scene] = {
     "IO-06": {"is": "awaitable"},
     "IO-14": {"is": "params"},
     "IO-16": {"is": "fresh"},
+    "IO-43": {"is": "params"},
 }
 
 _ONLINE, _OFFLINE = {"request_id": "id-0"}, {"request_id": None}
@@ -291,7 +292,7 @@ def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 
 def _growing(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-35, IO-36: requests that are answered, or only begun, all alike or with other texts."""
+    """IO-35, IO-36, IO-44: requests, answered or only begun, all alike or with other texts."""
     answered, unlike = _case(finding)["answered"], "unlike" in _case(finding)
     valid = [data for data in trial.bench.stock.valid if _portable(data)][:2]
     more = {"answered": True} if answered else {}
@@ -327,4 +328,5 @@ _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-36": _growing,
     "IO-39": _sharing,
     "IO-42": _sharing,
+    "IO-44": _growing,
 }

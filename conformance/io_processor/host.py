@@ -131,8 +131,10 @@ class Online(Protocol):
 class Offline(Protocol):
     """Serves one request at a time, which has no id."""
 
-    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
-        """Serve a request and return what the plugin made of it.
+    def serve(
+        self, plugin: Watched, data: object, *, failing: bool = False, task: str | None = None
+    ) -> Any:  # noqa: ANN401 - what plugins return
+        """Serve a request, whose caller may name a task, and return what the plugin made of it.
 
         Raises:
             Exception: what the plugin or the host raised, or the engine, when it is to fail.
@@ -250,11 +252,14 @@ class Batched:
         llm = Engineless()
         return cls(llm, llm.pooling_io_processors["plugin"])
 
-    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
+    def serve(
+        self, plugin: Watched, data: object, *, failing: bool = False, task: str | None = None
+    ) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with vLLM's own code."""
         self._front.io_processor = plugin
         self._llm.failing, self._llm.plugin = failing, plugin
-        (output,) = self._llm.encode({"data": data}, pooling_task="plugin", use_tqdm=False)
+        params = PoolingParams(task=task) if task else None
+        (output,) = self._llm.encode({"data": data}, params, pooling_task="plugin", use_tqdm=False)
         return plain(output.outputs)
 
 
@@ -342,12 +347,14 @@ class DocumentedOffline:
     generation: str
     around: Surroundings
 
-    def serve(self, plugin: Watched, data: object, *, failing: bool = False) -> Any:  # noqa: ANN401 - what plugins return
+    def serve(
+        self, plugin: Watched, data: object, *, failing: bool = False, task: str | None = None
+    ) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with the synchronous hooks."""
         documented = Documented(self.generation, self.around)
         # Since 0.17 the plugin is handed what is in it.
         request = {"data": data} if self.generation == REQUEST else request_of(data)
-        prompt, params = documented._begin(plugin, request, PoolingParams())  # noqa: SLF001
+        prompt, params = documented._begin(plugin, request, PoolingParams(task=task))  # noqa: SLF001
         rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - a friend
         if failing:
             raise EngineFailed("the engine could not serve a prompt")

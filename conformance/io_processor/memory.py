@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+import attrs
 import torch
 
 from conformance.checking import checks
@@ -27,6 +28,7 @@ from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.endless import endless
 from conformance.watching.interruption import limited, progressed
+from conformance.watching.later import ahead
 from conformance.watching.leaks import (
     FLAT,
     LONGEST,
@@ -64,6 +66,14 @@ UNLIKE = 100
 #: Of how many objects for each request a plugin is then said to keep growing.
 BLOCKS_PER_REQUEST = 0.5
 
+#: What a plugin holds may be forgotten after a time: after how long that is looked for, in how many
+#: further requests, and which share of all objects may remain for another reason, as in a cache.
+LATER = {60: "a minute", 3_600: "an hour", 86_400: "a day"}
+FURTHER, REMAINS = 500, 0.25
+
+#: Requests a second by which messages tell how much that is.
+BUSY = 100
+
 #: Of how many answered requests a plugin may still hold something, or have a file open; after how
 #: many requests files are counted: a process may have a thousand.
 KEPT, COUNTED = 16, 100
@@ -96,8 +106,24 @@ def abandons(trial: Trial) -> Finding:
     found = _look(trial, answered=False)
     if found.verdict is Verdict.PASS and (refused := _refused(trial.bench)):
         load = _Refused(trial.bench, trial.bench.make(), refused)
-        return _judged(load, "refused", most=REFUSED, first=REFUSED)
+        again = _judged(load, "refused", most=REFUSED, first=REFUSED)
+        # Where neither is endless, more is to be said of the one that takes a time.
+        return found if found.message and again.verdict is Verdict.PASS else again
     return found
+
+
+@checks("IO-44", after=("IO-36", "IO-35"))
+def by_number(trial: Trial) -> Finding:
+    """What is held of requests is bounded by itself, and not by how many come in a time."""
+    count = 0
+    for rule in ("IO-36", "IO-35"):
+        found = trial.find(rule)
+        if found.verdict is not Verdict.PASS:
+            return waiting(rule, found.message)
+        if found.message is not None and found.case is not None:
+            return failed(found.message, found.examples, case=found.case)
+        count += found.examples
+    return passed(count, count)
 
 
 def _look(trial: Trial, *, answered: bool) -> Finding:
@@ -127,8 +153,34 @@ def _judged(load: _Load, which: str, *, most: int, first: int) -> Finding:
             return Finding(Verdict.NOT_VERIFIED, load.served, load.served, why)
     if found:
         said = f"after {load.served} {which} requests {found}"
-        return failed(said, load.served, case={"answered": which == "answered"})
+        case = {"answered": which == "answered"}
+        if load.left_open <= KEPT and (seconds := _forgotten_after(load)):
+            said += (
+                f"; they are forgotten within {LATER[seconds]}, and not before: at {BUSY} requests "
+                f"a second that is what {BUSY * seconds} of them leave"
+            )
+            bounded = passed(load.served, load.served)
+            return attrs.evolve(bounded, message=said, case=case)
+        return failed(said, load.served, case=case)
     return passed(load.served, load.served)
+
+
+def _forgotten_after(load: _Load) -> int | None:
+    """Return after how many seconds what a plugin holds is gone, or None where it stays."""
+    with ahead(load.plugin.plugin) as clock:
+        load.serve(SOME, LONGEST)
+        if not clock.asked:
+            return None
+        # Where there are many of them, some look how old they are.
+        load.serve(max(REQUESTS.values()), MEASUREMENTS * SECONDS)
+        for seconds in LATER:
+            held, before = load.blocks() - load.blocks_before, load.served
+            clock.seconds += seconds
+            further = load.serve(FURTHER, SECONDS)
+            remain = load.blocks() - load.blocks_before - held * further / before
+            if remain < held * REMAINS:
+                return seconds
+    return None
 
 
 def _sizes(load: _Load, most: int) -> tuple[int, list[int]]:
@@ -165,10 +217,7 @@ def _keeps_growing(load: _Load, most: int) -> bool:
     while rounds < ROUNDS or (load.served < enough and not spent.beyond(LONGEST, LONGEST)):
         rounds += 1
         served = load.serve(most, MEASUREMENTS * SECONDS)
-        load.given.clear()
-        load.plugin.forget()
-        gc.collect()
-        now = sys.getallocatedblocks()
+        now = load.blocks()
         if blocks is not None and now - blocks < served * BLOCKS_PER_REQUEST:
             return False
         blocks = now
@@ -203,6 +252,7 @@ class _Load:
         )
         self._places = [_telling(bench, data) for data in valid]
         self._open = open_files()
+        self.blocks_before = self.blocks()
 
     def serve(self, most: int, seconds: float) -> int:
         """Serve so many requests, or as many as there is time for; return how many."""
@@ -227,6 +277,13 @@ class _Load:
         """Return how many bytes the plugin holds."""
         self.plugin.forget()
         return size_of(self.plugin.plugin)
+
+    def blocks(self) -> int:
+        """Return how many objects the process has, without those that the harness keeps."""
+        self.given.clear()
+        self.plugin.forget()
+        gc.collect()
+        return sys.getallocatedblocks()
 
     def _serve_one(self) -> None:
         bench, plugin = self._bench, self.plugin

@@ -75,6 +75,7 @@ class Trial(IOProcessorTrial):
             why = f"an engine with the plugin named {how} does not start: {why}"
             self.ledger.did_not_start(rule, why)
             return None
+        engine.task = self.bench.task_to_name
         self._engines.append(engine)
         return engine
 

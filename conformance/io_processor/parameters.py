@@ -41,8 +41,7 @@ SEVERAL = 2
 
 def asks(plugin: Watched, bench: Bench) -> Any:  # noqa: ANN401 - a method of the plugin
     """Return the method that gives the parameters of a request."""
-    name = "merge_pooling_params" if bench.generation == DATA else "validate_or_generate_params"
-    return getattr(plugin, name)
+    return getattr(plugin, bench.asked)
 
 
 @checks("IO-14")
@@ -65,8 +64,8 @@ def _each_trouble(bench: Bench, data: object) -> str | None:
     Offline, parameters are asked for once for each of them; online, once for all.
     """
     answer, plugin = bench.try_offline(data)
-    where = f"{_name(bench)}, asked offline for each prompt of {shortened(data)},"
-    if answer.call == _name(bench):
+    where = f"{bench.asked}, asked offline for each prompt of {shortened(data)},"
+    if answer.call == bench.asked:
         return f"{where} {answer.describe()} for number {len(plugin.params)}"
     for number, each in enumerate(plugin.params):
         if each != plugin.params[0]:
@@ -84,7 +83,7 @@ def params_trouble(bench: Bench) -> str | None:
         given, task = "PoolingParams()" if arguments and arguments[0] else "none", None
         method = asks(bench.make(), bench)
         for time in ("", ", the second time,"):
-            called = f"{_name(bench)}, given {given},{time}"
+            called = f"{bench.asked}, given {given},{time}"
             try:
                 got = method(*copy.deepcopy(arguments))
             except Exception as error:  # noqa: BLE001 - any is wrong here
@@ -95,12 +94,29 @@ def params_trouble(bench: Bench) -> str | None:
             if task is not None and task not in POOLING_TASKS:
                 return f"{called} returned the task {task!r}, which vLLM does not know"
         tasks.append(task)
+    if tasks[-1] is None and tasks[0] is not None:
+        return None  # the caller may name it: another rule
     if (tasks[0] or "plugin") != (tasks[-1] or "plugin"):
-        return (
-            f"{_name(bench)}, given PoolingParams() as offline, {_asks_for(tasks[-1])}; given "
-            f"none, as online, it {_asks_for(tasks[0])}"
-        )
+        return _apart(bench, tasks[0], tasks[-1])
     return None
+
+
+@checks("IO-43")
+def names_task(trial: Trial) -> Finding:
+    """The task that is set online is set offline, too, where the caller has named none."""
+    bench = trial.bench
+    if params_trouble(bench):
+        return waiting("IO-14")
+    if (task := bench.task_to_name) is not None:
+        return failed(f"{_apart(bench, task, None)}: there the caller must name the task")
+    return passed(2, 2)
+
+
+def _apart(bench: Bench, online: str | None, offline: str | None) -> str:
+    return (
+        f"{bench.asked}, given PoolingParams() as offline, {_asks_for(offline)}; given none, as "
+        f"online, it {_asks_for(online)}"
+    )
 
 
 def _asks_for(task: str | None) -> str:
@@ -123,7 +139,7 @@ def no_pooler(bench: Bench, supported: Collection[str] = ()) -> str | None:
     if not supported or (task or "plugin") in supported:
         return None
     return (
-        f"{_name(bench)} {_asks_for(task)}, and the model {own or 'of the profile'} has poolers "
+        f"{bench.asked} {_asks_for(task)}, and the model {own or 'of the profile'} has poolers "
         f"for {', '.join(sorted(supported))} alone: set params.task to what the plugin needs, or "
         'name its model in the profile, [io-processor] model = "FOLDER"'
     )
@@ -141,11 +157,11 @@ def kept(trial: Trial) -> Finding:
         try:
             got = method(PoolingParams(**copy.deepcopy(keywords)))
         except Exception as error:  # noqa: BLE001 - a refusal is an answer
-            answer = of_error(error, _name(bench), path=bench.path)
+            answer = of_error(error, bench.asked, path=bench.path)
             if answer.kind is Kind.REFUSED:
                 continue
             return failed(
-                f"{_name(bench)} with {_shown(keywords)} {answer.describe()}",
+                f"{bench.asked} with {_shown(keywords)} {answer.describe()}",
                 case={"asked": keywords},
             )
         if got is None:
@@ -153,7 +169,7 @@ def kept(trial: Trial) -> Finding:
         found = getattr(got, key, None)
         if found != value and (keywords in ASKED or not found):
             return failed(
-                f"{_name(bench)} was given {_shown(keywords)} and returned {key}={found!r}",
+                f"{bench.asked} was given {_shown(keywords)} and returned {key}={found!r}",
                 case={"asked": keywords},
             )
     return passed(len(ASKED) + len(OWN), len(ASKED) + len(OWN))
@@ -175,9 +191,5 @@ def fresh(trial: Trial) -> Finding:
         return waiting("IO-14")
     made = [params for params in made if params is not None]  # another rule is about those
     if len({id(params) for params in made}) < len(made):
-        return failed(f"{_name(bench)} returned the same object for two requests")
+        return failed(f"{bench.asked} returned the same object for two requests")
     return passed(len(made), len(made))
-
-
-def _name(bench: Bench) -> str:
-    return "merge_pooling_params" if bench.generation == DATA else "validate_or_generate_params"

@@ -28,7 +28,9 @@ LOADS, CONSTRUCTOR, SURVIVES, ANSWERS, STEADY, SEQUENCE, ENDURES = (
 )  # fmt: skip
 
 #: Rules that need no request.
-_WITHOUT_DATA = frozenset(("IO-01", "IO-02", "IO-03", "IO-05", "IO-06", "IO-14", "IO-15", "IO-16"))
+_WITHOUT_DATA = frozenset(
+    ("IO-01", "IO-02", "IO-03", "IO-05", "IO-06", "IO-14", "IO-15", "IO-16", "IO-43")
+)
 
 #: Those, and whether requests are answered at all.
 _BEFORE_ANSWERS = _WITHOUT_DATA | {ANSWERS}

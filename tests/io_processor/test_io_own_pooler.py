@@ -116,7 +116,7 @@ VARIATIONS = {
 }
 
 #: Rules that need no request.
-WITHOUT_DATA = {"IO-01", "IO-02", "IO-05", "IO-14", "IO-15", "IO-16", "IO-39"}
+WITHOUT_DATA = {"IO-01", "IO-02", "IO-05", "IO-14", "IO-15", "IO-16", "IO-39", "IO-43"}
 
 #: What the author says of that model, and below a mistake in it.
 POOLED = """\

@@ -62,6 +62,12 @@ UNSORTED = """\
 HANDLING = """\
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
 """
+SWEEPING = """\
+        now = time.monotonic()
+        while self.names and now - next(iter(self.names.values())) > 3000:
+            del self.names[next(iter(self.names))]
+        self.names[request_id] = now
+"""
 BUSY = """\
         end = time.thread_time() + 0.3
         while time.thread_time() < end:
@@ -195,6 +201,14 @@ FAULTS = {
         "IO-35",
         (_before(POST, "        self.names[tuple(model_output[0].prompt_token_ids)] = 1\n"),),
     ),
+    "leaves-task-to-callers": Fault(
+        "IO-43",
+        (
+            (PARAMS, 'params or PoolingParams(task="embed")'),
+            ('        params.task = "embed"\n', ""),
+        ),
+    ),
+    "forgets-what-is-old": Fault("IO-44", (_before(PRE, SWEEPING),)),
     "keeps-what-was-begun": Fault("IO-36", (_before(PRE, "        self.names[request_id] = 1\n"),)),
 }
 

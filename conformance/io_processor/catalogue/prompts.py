@@ -38,8 +38,8 @@ RULES = section(
         title="Pooling parameters are always returned",
         statement=(
             "validate_or_generate_params and merge_pooling_params return PoolingParams with a task "
-            "that vLLM knows, and the same task whether they are given empty ones (offline) or "
-            "none (online); the same for each prompt of a request."
+            "that vLLM knows, and no other task where they are given empty ones (offline) than "
+            "where they are given none (online); the same for each prompt of a request."
         ),
         sources=(
             sentence(document("The function always returns the validated/generated parameters")),
@@ -50,8 +50,7 @@ RULES = section(
                 "each prompt; a task of None becomes 'plugin'",
             ),
         ),
-        hint="End with return params; online the method is called without an argument. Set "
-        "params.task whether params are given or made.",
+        hint="End with return params; online the method is called without an argument.",
     ),
     Rule(
         id="IO-15",
@@ -84,5 +83,25 @@ RULES = section(
             vllm("pooling_params.py:PoolingParams.verify", "fills in defaults of the model"),
         ),
         hint="Make the parameters in the method, not in the class or the constructor.",
+    ),
+    Rule(
+        id="IO-43",
+        title="Offline requests need not name the task",
+        statement=(
+            "The task that the plugin sets where it is given no parameters (online) it also sets "
+            "in parameters that leave it open (offline)."
+        ),
+        sources=(
+            vllm(
+                "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
+                "offline merge_pooling_params(PoolingParams()): a task of None becomes 'plugin'",
+            ),
+            vllm(
+                "v1/engine/input_processor.py:InputProcessor",
+                "refuses tasks that the model has no pooler for",
+            ),
+        ),
+        hint="Set params.task whether params are given or made. Until then a caller must name it: "
+        "LLM.encode(..., pooling_params=PoolingParams(task=...), pooling_task='plugin').",
     ),
 )

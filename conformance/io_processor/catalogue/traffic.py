@@ -156,7 +156,8 @@ RULES = section(
         id="IO-35",
         title="Answered requests are forgotten",
         statement=(
-            "After ten thousand answered requests the plugin holds nothing of them, and no file."
+            "After ten thousand answered requests the plugin holds nothing of them, and no file; "
+            "or nothing that is not gone a day later."
         ),
         sources=(_GROWS,),
         hint="Remove what pre_process kept when post_process has used it.",
@@ -166,10 +167,26 @@ RULES = section(
         title="Refused, failed and cancelled requests are forgotten",
         statement=(
             "After ten thousand requests that were refused, or never came to post_process, the "
-            "plugin holds no more than a bounded number of them."
+            "plugin holds no more than a bounded number of them, or those of a bounded time."
         ),
         sources=(_UNFINISHED, _GROWS),
         hint="Keep nothing between pre_process and post_process, or bound it: nobody tells the "
         "plugin that a request failed.",
+    ),
+    Rule(
+        id="IO-44",
+        title="What is held of requests is bounded by their number",
+        statement=(
+            "What the plugin holds of earlier requests is bounded however many come in a time: it "
+            "does not wait until they are old before it forgets them."
+        ),
+        sources=(
+            vllm(
+                "plugins/io_processors/__init__.py:get_io_processor",
+                "one instance serves all that come: what it keeps for an hour is as large as the "
+                "clients of an hour make it",
+            ),
+        ),
+        hint="Beside the age, bound the number: drop the oldest entry where there are many.",
     ),
 )
