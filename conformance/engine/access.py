@@ -118,7 +118,11 @@ def elsewhere(url: str) -> bool:
 
 def proxied(url: str) -> bool:
     """Tell whether a proxy that is set for the world may lead to the server of an address."""
-    return elsewhere(url) and urlsplit(url).hostname not in _LOOPBACK
+    try:
+        here = urlsplit(url).hostname in _LOOPBACK
+    except ValueError:  # it is no address: who asks for it is told
+        here = False
+    return elsewhere(url) and not here
 
 
 def tls(url: str) -> ssl.SSLContext:

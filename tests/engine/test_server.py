@@ -402,7 +402,12 @@ def test_gateway_that_refuses(gateway: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "expected"), [(None, None), ("", ",one,two"), ("mine", "mine,one,two")]
+    ("allowed", "expected"),
+    [
+        (None, None),
+        ("", ",one,two,conformance-plugin"),
+        ("mine", "mine,one,two,conformance-plugin"),
+    ],
 )
 def test_its_own_entry_points_are_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str | None, expected: str | None
