@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -38,9 +39,12 @@ def cache_directory() -> Path:
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - raises nothing where there is no home
     usual = root if root.is_absolute() else Path(home)
-    return usual / "vllm-conformance" if _writeable(usual) else _cache_of_user()
+    return (
+        usual / "vllm-conformance" if _writeable(usual) else _cache_of_user(tempfile.gettempdir())
+    )
 
 
+@cache
 def _writeable(folder: Path) -> bool:
     """Tell whether files can be written into a folder, which is made where it is not there."""
     if not folder.is_absolute():
@@ -52,9 +56,10 @@ def _writeable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _cache_of_user() -> Path:
+@cache
+def _cache_of_user(temporary: str) -> Path:
     """Return a folder among temporary files that is this user's: containers may have no home."""
-    folder = Path(tempfile.gettempdir()) / f"vllm-conformance-of-{os.getuid()}"
+    folder = Path(temporary) / f"vllm-conformance-of-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     # What another user has put there is not trusted.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -56,7 +57,6 @@ class Bench:
     hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
     _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
-    _open_task: tuple[str | None] | None = None
     #: The model's configuration before there was an instance.
     configured: dict[str, str] = attrs.field(init=False)
 
@@ -111,19 +111,17 @@ class Bench:
         data = self.generation == DATA
         return "merge_pooling_params" if data else "validate_or_generate_params"
 
-    @property
+    @cached_property
     def task_to_name(self) -> str | None:
         """The task that callers must name offline, where the plugin sets it online alone."""
-        if self._open_task is None:
-            self._open_task = (None,)
-            with suppress(Exception), limited():  # another rule is about that
-                online, offline = (
-                    getattr(getattr(self.make(), self.asked)(*given), "task", None)
-                    for given in ((), (PoolingParams(),))
-                )
-                if offline is None and online != "plugin":  # which vLLM makes of None
-                    self._open_task = (online,)
-        return self._open_task[0]
+        with suppress(Exception), limited():  # another rule is about that
+            online, offline = (
+                getattr(getattr(self.make(), self.asked)(*given), "task", None)
+                for given in ((), (PoolingParams(),))
+            )
+            if offline is None and online != "plugin":  # which vLLM makes of None
+                return online
+        return None
 
     @property
     def _told(self) -> bool:

@@ -354,7 +354,7 @@ class DocumentedOffline:
         documented = Documented(self.generation, self.around)
         # Since 0.17 the plugin is handed what is in it.
         request = {"data": data} if self.generation == REQUEST else request_of(data)
-        prompt, params = documented._begin(plugin, request, PoolingParams(task=task))  # noqa: SLF001
+        prompt, params = documented._begin(plugin, request, PoolingParams(task=task))  # noqa: SLF001 - a friend
         rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - a friend
         if failing:
             raise EngineFailed("the engine could not serve a prompt")

@@ -126,7 +126,7 @@ def _advised(trial: Trial) -> dict[str, Example]:
     """Return what breaks advice where everything happens at once, and in no simpler history.
 
     One of the things that happen makes the difference, and the rule about that is advice: the rule
-    that must hold is not broken.  Where any of these examples has another cause, there are none.
+    that must hold is not broken.  If any of these examples has another cause, nothing is returned.
     """
     return trial.once(_traced)
 

@@ -14,7 +14,7 @@ from conformance.logits.operations import DeviceError
 #: What plugins are told that they run on.
 DEVICE = torch.device("cuda:0")
 
-#: Functions that make tensors on the CPU where nobody says otherwise; ``from_numpy`` asks no mode.
+#: Functions that make tensors, on the CPU unless a device is given.  No mode sees ``from_numpy``.
 MAKING = frozenset(
     (
         torch.tensor,

@@ -154,7 +154,7 @@ _WRITTEN = {
     "entry-point": _unknown,
 }
 
-#: What is made of more than a few parameter sets, whoever opts in.
+#: Histories of which there is one for each of several parameter sets.
 _MORE: Mapping[str, Callable[[Stock], Iterable[History]]] = {
     "replaced": successions,
     "resume": interruptions,

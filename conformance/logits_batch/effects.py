@@ -97,8 +97,7 @@ def _grows(bench: Bench, choice: Choice) -> Finding:
     """Look whether rows that depend on how many outputs there are follow those of a request.
 
     All are made of the same logits, so that nothing but outputs tells them apart.  A request
-    without any is left out: whoever acts on new requests alone, and not on those that come back,
-    keeps no copy.
+    without outputs is not compared: a plugin that acts on new requests alone keeps no copy.
     """
     outputs = bench.words.pieces(ROOM)[0]
     outputs = (outputs * bench.life)[: max(len(outputs), bench.life)]

@@ -168,7 +168,7 @@ class Trial(Simulation):
 
     @property
     def others(self) -> tuple[Self, ...]:
-        """The same with each other format that the parser may be for, where nobody says which."""
+        """Trials with the other formats that fit equally well, if the profile names none."""
         return self.once(Trial._others)
 
     def _others(self) -> tuple[Self, ...]:

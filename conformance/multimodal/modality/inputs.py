@@ -48,7 +48,7 @@ def takes(trial: Trial) -> Finding:
 
 
 def _lacking(bench: Bench) -> Finding | None:
-    """Say which items nobody can read here, since a library is not installed."""
+    """Name an item that cannot be read here, because a library is not installed."""
     return unjudged(Cause("a library is missing", bench.lacks)) if bench.lacks else None
 
 
