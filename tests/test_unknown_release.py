@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A release of vLLM that is newer than this harness: what runs is shown, and nobody is blamed."""
+"""A vLLM that is newer than this harness, or not whole: what runs is shown, nobody is blamed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,20 @@ class Moved:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Moved())
+"""
+
+#: Gives a module of vLLM to import what does not fit, as packages do that were not made together.
+MISFIT = """
+import sys
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+class Asks:
+    def find_spec(self, name, path=None, target=None):
+        if name == "vllm.v1.worker.gpu.model_runner":
+            return spec_from_file_location(name, Path(__file__).with_name("asks.py"))
+
+sys.meta_path.insert(0, Asks())
 """
 
 REFERENCES = ROOT / "reference_plugins"
@@ -73,6 +87,27 @@ def test_other_families_are_judged_all_the_same(moved: Path, tmp_path: Path) -> 
     )
 
     assert status == 0, said
+
+
+def test_packages_that_do_not_fit_are_nobodys_fault(tmp_path: Path) -> None:
+    """One sentence says what cannot be imported, and with what that is shown."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(MISFIT, encoding="utf-8")
+    (site / "asks.py").write_text("import newer_kernels\n", encoding="utf-8")
+    raising = "raise AttributeError(\"module 'runtime' has no attribute 'library'\")\n"
+    (site / "newer_kernels.py").write_text(raising, encoding="utf-8")
+    path = str(REFERENCES / "logits_slot" / "target_token.py")
+    status, said = run(*CLI, "certify", path, folder=tmp_path, paths=(site, ROOT))
+    (document,) = certificates(tmp_path).values()
+
+    assert status == 2, said
+    assert set(verdicts(document).values()) == {"not-verified"}
+    assert document["rules"][0]["message"] == (
+        "AttributeError: module 'runtime' has no attribute 'library': vllm itself cannot be "
+        "imported here (python -c 'import vllm.v1.worker.gpu.model_runner' shows it): install "
+        "releases of newer_kernels and of what it needs that fit each other"
+    )
 
 
 #: Says of some releases whether an error of the harness is explained by them.

@@ -23,6 +23,9 @@ from types import FunctionType, TracebackType
 #: The host: what it does not have, the plugin must not ask for.
 _HOST = "vllm"
 
+#: Whose modules are not to blame where the host cannot be imported: they are its own or ours.
+_NEVER_BROKEN = frozenset({_HOST, "conformance", "importlib", "torch", "triton"})
+
 #: A name as environment variables have them.
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b|\b[A-Z][A-Z0-9]{3,}\b")
 
@@ -36,7 +39,7 @@ _LIBRARY = re.compile(r"^(?P<name>\S+): cannot open shared object file")
 def way_out(error: BaseException, module: str, source: str | None) -> str | None:
     """Return what to do on this machine so that an error does not come, or None."""
     for cause in chain(error):
-        for tell in (_variable, _library, _package, _file):
+        for tell in (_variable, _library, _package, _file, _broken_host):
             if (sentence := tell(cause, module, source)) is not None:
                 return sentence
     return None
@@ -230,6 +233,36 @@ def _keys(node: ast.AST) -> list[ast.expr]:
     return keys if asks is not None and _ENVIRONMENT.search(ast.unparse(asks)) else []
 
 
+def broken_host(error: BaseException) -> str | None:
+    """Say which module of the host cannot be imported here, since another package raises."""
+    for cause in chain(error):
+        if (found := _importing_host(cause)) is not None:
+            asked, package = found
+            return (
+                f"{_HOST} itself cannot be imported here (python -c 'import {asked}' shows it): "
+                f"install releases of {_distribution(package)} and of what it needs that fit "
+                "each other"
+            )
+    return None
+
+
+def _broken_host(error: BaseException, _: str, source: str | None) -> str | None:
+    """Tell the same of an error that a plugin's import raised."""
+    return None if _raised_by_plugin(error, source) else broken_host(error)
+
+
+def _importing_host(error: BaseException) -> tuple[str, str] | None:
+    """Return the module of the host that was being imported, and the package that raised."""
+    asked, package = None, _HOST
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "<module>" and name.startswith(f"{_HOST}."):
+            asked = asked or name
+        if asked is not None and not name.startswith("importlib"):
+            package = name.partition(".")[0]
+    return None if asked is None or package in _NEVER_BROKEN else (asked, package)
+
+
 def _library(error: BaseException, _: str, __: str | None) -> str | None:
     """Tell a library that the system's loader does not find."""
     found = _LIBRARY.match(str(error)) if isinstance(error, ImportError | OSError) else None
@@ -265,7 +298,7 @@ def _unnamed(error: ImportError, module: str, source: str | None) -> str | None:
 
 
 def _raised_by_plugin(error: BaseException, source: str | None) -> bool:
-    """Tell whether a plugin itself raised an import error, and not the import system for it."""
+    """Tell whether a plugin itself raised an error, and not what it imports."""
     return any(at is _last(error) for at in _frames(error, source))
 
 

@@ -8,6 +8,7 @@ import re
 import traceback
 from pathlib import Path
 
+from conformance.plugin import missing
 from conformance.plugin.loader import LoadFailure
 from conformance.plugin.missing import chain
 from conformance.plugin.target import GENERAL_PLUGINS, Plugin
@@ -79,6 +80,12 @@ def platform(error: BaseException) -> str | None:
                     "without the platform's"
                 )
     return None
+
+
+def broken(error: BaseException) -> str | None:
+    """Say that the packages that are installed here do not let vLLM be imported, if so."""
+    why = missing.broken_host(error)
+    return f"{type(error).__name__}: {error}: {why}" if why else None
 
 
 def is_moved(error: BaseException) -> bool:
