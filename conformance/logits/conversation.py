@@ -66,6 +66,11 @@ class Answer:
     late: bool = False  #: there was none within :data:`LIMIT`
 
     @property
+    def broken(self) -> bool:
+        """Whether the connection ended before there was an answer, as a network may do it."""
+        return not self.status and not self.late
+
+    @property
     def same_as(self) -> tuple[tuple[int, ...], str]:
         """What two answers to the same request have in common."""
         return self.tokens, self.text

@@ -205,6 +205,8 @@ class Trial(LogitsTrial):
                 self.ledger.fail(self.roles.raises, f"a valid request ended the server: {death}")
             elif answer.late and self._pace * len(asks) > LIMIT:
                 self.ledger.stop(f"this machine is too slow: no answer within {LIMIT:.0f} s")
+            elif answer.broken:
+                self.ledger.stop(f"the server goes on, and a connection broke: {answer.error}")
             else:
                 self.ledger.fail(
                     self.roles.refuses

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from conformance.ledger import Ledger
-from conformance.logits.conversation import body_of
+from conformance.logits import server as server_module
+from conformance.logits.conversation import Answer, Ask, body_of
 from conformance.logits.findings import label
 from conformance.logits.live_trial import LogitsTrial
 from conformance.logits.server import Trial
@@ -103,6 +104,43 @@ def test_what_a_server_cannot_carry_takes_nothing_from_what_was_shown(
     assert {rule for rule, result in found.items() if result.out_of_reach} == rules
     assert both.verdict is (Verdict.PASS if names else Verdict.NOT_VERIFIED)
     assert not names or f"server: {', '.join(names)} cannot be sent over HTTP" == both.message
+
+
+BROKE = "APIConnectionError: Connection error."
+
+
+@pytest.mark.parametrize(
+    ("answer", "death", "verdict", "says"),
+    [
+        (Answer(0, error=BROKE), None, Verdict.NOT_VERIFIED, "a connection broke: " + BROKE),
+        (Answer(0, error=BROKE), "it is gone", Verdict.FAIL, "ended the server: it is gone"),
+        (Answer(500, error="no"), None, Verdict.FAIL, "a valid request got status 500: no; curl"),
+    ],
+    ids=["broken", "ended", "error"],
+)
+def test_a_connection_that_breaks_is_no_answer_of_a_plugin(
+    answer: Answer,
+    death: str | None,
+    verdict: Verdict,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the server goes on nothing is shown of what was asked."""
+
+    async def converse(*_: object, **__: object) -> list[Answer]:
+        return [answer]
+
+    monkeypatch.setattr(server_module, "converse", converse)
+    trial = SimpleNamespace(
+        ledger=Ledger(Evidence.SERVER), roles=ROLES, death=lambda: death, _pace=0.0
+    )
+    server = SimpleNamespace(url="http://localhost:1", model_name="tiny")
+    ask = Ask("Hello", ("on", 0), "completions", {})
+
+    assert Trial._put(cast("Any", trial), cast("Any", server), [ask], at_once=False) is None
+    result = trial.ledger.result(ROLES.raises)
+    assert result.verdict is verdict
+    assert says in str(result.message)
 
 
 @pytest.mark.parametrize(("on", "off"), [(1, 0), (1, 1), (2, 3), (4, 5), (5, 1), (9, 2)])
