@@ -120,10 +120,12 @@ def _open(opening: Opening) -> Trial:
         from conformance.multimodal.processor.answers import CannotBuild
         from conformance.multimodal.processor.bench import Bench
     except ImportError as error:
-        raise UsageError(
+        said = re.sub(r" [(]/.*[)]", "", str(error))
+        return Unopened(
             "multi-modal processors are certified as vLLM 0.31 and later calls them, which the "
-            f"installed one is not: {re.sub(r' [(]/.*[)]', '', str(error))}."
-        ) from None
+            f"installed one is not: {said}",
+            opening.evidence,
+        )
     from conformance.multimodal.processor.checkpoint import chosen, folder_of
     from conformance.multimodal.processor.checks import trial as simulation
     from conformance.multimodal.processor.trial import LOADS
