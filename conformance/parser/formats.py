@@ -58,7 +58,7 @@ class Format:
     content: bool = True
     several: bool = True
     #: What a profile names instead: of (content, calls), or (content, reasoning), it makes a text.
-    serialise: Callable[..., str] | None = None
+    serialise: Callable[..., str | None] | None = None
 
     @property
     def letters(self) -> bool:
@@ -84,11 +84,15 @@ class Format:
         """Whether a call is told from text by more than a bracket."""
         return any(len(marker) > 3 for marker in self.markers)  # noqa: PLR2004 - "[{" and the like
 
+    @cached_property
+    def quotes(self) -> bool:
+        """Whether names stand between quotes, where they may be any that clients can give."""
+        return '"get-time"' in self.write(Message(calls=(Call("get-time", "{}"),)))
+
     def write(self, message: Message) -> str:
         """Return an answer that says a message."""
         if self.serialise is not None:
-            said = [{"name": call.name, "arguments": call.value} for call in message.calls]
-            second: object = said if self.thinks is None else message.reasoning
+            second: object = message.reasoning if self.thinks is not None else named(message.calls)
             return str(self.serialise(message.content, second))
         if self.thinks is not None:
             start, middle, end = self.thinks
@@ -155,11 +159,28 @@ PROBE = Call("get_weather", '{"city": "Paris"}')
 SECOND = Call("get_time", '{"city": "Rome"}')
 
 
-def own(serialise: Callable[..., str], section: Mapping[str, Any], role: str) -> Format:
-    """Return the format that a profile's own function writes."""
-    special: Any = section.get("special_tokens", ())
-    thinks = None if role == TOOL else ("", "", "")
-    return Format(name="serialise", special=special, thinks=thinks, serialise=serialise)
+def named(calls: Iterable[Call]) -> list[dict[str, Any]]:
+    """Return calls as the functions of profiles take them."""
+    return [{"name": call.name, "arguments": call.value} for call in calls]
+
+
+def own(serialise: Callable[..., str | None], section: Mapping[str, Any], role: str) -> Format:
+    """Return the format that a profile's own function writes.
+
+    It returns None for what the model never says: text before calls, or more calls than one.
+    """
+
+    def says(content: str, *calls: Call) -> bool:
+        return role != TOOL or serialise(content, named(calls)) is not None
+
+    return Format(
+        name="serialise",
+        special=section.get("special_tokens", ()),
+        thinks=None if role == TOOL else ("", "", ""),
+        content=says("Let me look. ", PROBE),
+        several=says("", PROBE, SECOND),
+        serialise=serialise,
+    )
 
 
 @attrs.frozen(eq=False)

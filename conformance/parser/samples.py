@@ -160,9 +160,8 @@ class Drawing:
             return st.builds(self.sample, thoughts, pieces=st.booleans())
         tools = st.just(self.tools)
         if self.free and (self.typed or not self.format.letters):
-            # A name between quotes may be any that clients may give.
-            quoted = '"NAME"' in self.format.each
-            names = ("get_weather", "f", "searchFor2", *(["get-time"] if quoted else []))
+            hyphens = ["get-time"] if self.format.quotes else []
+            names = ("get_weather", "f", "searchFor2", *hyphens)
             tools |= _drawn_tools(names)
         return tools.flatmap(
             lambda tools: st.builds(

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,14 +12,16 @@ from specimens import parser_references
 from support import ROOT, Specimen, certify
 
 from conformance.parser import cost
-from conformance.parser.formats import TOOL_FORMATS, Format
+from conformance.parser.formats import TOOL_FORMATS, Format, named, own
 from conformance.parser.messages import Call, Message
+from conformance.parser.roles import TOOL
 from conformance.parser.samples import SCHEMAS, TOOLS, Drawing, Sample, read
 from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from conformance.worker import Zygote
@@ -351,6 +354,40 @@ def test_a_serialiser_is_given_content_and_calls() -> None:
     Format(name="x", serialise=serialise, thinks=("", "", "")).write(Message("r", "c"))
 
     assert given_calls == [[{"name": "f", "arguments": {"a": 1}}], "r"]
+
+
+def _in_json(content: str, calls: list[dict[str, Any]]) -> str | None:
+    """Write the calls of a model that says one at a time, and nothing before it."""
+    if len(calls) > 1 or (calls and content):
+        return None
+    return content + "".join(json.dumps(call) for call in calls)
+
+
+def _in_python(content: str, calls: list[dict[str, Any]]) -> str:
+    return content + "".join(f"\n{call['name']}({call['arguments']})" for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("serialise", "alone", "hyphens"), [(_in_json, True, True), (_in_python, False, False)]
+)
+def test_a_serialiser_says_what_its_model_never_says(
+    serialise: Callable[..., str | None], *, alone: bool, hyphens: bool
+) -> None:
+    """None is no answer; a name that does not stand between quotes has no hyphen."""
+    drawing = Drawing(own(serialise, {}, TOOL), TOOLS)
+    drawn: list[Message] = []
+
+    @given(drawing.samples())
+    @settings(max_examples=150, deadline=None, database=None, derandomize=True)
+    def every(sample: Sample) -> None:
+        assert sample.says is not None
+        assert sample.text == serialise(sample.says.content, named(sample.says.calls))
+        drawn.append(sample.says)
+
+    every()
+
+    assert all(len(each.calls) < 2 and not each.content for each in drawn) is alone
+    assert any(call.name == "get-time" for each in drawn for call in each.calls) is hyphens
 
 
 def test_lines_are_counted() -> None:
