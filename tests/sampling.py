@@ -40,7 +40,7 @@ COSTS = ROOT / "tests" / "seconds.json"
 KILLS, PASSES = "::test_dies_by_its_own_rule[", "::test_passes_everything["
 REFERENCES = f"{ROOT / 'reference_plugins'}/"
 PARTS = 48
-LONG = 4.0
+LONG = 2.5
 SAMPLE, EVERYTHING = "sample", "all"
 
 _DAY = 24 * 60 * 60
