@@ -86,8 +86,22 @@ def _cell(document: Mapping[str, Any], folder: str) -> dict[str, Any]:
         "advised": _named(document, Verdict.FAIL, Level.SHOULD),
         "open": _named(document, Verdict.NOT_VERIFIED, Level.MUST),
         "certificate": f"{folder}/{plugin_folder(document['plugin']['target'])}/{FILE_NAME}",
-        "reason": None,
+        "reason": _why_open(document),
     }
+
+
+def _why_open(document: Mapping[str, Any]) -> str | None:
+    """Return why the first MUST could not be shown of a plugin of which nothing is wrong."""
+    if document["verdict"] != Conclusion.INCOMPLETE.value:
+        return None
+    opened = (
+        rule["message"]
+        for rule in document["rules"]
+        if rule["verdict"] == Verdict.NOT_VERIFIED.value
+        and rule["level"] == Level.MUST.value
+        and not rule.get("waits_for")
+    )
+    return next(opened, None)
 
 
 def _without(outcome: Outcome) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -77,6 +77,18 @@ def test_a_row_has_a_cell_for_every_release() -> None:
     assert other["cells"]["0.27"]["verdict"] == table.UNANSWERED
 
 
+def test_what_could_not_be_shown_has_its_reason() -> None:
+    """A rule that waits for another one is none."""
+    document = _document("0.28.1", {"LB-03": Verdict.NOT_VERIFIED, "LB-06": Verdict.NOT_VERIFIED})
+    waiting = next(rule for rule in document["rules"] if rule["id"] == "LB-03")
+    waiting["waits_for"] = ["LB-06"]
+    outcome = Outcome(Release("0.28"), ExitStatus.INCOMPLETE, (document,))
+    [row] = table.build([outcome], run=RUN)["rows"]
+
+    assert row["cells"]["0.28"]["verdict"] == "incomplete"
+    assert row["cells"]["0.28"]["reason"] == "LB-06 is not-verified"
+
+
 def test_a_failure_names_its_releases() -> None:
     """Each rule is there once for each plugin; what kept a plugin from loading is in its cell."""
     found = table.build(_outcomes(), run=RUN)
