@@ -46,7 +46,7 @@ A plugin that is non-conformant does not have to fail its users:
 Who finds a verdict wrong, please say so:
 a rule that fails a correct plugin is a defect of this project.
 
-| plugin | generation | vLLM | evidence | verdict | MUSTs | failing |
+| plugin | verdict | MUSTs | failing | generation | vLLM | evidence |
 |---|---|---|---|---|---|---|
 """
 
@@ -133,12 +133,12 @@ def table() -> str:
         summary = (path.parent / "summary.md").relative_to(FOLDER)
         cells = (
             f"[{what}]({summary})<br>`{entry['target']}`",
-            document["plugin"]["generation"],
-            document["environment"]["vllm"] or entry["vllm"],
-            ", ".join(document["run"]["evidence"]),
             document["verdict"],
             musts(document),
             ", ".join(failing),
+            document["plugin"]["generation"],
+            document["environment"]["vllm"] or entry["vllm"],
+            ", ".join(document["run"]["evidence"]),
         )
         rows.append(f"| {' | '.join(cells)} |\n")
         if about:
