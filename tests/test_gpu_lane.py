@@ -9,15 +9,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NVIDIA = Path("/dev/nvidiactl")  #: there where a GPU is
 GPU = "GPU 0: NVIDIA H200 (UUID: GPU-0)"
 
 #: What the lane may call.
-PROGRAMS = "cat dirname grep mktemp rm sort tail".split()  # noqa: SIM905 - one line
+PROGRAMS = "cat dirname grep mktemp rm sed sort tail".split()  # noqa: SIM905 - one line
 
 #: Writes its arguments down and fails where they are those of a benchmark.
 PYTHON = """\
@@ -28,8 +32,14 @@ case "$*" in *bench*) exit 2 ;; esac
 """
 
 
-def lane(folder: Path, smi: str | None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the lane for two plugins, with an ``nvidia-smi`` that prints a line, or none."""
+#: What the lane is called with, where nothing else is said.
+TARGETS = ("one.py", "two_logits.py")
+
+
+def lane(
+    folder: Path, smi: str | None, *, targets: Sequence[str] = TARGETS, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the lane for plugins, with an ``nvidia-smi`` that prints a line, or none."""
     programs = folder / "bin"
     programs.mkdir()
     for name in PROGRAMS:
@@ -38,7 +48,7 @@ def lane(folder: Path, smi: str | None, **variables: str) -> subprocess.Complete
         executable(programs / "nvidia-smi", f"#!/bin/sh\necho '{smi}'\n")
     executable(programs / "nproc", "#!/bin/sh\necho 16\n")
     return subprocess.run(
-        [str(ROOT / ".ci" / "gpu"), "one.py", "two_logits.py"],
+        [str(ROOT / ".ci" / "gpu"), *targets],
         env={"PATH": str(programs), **variables},
         capture_output=True,
         text=True,
@@ -79,12 +89,12 @@ TESTS = "-m pytest tests -m gpu --numprocesses 4"
 QUICK_TESTS = "-m pytest tests -m gpu and not engine --numprocesses 4"
 
 
-def steps(folder: Path, budget: str) -> tuple[int, list[str]]:
+def steps(folder: Path, budget: str, targets: Sequence[str] = TARGETS) -> tuple[int, list[str]]:
     """Return the exit status of the lane, and its commands; those of one step in any order."""
     python = executable(folder / "python", PYTHON)
     calls = folder / "calls"
     options = {"GPU_REPORT": "there", "GPU_BUDGET": budget, "CALLS": str(calls)}
-    done = lane(folder, GPU, GPU_PYTHON=str(python), **options)
+    done = lane(folder, GPU, targets=targets, GPU_PYTHON=str(python), **options)
     given = calls.read_text().splitlines()
     asked = [line.removeprefix("graphs= ") for line in given]
     assert all(f"gpu: {python} {line.removeprefix('graphs=1 ')}" in done.stderr for line in asked)
@@ -147,11 +157,30 @@ def test_a_quick_lane_leaves_out_what_takes_long(tmp_path: Path) -> None:
     ]
 
 
-def test_every_reference_plugin_is_certified() -> None:
-    """``./run certify`` and the lane take what there is a profile for, and the modalities."""
+@pytest.mark.parametrize(("budget", "which"), [("standard", "targets"), ("quick", "quick")])
+def test_without_targets_reference_plugins_are_certified(
+    tmp_path: Path, budget: str, which: str
+) -> None:
+    """Quickly, some of each folder of them."""
+    _, asked = steps(tmp_path, budget, targets=())
+    [eager] = [line for line in asked if "there/eager" in line and "certify" in line]
+    given = eager.partition("certify ")[2].partition(" --evidence")[0].split()
+
+    assert given == _listed(which)
+    folders = {each.split("/")[1] for each in _listed("targets")}
+    assert {each.split("/")[1] for each in given} == folders
+
+
+def _listed(which: str) -> list[str]:
+    """Return one of the lists of reference plugins."""
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(ROOT / "tox.ini")
-    targets = [each.split(":")[0].split("@")[0] for each in tox["reference"]["targets"].split()]
+    return tox["reference"][which].split()
+
+
+def test_every_reference_plugin_is_certified() -> None:
+    """``./run certify`` and the lane take what there is a profile for, and the modalities."""
+    targets = [each.split(":")[0].split("@")[0] for each in _listed("targets")]
     folder = ROOT / "reference_plugins"
     profiles = folder.rglob("*.conformance.toml")
     modalities = [
