@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -194,11 +195,12 @@ def replay(
             continue
         host.batch.update_async_output_token_ids()
         names = list(host.batch.req_ids)
-        host.complete(lambda row, names=names: _next(host, outputs, names[row]))  # type: ignore[misc]
+        host.complete(partial(_next, host, outputs, names))
     return calls.calls
 
 
-def _next(host: Host, outputs: Mapping[str, Sequence[int]], name: str) -> int:
+def _next(host: Host, outputs: Mapping[str, Sequence[int]], names: Sequence[str], row: int) -> int:
+    name = names[row]
     position = len(host.outputs[name])
     tokens = outputs[name]
     # A stop token ends the outputs that a user sees; the engine may have sampled one more.

@@ -195,7 +195,9 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
         and _minds_none(bench, choices[trouble.request])
         for trouble in played.troubles
     )
-    owners = tuple(_broken_by(shape, trouble.kind, about_none) for trouble in played.troubles)
+    owners = tuple(
+        _broken_by(shape, trouble.kind, about_none=about_none) for trouble in played.troubles
+    )
     return Example(shape, drawn, played, owners)
 
 
@@ -216,7 +218,7 @@ def _in_company(bench: Bench, drawn: History) -> tuple[Bench, History]:
     )
 
 
-def _broken_by(shape: Shape, kind: Kind, about_none: bool) -> tuple[str, ...]:  # noqa: FBT001
+def _broken_by(shape: Shape, kind: Kind, *, about_none: bool) -> tuple[str, ...]:
     """Return the rules that trouble of a kind breaks in a stratum."""
     if kind in _ROWS and shape in (PLAIN, CHURN):
         # Neighbours that come and go are what the plain stratum is about, too.

@@ -113,7 +113,7 @@ class _Request:
         self.prompt: list[int] = []
         self.outputs: list[int] = []
         # As AdapterLogitsProcessor finds out who wants the prompt.
-        with_prompt = len(inspect.signature(function).parameters) == 3  # noqa: PLR2004
+        with_prompt = len(inspect.signature(function).parameters) == 3  # noqa: PLR2004 - with the prompt, the outputs and the row
         self._lists = (self.prompt, self.outputs) if with_prompt else (self.outputs,)
 
     def __call__(self, row: torch.Tensor) -> torch.Tensor:

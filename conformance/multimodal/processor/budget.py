@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import Answer, answer
@@ -25,13 +27,21 @@ def _occasions(bench: Bench) -> Iterator[dict[str, int]]:
         yield counts
 
 
+def _dummy(bench: Bench, counts: Mapping[str, int]) -> object:
+    return bench.host.dummy(bench.processor(), counts)
+
+
+def _rows(bench: Bench, modality: str, item: Any) -> object:  # noqa: ANN401 - vLLM's
+    return bench.host.encode([(modality, item)])[0]
+
+
 def dummies(trial: Trial) -> Finding:
     """Dummy inputs hold the items that are asked for, and are processed."""
     bench = trial.bench
     count = 0
     for counts in _occasions(bench):
         count += 1
-        found = answer(lambda counts=counts: bench.host.dummy(bench.processor(), counts))  # type: ignore[misc]
+        found = answer(partial(_dummy, bench, counts))
         told = ", ".join(f"{number} {name}" for name, number in counts.items())
         if not found.good:
             return failed(f"asked for {told}, get_dummy_mm_inputs {found.describe()}", count)
@@ -89,9 +99,7 @@ def agrees(trial: Trial) -> Finding:
         return failed(f"get_mm_max_tokens_per_item {found.describe()}")
     count = 0
     for modality, estimate in found.value.items():
-        made = answer(
-            lambda modality=modality: bench.host.dummy(bench.processor(), {modality: 1})  # type: ignore[misc]
-        )
+        made = answer(partial(_dummy, bench, {modality: 1}))
         if not made.good or not made.value.ranges.get(modality):
             continue
         count += 1
@@ -110,15 +118,11 @@ def encoded(trial: Trial) -> Finding:
     bench = trial.bench
     count = 0
     for modality in bench.stock.items:
-        made = answer(
-            lambda modality=modality: bench.host.dummy(bench.processor(), {modality: 1})  # type: ignore[misc]
-        )
+        made = answer(partial(_dummy, bench, {modality: 1}))
         if not made.good:
             continue
         one = made.value
-        rows = answer(
-            lambda one=one, name=modality: bench.host.encode([(name, one.data[name][0])])[0]  # type: ignore[misc]
-        )
+        rows = answer(partial(_rows, bench, modality, one.data[modality][0]))
         count += 1
         if not rows.good:
             return failed(f"encoding the dummy item of {modality} {rows.describe()}", count)

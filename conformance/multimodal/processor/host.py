@@ -171,7 +171,7 @@ class Host:
     ) -> Mapping[str, Sequence[str]]:
         """Return the hashes that vLLM itself has for items, whatever the plugin makes of them."""
         inputs = ProcessorInputs([], processor.info.parse_mm_data(data))
-        return dict(BaseMultiModalProcessor._get_mm_hashes(processor, inputs))  # noqa: SLF001
+        return dict(BaseMultiModalProcessor._get_mm_hashes(processor, inputs))  # noqa: SLF001 - its own alone
 
     def call(
         self,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -281,6 +282,10 @@ def _told(ranges: Sequence[Range]) -> str:
     return ", ".join(f"{one.offset} to {one.end - 1}" for one in ranges)
 
 
+def _with_empty_list(bench: Bench, prompt: list[int], modality: str) -> object:
+    return bench.host.process(bench.processor(), prompt, {modality: []}, {})
+
+
 def empty(trial: Trial) -> Finding:
     """A prompt whose lists of items are empty stays text."""
     bench = trial.bench
@@ -288,11 +293,7 @@ def empty(trial: Trial) -> Finding:
     for modality in bench.stock.items:
         text = bench.texts.text(0, 3)
         prompt = list(text)
-        found = answer(
-            lambda prompt=prompt, modality=modality: bench.host.process(  # type: ignore[misc]
-                bench.processor(), prompt, {modality: []}, {}
-            )
-        )
+        found = answer(partial(_with_empty_list, bench, prompt, modality))
         if not found.good:
             return failed(f"a prompt with an empty list of {modality} {found.describe()}", count)
         count += 1

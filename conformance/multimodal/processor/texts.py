@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import attrs
 
@@ -119,14 +120,12 @@ class Texts:
         """Tell whether any item is processed with this text for it."""
         tokens = self.host.tokenizer().encode(text, add_special_tokens=False)
         items = self.items.get(modality, ())
-        return any(
-            answer(
-                lambda item=item: self.host.process(  # type: ignore[misc]
-                    self.host.processor(), list(tokens), {modality: [item.make()]}, {}
-                )
-            ).good
-            for item in items[:2]
-        )
+
+        def process(item: Item) -> object:
+            data = {modality: [item.make()]}
+            return self.host.process(self.host.processor(), list(tokens), data, {})
+
+        return any(answer(partial(process, item)).good for item in items[:2])
 
     def text(self, place: int, count: int) -> list[int]:
         """Return the tokens of a text at some place of a prompt."""
