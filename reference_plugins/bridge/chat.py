@@ -64,7 +64,7 @@ class ModalityRenderer(HfRenderer):
         conversation, prompt = super().render_messages(plain, params)
         return conversation, taken.given(prompt)
 
-    async def render_messages_async(self, messages: Messages, params: Any) -> Any:  # noqa: ANN401
+    async def render_messages_async(self, messages: Messages, params: Any) -> Any:  # noqa: ANN401 - vLLM's
         """Do the same in a server."""
         plain, taken = self._taken_out(messages)
         conversation, prompt = await super().render_messages_async(plain, params)
@@ -98,7 +98,7 @@ class ModalityRenderer(HfRenderer):
         return plain, taken
 
 
-def _rewritten(part: Any, serving: Serving, written: Mapping[str, str], taken: Taken) -> Any:  # noqa: ANN401
+def _rewritten(part: Any, serving: Serving, written: Mapping[str, str], taken: Taken) -> Any:  # noqa: ANN401 - a client's
     """Return a part of a message, or the placeholder that stands for its item."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     modality = serving.registry.get_modality(kind) if isinstance(kind, str) else None

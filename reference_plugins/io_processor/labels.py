@@ -41,7 +41,7 @@ Labels = list[dict[str, Any]]
 class LineLabels(IOProcessor[Lines, Labels]):
     """Says the likeliest label of every line, in the order of the lines."""
 
-    def __init__(self, vllm_config: VllmConfig, renderer: Any = None) -> None:  # noqa: ANN401
+    def __init__(self, vllm_config: VllmConfig, renderer: Any = None) -> None:  # noqa: ANN401 - of a type that some releases lack
         """Take a renderer where the release has one."""
         if renderer is None:
             super().__init__(vllm_config)  # releases up to 0.16

@@ -40,7 +40,7 @@ def no_repeat_ngram(params: SamplingParams) -> tuple[int, bool] | None:
     if size is None:
         return None
     # bool is a subclass of int.
-    if isinstance(size, bool) or not isinstance(size, int) or not 2 <= size <= LONGEST:  # noqa: PLR2004
+    if isinstance(size, bool) or not isinstance(size, int) or not 2 <= size <= LONGEST:  # noqa: PLR2004 - a run has a next token
         raise ValueError(f"no_repeat_ngram must be an int from 2 to {LONGEST} (got {size!r})")
     # A word and not a bool: the server's `vllm_xargs` turns true into 1.
     history = arguments.get("no_repeat_ngram_history", "outputs")

@@ -140,7 +140,7 @@ def orientation_of(image: Any) -> int:  # noqa: ANN401  # a Pillow image
         orientation = exif.get(ORIENTATION, 1)
     # Broken metadata beside good pixels are no reason to refuse, and parsers of EXIF raise
     # whatever the bytes lead them to.
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 - see above
         return 1
     return orientation if orientation in UPRIGHT else 1
 

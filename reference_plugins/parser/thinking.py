@@ -32,7 +32,7 @@ START, END = "<think>", "</think>"
 class ThinkingParser(ReasoningParser):
     """Reasoning up to a marker, content behind it."""
 
-    def __init__(self, tokenizer: TokenizerLike, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(self, tokenizer: TokenizerLike, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as vLLM has them
         super().__init__(tokenizer, *args, **kwargs)
         missing = [marker for marker in (START, END) if marker not in self.vocab]
         if missing:

@@ -20,7 +20,7 @@ def register() -> None:
     from vllm import ModelRegistry
 
     # Reading config.json needs the configuration, and this import registers it.
-    import reference_plugins.tiny_vlm.configuration  # noqa: F401
+    import reference_plugins.tiny_vlm.configuration  # noqa: F401 - see above
 
     # By name: importing the model here would cost processes that never run it, and one that
     # touches CUDA on import would break those that are forked later.
