@@ -39,17 +39,15 @@ def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:
             for index, asked in enumerate(broken.history.asked)
         ],
         # Moves that did not apply say nothing; and those that nobody had to say are said.
-        "moves": [
-            [m.do.value, m.request, m.pick, *([True] if m.hurried else [])]
-            for m in _applied(broken)
-        ],
+        "moves": [_move(move) for move in _applied(broken)],
         "lines": [attrs.asdict(step) for step in broken.played.steps],
         "hidden": sorted(list(place) for place in bench.hidden),
     }
 
 
 def _move(move: Move) -> list[Any]:
-    return [move.do.value, move.request, move.pick, *([True] if move.hurried else [])]
+    flags = (move.hurried, move.rest)
+    return [move.do.value, move.request, move.pick, *(flags if any(flags) else ())]
 
 
 def carried(stock: Stock, asked: Asked) -> Any:  # noqa: ANN401 - JSON values
@@ -103,10 +101,11 @@ def read(counterexample: Mapping[str, Any]) -> Saved:
         asked.append(Asked(len(mine), str(request["id"]), request["valid"]))
         mine.append(decoded(request["data"]))
     moves = []
-    for do, index, pick, *hurried in counterexample["moves"]:
+    for do, index, pick, *flags in counterexample["moves"]:
         if not (type(index) is type(pick) is int and 0 <= index < len(asked) and pick >= 0):
             raise ValueError(f"a move of request {index!r} among {len(asked)}")
-        moves.append(Move(Do(do), index, pick, bool(hurried)))
+        hurried, rest = (*flags, False, False)[:2]
+        moves.append(Move(Do(do), index, pick, bool(hurried), bool(rest)))
     if not any(move.do is Do.ARRIVE for move in moves):
         raise ValueError("no request arrives")
     return Saved(

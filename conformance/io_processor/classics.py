@@ -8,7 +8,7 @@ from itertools import chain, combinations, permutations
 
 import attrs
 
-from conformance.io_processor.traffic import ALL, Asked, Do, History, Move, Shape
+from conformance.io_processor.traffic import Asked, Do, History, Move, Shape
 
 #: Data of which every two meet, and data that are refused.
 MOST_VALID, MOST_INVALID = 3, 8
@@ -46,7 +46,7 @@ def classics(
         for one in valid[:MOST_VALID]:
             alone = (Asked(one, "id-0"),)
             yield History(alone, (_A, Move(Do.DELIVER, 0, 1)))
-            yield History(alone, (_A, *(Move(Do.DELIVER, 0, -1),) * ALL))
+            yield History(alone, (_A, Move(Do.DELIVER, 0, -1, rest=True)))
         return
     ids = ("same", "same") if shape.same_ids else ("id-0", "id-1")
     few = list(combinations(valid[:MOST_VALID], 2))
@@ -71,6 +71,7 @@ def classics(
 def _moves(shape: Shape) -> Iterator[tuple[Move, ...]]:
     """Yield what happens to two requests; what still waits then is delivered in order."""
     deliver = [Move(Do.DELIVER, request) for request in range(2)]
+    rest = [attrs.evolve(each, rest=True) for each in deliver]
     if shape.trouble:
         for trouble in (Move(Do.FAIL, 0), Move(Do.LEAVE, 0)):
             yield (_A, trouble, _B)
@@ -80,11 +81,10 @@ def _moves(shape: Shape) -> Iterator[tuple[Move, ...]]:
     elif shape.overlapping:
         yield (_A, _B)
         yield (attrs.evolve(_A, hurried=True), _B)
-        hurried = attrs.evolve(deliver[0], hurried=True)
-        yield (_A, _B, *(hurried,) * ALL, *(deliver[1],) * ALL)
+        yield (_A, _B, attrs.evolve(rest[0], hurried=True), rest[1])
         if shape.same_ids:
-            yield (_A, *(deliver[0],) * ALL, _B)
-        yield (_A, _B, *(deliver[1],) * ALL)
+            yield (_A, rest[0], _B)
+        yield (_A, _B, rest[1])
         yield (_A, _B, *deliver)
     else:
-        yield (_A, *(deliver[0],) * ALL, _B)
+        yield (_A, rest[0], _B)

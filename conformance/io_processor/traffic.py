@@ -30,8 +30,6 @@ from conformance.watching.interruption import PluginExited, PluginHung, limited
 #: Requests in a history.
 MOST = 4
 MOST_MOVES = 16
-#: Deliveries that are enough for any request; those that find nothing to deliver are left out.
-ALL = 32
 
 #: Turns that the event loop gets to bring everything to where it waits for the engine.
 TURNS = 6
@@ -67,6 +65,8 @@ class Move:
     pick: int = 0  #: which of the prompts that wait, counted around
     #: Whether the next thing happens at once, before the hooks that are awaited have ended.
     hurried: bool = False
+    #: Whether all outputs that wait are delivered, and not one.
+    rest: bool = False
 
 
 @attrs.frozen
@@ -173,7 +173,7 @@ def _history(shape: Shape, asked: Sequence[tuple[int, bool]], moves: Sequence[Mo
     for request in range(len(requests)):
         ordered.append(Move(Do.ARRIVE, request))
         ordered += [m for m in known if m.request == request and m.do is not Do.ARRIVE]
-        ordered += [Move(Do.DELIVER, request)] * ALL
+        ordered.append(Move(Do.DELIVER, request, rest=True))
     return History(requests, tuple(ordered))
 
 
@@ -231,7 +231,6 @@ class _Play:
             return
         if request not in self.tasks or self.tasks[request].done():
             return
-        waiting = self.engine.waiting(request)
         if move.do is Do.LEAVE:
             self.touched.add(request)
             self.left.add(request)
@@ -240,7 +239,8 @@ class _Play:
             if not self.tasks[request].done() or self.engine.waiting(request):
                 self.late.append(request)
             self._note(Do.LEAVE, request)
-        elif waiting:
+            return
+        while waiting := self.engine.waiting(request):
             entry = waiting[move.pick % len(waiting)]
             if move.do is Do.FAIL:
                 self.touched.add(request)
@@ -249,6 +249,8 @@ class _Play:
                 self._note(Do.FAIL, request, entry.index)
             else:
                 await self._deliver(request, entry.index, hurried=move.hurried)
+            if not move.rest:
+                return
 
     def _given(self, request: int) -> Any:  # noqa: ANN401 - JSON values
         """Return the data of a request, at the address of data that are gone, if there are some.

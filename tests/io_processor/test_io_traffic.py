@@ -41,10 +41,11 @@ def told(
         if "LineLabels" in found.target and found.generation == request.param
     )
     (target,) = targets.parse(specimen.target, folder)
+    valid = [*specimen.profile["valid"][:2], {"lines": [f"line {n}" for n in range(40)]}]
     arguments = {
         "target": target,
         "generation": request.param,
-        "section": dict(specimen.profile),
+        "section": {**specimen.profile, "valid": valid},
     }
     found: dict[str, list[Told]] = _ask(zygote, "play", folder, **arguments)
     assert tuple(found) == SHAPES
