@@ -32,11 +32,12 @@ def endless(plugin: object, serve: Callable[[], int]) -> str | None:
 
     Args:
         plugin: what has served requests.
-        serve: serves some more, each unlike all others, and returns how many.
+        serve: serves some more, each unlike all others, and returns how many were answered.
 
     """
     first = _lengths(plugin)
-    count = serve()
+    if not (count := serve()):
+        return None  # nothing is to be seen of what is not served
     second = _lengths(plugin)
     grown = [
         (value, length)
@@ -52,7 +53,8 @@ def endless(plugin: object, serve: Callable[[], int]) -> str | None:
     # All at once: one of them may tell what goes out of another one.
     filled = [(value, length) for value, length in grown if _fill(value)]
     full = [len(value) for value, _ in filled]
-    count = serve()
+    if not (count := serve()):
+        return None
     for (value, length), before in zip(filled, full, strict=True):
         if len(value) - before >= count * SHARE:
             kind = type(value).__name__
