@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import builtins
 import time
 from collections import OrderedDict, deque
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -148,9 +148,7 @@ def test_what_may_have_an_end_is_not_said_to_have_none(cls: type[Any]) -> None:
 
 def test_what_answers_nothing_is_left_as_it_is() -> None:
     """Nothing grows where nothing is served, and nothing is put into what can be reached."""
-    plugin = Keeps()
-    plugin.take(1)
+    plugin = SimpleNamespace(kept={"request 1": [1]})
 
     assert endless(plugin, lambda: 0) is None
     assert plugin.kept == {"request 1": [1]}
-    assert not [name for name in vars(builtins) if " " in name]
