@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.trial import Trial
 
 
@@ -31,8 +31,8 @@ def _dummy(bench: Bench, counts: Mapping[str, int]) -> object:
     return bench.host.dummy(bench.processor(), counts)
 
 
-def _rows(bench: Bench, modality: str, item: Any) -> object:  # noqa: ANN401 - vLLM's
-    return bench.host.encode([(modality, item)])[0]
+def _rows(bench: Bench, modality: str, dummy: Processed) -> object:
+    return bench.host.encode([(modality, dummy.data[modality][0])])[0]
 
 
 def dummies(trial: Trial) -> Finding:
@@ -122,7 +122,7 @@ def encoded(trial: Trial) -> Finding:
         if not made.good:
             continue
         one = made.value
-        rows = answer(partial(_rows, bench, modality, one.data[modality][0]))
+        rows = answer(partial(_rows, bench, modality, one))
         count += 1
         if not rows.good:
             return failed(f"encoding the dummy item of {modality} {rows.describe()}", count)
