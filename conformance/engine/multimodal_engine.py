@@ -246,7 +246,7 @@ class MultiModalEngine:
         runner = self.runner
         obey, encode, choose = (
             runner._update_states,  # noqa: SLF001 - no public method is told the same
-            runner._execute_mm_encoder,  # noqa: SLF001 - as above
+            runner._execute_mm_encoder,  # noqa: SLF001 - nor is what it encodes told elsewhere
             runner.sampler.greedy_sample,
         )
 
@@ -277,8 +277,8 @@ class MultiModalEngine:
             chosen: torch.Tensor = choose(logits)
             return chosen
 
-        runner._update_states = update_states  # noqa: SLF001 - as above
-        runner._execute_mm_encoder = execute_mm_encoder  # noqa: SLF001 - as above
+        runner._update_states = update_states  # noqa: SLF001 - the one that is watched
+        runner._execute_mm_encoder = execute_mm_encoder  # noqa: SLF001 - the one that is watched
         runner.sampler.greedy_sample = greedy_sample
 
 

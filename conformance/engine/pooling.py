@@ -36,6 +36,20 @@ def server_options(model: Path | str) -> tuple[str, ...]:
     return ("--enable-mm-embeds", f"--load-format={options(model)['load_format']}")
 
 
+def encoded(llm: Any, data: object, task: str | None) -> Any:  # noqa: ANN401 - vLLM's, and what plugins return
+    """Return what vLLM gives the caller of a plugin, who may name a pooling task.
+
+    Raises:
+        Exception: what the plugin, the engine or vLLM raised.
+
+    """
+    from vllm import PoolingParams
+
+    params = PoolingParams(task=task) if task else None
+    (output,) = llm.encode({"data": data}, params, pooling_task="plugin", use_tqdm=False)
+    return output.outputs
+
+
 @attrs.define
 class PoolingEngine:
     """One ``vllm.LLM`` with ``runner="pooling"``."""
@@ -87,11 +101,7 @@ class PoolingEngine:
             Exception: what the plugin, the engine or vLLM raised.
 
         """
-        from vllm import PoolingParams
-
-        params = PoolingParams(task=self.task) if self.task else None
-        (output,) = self.llm.encode({"data": data}, params, pooling_task="plugin", use_tqdm=False)
-        return output.outputs
+        return encoded(self.llm, data, self.task)
 
     @property
     def tasks(self) -> tuple[str, ...]:

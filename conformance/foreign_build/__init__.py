@@ -103,7 +103,7 @@ def complete() -> tuple[str, ...]:
 
     from conformance.foreign_build.operations import OPERATIONS
 
-    lacking = [name for name in OPERATIONS if not hasattr(torch.ops._C, name)]  # noqa: SLF001 - its name
+    lacking = [name for name in OPERATIONS if not hasattr(torch.ops._C, name)]  # noqa: SLF001 - how torch names the library of vLLM
     for name in lacking:
         schema, function = OPERATIONS[name]
         torch.library.define(f"_C::{name}", schema)

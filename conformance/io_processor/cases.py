@@ -104,8 +104,7 @@ def read(counterexample: Mapping[str, Any]) -> Saved:
     for do, index, pick, *flags in counterexample["moves"]:
         if not (type(index) is type(pick) is int and 0 <= index < len(asked) and pick >= 0):
             raise ValueError(f"a move of request {index!r} among {len(asked)}")
-        hurried, rest = (*flags, False, False)[:2]
-        moves.append(Move(Do(do), index, pick, bool(hurried), bool(rest)))
+        moves.append(Move(Do(do), index, pick, *map(bool, flags)))
     if not any(move.do is Do.ARRIVE for move in moves):
         raise ValueError("no request arrives")
     return Saved(

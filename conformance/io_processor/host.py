@@ -26,7 +26,7 @@ from vllm.utils.async_utils import merge_async_iterators
 
 from conformance.counterexample.io_engine_player import output_of
 from conformance.engine.model_classes import inspect_models_here
-from conformance.engine.pooling import options
+from conformance.engine.pooling import encoded, options
 from conformance.engine.pooling_models import name_of
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
 from conformance.io_processor.messages import (
@@ -258,9 +258,7 @@ class Batched:
         """Serve a request with vLLM's own code."""
         self._front.io_processor = plugin
         self._llm.failing, self._llm.plugin = failing, plugin
-        params = PoolingParams(task=task) if task else None
-        (output,) = self._llm.encode({"data": data}, params, pooling_task="plugin", use_tqdm=False)
-        return plain(output.outputs)
+        return plain(encoded(self._llm, data, task))
 
 
 @attrs.frozen
@@ -354,8 +352,8 @@ class DocumentedOffline:
         documented = Documented(self.generation, self.around)
         # Since 0.17 the plugin is handed what is in it.
         request = {"data": data} if self.generation == REQUEST else request_of(data)
-        prompt, params = documented._begin(plugin, request, PoolingParams(task=task))  # noqa: SLF001 - a friend
-        rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - a friend
+        prompt, params = documented._begin(plugin, request, PoolingParams(task=task))  # noqa: SLF001 - begins a request as its own `serve` does
+        rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - renders it as that does
         if failing:
             raise EngineFailed("the engine could not serve a prompt")
         outputs = [

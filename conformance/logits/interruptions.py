@@ -8,21 +8,17 @@ where that happens late: behind a token that it waits for, or behind the last on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 
 from conformance.inputs.history import Choice, History, Request, Step
 from conformance.logits.configuration import ROOM
 from conformance.logits.requests import Stock
 
-#: Parameter sets that such histories are played with.
-MOST_CHOICES = 4
-
 
 def interruptions(bench: Stock) -> Iterator[History]:
     """Yield histories with one that opted in, and says in its outputs all that is waited for."""
-    on = list(dict.fromkeys(choice for choice in bench.choices if choice[0] == "on"))
-    other = next((choice for choice in bench.choices if choice[0] == "off"), None)
-    for choice in islice(on, MOST_CHOICES):
+    on, other = bench.pair
+    for choice in on:
         for script in bench.words.pieces(ROOM):
             yield _interrupted(bench, choice, other or choice, script)
 

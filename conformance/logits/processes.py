@@ -109,7 +109,7 @@ def _imported_again(plugin: type[Any]) -> type[Any]:
         return plugin
     # Every interpreter has a seed of its own for the hashes of strings; this one is forked.
     if not hasattr(module, "hash"):
-        module.hash = lambda value: builtins.hash((value, "another rank"))  # type: ignore[attr-defined] # its own name now
+        module.hash = lambda value: builtins.hash((value, "another rank"))  # type: ignore[attr-defined] # shadows the built-in one
     try:
         again: Any = importlib.reload(module)
         for name in plugin.__qualname__.split("."):

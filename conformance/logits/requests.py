@@ -24,6 +24,9 @@ from conformance.logits.meaning import Meaning
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import attributes
 
+#: Parameter sets that histories which are written by hand are played with.
+MOST_CHOICES = 4
+
 #: The last of the token ids that stand for no text in the tiny model.
 LAST_SPECIAL = 2
 
@@ -250,6 +253,16 @@ class Stock:
         """Tell whether a request with these outputs is served again after the next one."""
         most = self.most(choice)
         return most is None or len(outputs) + 1 < most
+
+    @property
+    def pair(self) -> tuple[list[Choice], Choice | None]:
+        """The first parameter sets that switch on, and one that does not if there is one.
+
+        Histories that are written by hand are played with each of the first.
+        """
+        on = dict.fromkeys(choice for choice in self.choices if choice[0] == "on")
+        off = next((choice for choice in self.choices if choice[0] == "off"), None)
+        return list(islice(on, MOST_CHOICES)), off
 
     @property
     def choices(self) -> tuple[Choice, ...]:

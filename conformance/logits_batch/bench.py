@@ -63,7 +63,7 @@ class Watched(LogitsProcessor):
 
     def is_argmax_invariant(self) -> bool:
         """Return the plugin's claim."""
-        return call(Call.CLAIM, self.plugin.is_argmax_invariant)  # type: ignore[no-any-return] # its answer is judged
+        return call(Call.CLAIM, self.plugin.is_argmax_invariant)  # type: ignore[no-any-return] # a plugin may answer anything, and that is judged
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Pass a batch update on."""

@@ -7,32 +7,23 @@ Each is the shortest known that shows a kind of fault which real plugins have ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 
 from conformance.inputs.history import SENT, Choice, History, Request, Step
 from conformance.logits.interruptions import interruptions
 from conformance.logits.requests import Stock
 from conformance.logits.successions import companies, successions
 
-#: Parameter sets that each classic is played with.
-MOST_CHOICES = 4
-
 
 def classics(name: str, bench: Stock) -> list[History]:
     """Return the classics of a stratum, for the first of the parameter sets that switch on."""
     if name == "plain":
         return list(companies(bench))
-    on = list(dict.fromkeys(choice for choice in bench.choices if choice[0] == "on"))
-    other = next((choice for choice in bench.choices if choice[0] == "off"), None)
+    on, other = bench.pair
     written = _WRITTEN.get(name)
     if written is None:
         return []
     prompt = bench.tokens[:2]
-    found = [
-        history
-        for choice in islice(on, MOST_CHOICES)
-        for history in written(choice, other or choice, prompt)
-    ]
+    found = [history for choice in on for history in written(choice, other or choice, prompt)]
     more = _MORE.get(name)
     return [*found, *more(bench)] if more else found
 

@@ -235,32 +235,24 @@ def _keys(node: ast.AST) -> list[ast.expr]:
 
 def broken_host(error: BaseException) -> str | None:
     """Say which module of the host cannot be imported here, since another package raises."""
-    for cause in chain(error):
-        if (found := _importing_host(cause)) is not None:
-            asked, package = found
-            return (
-                f"{_HOST} itself cannot be imported here (python -c 'import {asked}' shows it): "
-                f"install releases of {_distribution(package)} and of what it needs that fit "
-                "each other"
-            )
-    return None
+    return next(filter(None, (_broken_host(cause, "", None) for cause in chain(error))), None)
 
 
 def _broken_host(error: BaseException, _: str, source: str | None) -> str | None:
-    """Tell the same of an error that a plugin's import raised."""
-    return None if _raised_by_plugin(error, source) else broken_host(error)
-
-
-def _importing_host(error: BaseException) -> tuple[str, str] | None:
-    """Return the module of the host that was being imported, and the package that raised."""
+    """Tell the same of one error, unless the plugin itself raised it."""
     asked, package = None, _HOST
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+    for frame, _line in traceback.walk_tb(error.__traceback__):
         name = str(frame.f_globals.get("__name__"))
         if frame.f_code.co_name == "<module>" and name.startswith(f"{_HOST}."):
             asked = asked or name
         if asked is not None and not name.startswith("importlib"):
             package = name.partition(".")[0]
-    return None if asked is None or package in _NEVER_BROKEN else (asked, package)
+    if asked is None or package in _NEVER_BROKEN or _raised_by_plugin(error, source):
+        return None
+    return (
+        f"{_HOST} itself cannot be imported here (python -c 'import {asked}' shows it): install "
+        f"releases of {_distribution(package)} and of what it needs that fit each other"
+    )
 
 
 def _library(error: BaseException, _: str, __: str | None) -> str | None:

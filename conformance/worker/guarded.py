@@ -255,9 +255,7 @@ class Guarded:
 
 def _hindrance(error: BaseException) -> str | None:
     """Return what of the host kept a rule from being judged, if anything did."""
-    return (
-        foreign_build.lacks(error) or hindrances.unknown_release(error) or hindrances.broken(error)
-    )
+    return foreign_build.lacks(error) or hindrances.host(error)
 
 
 def _shown(
@@ -295,9 +293,8 @@ def _unopened(error: Exception, plugin: Plugin, evidence: Evidence) -> Unopened:
         hindrances.explain(error, plugin)
     except LoadFailure as failure:
         return Unopened(str(failure), evidence, named(plugin.generation).loading_rule)
-    for tell in (hindrances.platform, hindrances.unknown_release, hindrances.broken):
-        if (why := tell(error)) is not None:
-            return Unopened(why, evidence)
+    if (why := hindrances.platform(error) or hindrances.host(error)) is not None:
+        return Unopened(why, evidence)
     message = f"the trial could not be opened: {_named(error)}"
     return Unopened(message, evidence, verdict=Verdict.ERROR, cause=Cause.of(error, message))
 

@@ -82,8 +82,10 @@ def platform(error: BaseException) -> str | None:
     return None
 
 
-def broken(error: BaseException) -> str | None:
-    """Say that the packages that are installed here do not let vLLM be imported, if so."""
+def host(error: BaseException) -> str | None:
+    """Say what of the installed vLLM raised an error, if it is not known or not whole."""
+    if (why := unknown_release(error)) is not None:
+        return why
     why = missing.broken_host(error)
     return f"{type(error).__name__}: {error}: {why}" if why else None
 

@@ -164,7 +164,7 @@ class _Served:
             ledger.note(order)
             return obey(order)
 
-        runner._update_states = update_states  # noqa: SLF001 - as above
+        runner._update_states = update_states  # noqa: SLF001 - the one that is watched
         return cls(engine, ledger, manager, modality, text)
 
     def asked(self, *items: object) -> Request:

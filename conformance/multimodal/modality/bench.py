@@ -307,7 +307,7 @@ class Bench:
         base = runtime("interface").ModelConfig
 
         class Probe(base):  # type: ignore[misc, valid-type] # known when it runs
-            def get_recipe(self, modality: str, kind: type[Any]) -> object:  # noqa: ARG002 - as its base has it
+            def get_recipe(self, modality: str, kind: type[Any]) -> object:  # noqa: ARG002 - overrides a method with these arguments
                 kinds.append(kind)
                 return kind()
 

@@ -183,7 +183,7 @@ def rows(trial: Trial) -> Finding:
         ) -> tuple[tuple[Sample, ...], str, list[tuple[int, int]]] | None:
             nonlocal count
             processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
-            request = _request(bench, model, samples)  # noqa: B023 - as above
+            request = _request(bench, model, samples)  # noqa: B023 - called at once
             found = ask("the pipeline", processor.process, request)
             if not found.good:
                 return None
@@ -192,7 +192,7 @@ def rows(trial: Trial) -> Finding:
             made = []
             lengths = []
             for item, place in zip(inputs.items, inputs.placeholders, strict=True):
-                embeddings = encode(item.features)  # noqa: B023 - as above
+                embeddings = encode(item.features)  # noqa: B023 - called at once
                 lengths.append((place.length, len(embeddings)))
                 made.append(np.ones((len(embeddings), WIDTH), dtype=np.float32))
             given = [
@@ -255,9 +255,9 @@ def pipeline(trial: Trial) -> Finding:
 
         def judge(samples: tuple[Sample, ...]) -> tuple[tuple[Sample, ...], str] | None:
             processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
-            request = _request(bench, model, samples)  # noqa: B023 - as above
+            request = _request(bench, model, samples)  # noqa: B023 - called at once
             found = ask("the pipeline", processor.process, request)
-            what = _out_of_order(bench, model, samples, found)  # noqa: B023 - as above
+            what = _out_of_order(bench, model, samples, found)  # noqa: B023 - called at once
             return (samples, what) if what else None
 
         more, worst = smallest(prompts, judge, EFFORT, budget=trial.budget, seed=bench.seed)
