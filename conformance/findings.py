@@ -42,6 +42,11 @@ class Finding:
     #: What keeps the rule, and maybe others, from being judged.
     cause: Cause | None = None
 
+    @property
+    def clean(self) -> bool:
+        """Whether it is a pass."""
+        return self.verdict is Verdict.PASS
+
     def advised(self, advice: str) -> Finding:
         """Return the same with what an author does about it, in the message and in its cause."""
         cause = self.cause and attrs.evolve(self.cause, says=f"{self.cause.says}; {advice}")

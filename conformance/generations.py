@@ -38,6 +38,14 @@ def all_generations() -> tuple[Generation, ...]:
     return tuple(sorted(found.values(), key=lambda each: (each.order, each.name)))
 
 
+def early_modules() -> tuple[str, ...]:
+    """Return what most trials import; what is wrong with a suite is said where it is asked for."""
+    try:
+        return tuple(module for each in all_generations() for module in each.early)
+    except UsageError:
+        return ()
+
+
 def _registered(entry: EntryPoint) -> tuple[Generation, ...]:
     """Return the generations that an entry point names."""
     try:

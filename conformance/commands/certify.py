@@ -153,6 +153,7 @@ def certified(
         ) as certification:
             try:
                 certification.start()
+                reports.get_ready()
                 plugins = certification.load()
                 checks = certification.checks()
                 certification.select(checks)

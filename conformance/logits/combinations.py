@@ -90,6 +90,11 @@ class Outcome:
     #: What must be known first: why nothing was played, or what else may have gone wrong.
     waiting: Reason | None = None
 
+    @property
+    def clean(self) -> bool:
+        """Whether something was played, and nothing went wrong."""
+        return bool(self.examples) and not (self.harm or self.left or self.unmeant)
+
 
 @attrs.define
 class Stage:
@@ -285,6 +290,11 @@ def _smaller(scene: Scene) -> Iterator[Scene]:
         yield attrs.evolve(scene, crowd=False)
 
 
+def explored(trial: Trial) -> Outcome:
+    """Play combined requests of a trial."""
+    return explore(trial.bench, trial.contract.play, trial.budget)
+
+
 def _outcome(trial: Trial) -> Outcome:
     """Return what came of combined requests."""
     if not trial.parameters.on:
@@ -294,7 +304,7 @@ def _outcome(trial: Trial) -> Outcome:
     waits = trial.waits(broken) if broken else None
     if waits and trial.blocking():
         return Outcome(waiting=waits)
-    found = explore(trial.bench, trial.contract.play, trial.budget)
+    found = trial.once(explored)
     # What goes wrong without anything more may be what went wrong; what goes well still does.
     return attrs.evolve(found, waiting=waits) if found.harm or found.left else found
 

@@ -175,11 +175,11 @@ def needs_no_instance(trial: Trial) -> Finding:
             "validate_params is an ordinary method: vLLM calls it on the class, with the "
             "parameters as its only argument"
         )
-    errand = asking(trial, "admit")
+    errands = trial.once(_first)
     try:
-        admitted: Admitted = trial.untouched.run(errand)
-        unasked: dict[Choice, Rows] = trial.untouched.run(asking(trial, "unasked"))
-        asked: dict[Choice, Rows] = trial.untouched.run(asking(trial, "asked"))
+        admitted: Admitted = trial.untouched.run(errand := errands["admit"])
+        unasked: dict[Choice, Rows] = trial.untouched.run(errands["unasked"])
+        asked: dict[Choice, Rows] = trial.untouched.run(errands["asked"])
     except EOFError:
         return _ended()
     if admitted.changed:
@@ -234,7 +234,7 @@ def same_on_every_rank(trial: Trial) -> Finding:
     if any(apart(again[choice], rows) for choice, rows in mine.items()):
         return unjudged(must_wait([trial.contract.steady]))
     try:
-        theirs: dict[Choice, Rows] = trial.untouched.run(asking(trial, "rank"))
+        theirs: dict[Choice, Rows] = trial.untouched.run(trial.once(_first)["rank"])
     except EOFError:
         return _ended()
     acted = 0
@@ -271,8 +271,22 @@ def leaves_others_alone(trial: Trial) -> Finding:
 
 def served(trial: Trial) -> serving.Serving:
     """Find out what serving requests that opt in does to the process."""
-    plain = asking(trial, "serve")
-    return serving.found(trial.untouched, lambda seed: attrs.evolve(plain, generators=seed))
+    errands = trial.once(_first)
+    return serving.found(trial.untouched, lambda seed: errands[f"serve {seed}"])
+
+
+def begin(trial: Trial) -> None:
+    """Have errands run which the checks here ask for, while others are judged."""
+    trial.untouched.begin(trial.once(_first).values())
+
+
+def _first(trial: Trial) -> dict[str, Errand]:
+    """Return the errands whose answers each check here asks for first, in that order."""
+    serve = asking(trial, "serve")
+    return {
+        **{what: asking(trial, what) for what in ("rank", "admit", "unasked", "asked")},
+        **{f"serve {seed}": attrs.evolve(serve, generators=seed) for seed in serving.SEEDS},
+    }
 
 
 def asking(trial: Trial, what: str) -> Errand:

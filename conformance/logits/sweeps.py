@@ -19,9 +19,10 @@ from typing import Any
 import attrs
 
 from conformance.coverage import lines
-from conformance.findings import LEAST_ACTED, Finding
+from conformance.findings import LEAST_ACTED
 from conformance.inputs import edits, history
 from conformance.inputs.history import History, Shape
+from conformance.logits.aside import Aside
 from conformance.logits.played import BESIDES, Kind, Played, Trouble
 from conformance.logits.requests import MOST_LIFE, Stock
 from conformance.logits.rows import RowsAlone
@@ -265,8 +266,8 @@ def acted(examples: Iterable[Example]) -> int:
 
 
 def sweep_all(
-    strata: Strata, bench: Stock, budget: Budget, besides: Callable[[], Finding | None]
-) -> tuple[dict[Shape, list[Example]], Finding | None]:
+    strata: Strata, bench: Stock, budget: Budget, besides: Callable[[], Aside]
+) -> tuple[dict[Shape, list[Example]], Aside]:
     """Play the histories of all strata, half of them in a forked process.
 
     A process stops at its first hang: strata that it did not come to are missing.
@@ -278,14 +279,15 @@ def sweep_all(
         besides: what the forked process does besides.
 
     Returns:
-        The examples of each stratum, and what ``besides`` gave; None where the plugin ended
+        The examples of each stratum, and what ``besides`` gave: nothing where the plugin ended
         that process.
 
     """
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    # The larger strata in turn, so that both processes take about as long.
+    # The larger strata in turn, so that both processes take about as long: the other one has more
+    # to do besides.
     shapes = sorted(strata.rule_of, key=lambda shape: -strata.times.get(shape, 1))
-    theirs = shapes[1:-1:2]
+    theirs = shapes[1:-2:2]
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -293,7 +295,7 @@ def sweep_all(
             more = _sweep_some(strata, bench, theirs, budget)
             # What hung once is not waited for again.
             stuck = any(hung(example) for examples in more.values() for example in examples)
-            sender.send((more, None if stuck else besides()))
+            sender.send((more, Aside() if stuck else besides()))
             status = 0
         finally:
             os._exit(status)
@@ -306,7 +308,7 @@ def sweep_all(
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
-    found = None
+    found = Aside()
     try:
         more, found = receiver.recv()
     except EOFError:

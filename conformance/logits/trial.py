@@ -25,6 +25,7 @@ from conformance.findings import (
 )
 from conformance.inputs.history import Choice, History, Shape
 from conformance.logits import alike, sweeps
+from conformance.logits.aside import Aside, Question, answered
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.cases import history_case
 from conformance.logits.findings import OFTENER, unreached
@@ -61,6 +62,10 @@ class Contract:
     at_random: Callable[[Trial], bool]
     #: Rules that a function decides, instead of the histories.
     checks: Mapping[str, Callable[[Trial], Finding]]
+    #: What is asked for checks while histories are played.
+    aside: tuple[Question, ...]
+    #: Begins what checks want of other processes.
+    ahead: Callable[[Trial], None]
     loads: str  #: the rule that a class breaks which is not complete
     survives: str
     shape: str  #: the rule about what ``apply`` returns
@@ -182,6 +187,7 @@ class Trial(Asked):
     _random: bool | None = attrs.field(init=False, default=None)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, Finding] | None = attrs.field(init=False, default=None)
+    _ahead: bool = attrs.field(init=False, default=False)  #: whether errands were begun
     _exploring: Exploring | None = attrs.field(init=False, default=None)
     #: The trial that goes on after rows without a token, where that is what others wait for.
     _tolerant: Trial | None = attrs.field(init=False, default=None)
@@ -214,6 +220,9 @@ class Trial(Asked):
         """Judge one rule."""
         started = time.perf_counter()
         trial, finding, case = self._searched(rule)
+        if self._swept and not (self.survey or self._obstacle or self._ahead):
+            self._ahead = True
+            self.contract.ahead(self)
         if finding.waits_for and self.contract.unsampled.issuperset(finding.waits_for):
             # It is advice that a token is left; what must hold is judged all the same.
             return self._going_on().check(rule)
@@ -302,7 +311,7 @@ class Trial(Asked):
         judged = self.contract.judge(self, rule) if rule in self.contract.both else None
         if judged is not None and judged[0].verdict is not Verdict.PASS:
             return judged
-        found = self._steady(rule, check(self))
+        found = self._steady(rule, self.once(check))
         # Some checks play histories of their own.
         played = found.case if found.case and "stratum" in found.case else None
         if judged is not None and found.verdict is Verdict.PASS:
@@ -464,11 +473,13 @@ class Trial(Asked):
         if self._swept:
             return
         self._swept = True
-        besides = (lambda: None) if self.few else self._look
+        besides = Aside if self.few else self._beside
         if not self.few:
             self._explore()  # a rule will ask what became of them
         strata = self.contract.strata
-        self._played, self.leaks = sweeps.sweep_all(strata, self.bench, self.budget, besides)
+        self._played, found = sweeps.sweep_all(strata, self.bench, self.budget, besides)
+        self.leaks = found.leaks
+        self._answers |= found.clean
         if self.leaks is not None and self.leaks.exhausts:
             self._obstacle = (self.contract.forgets, self.leaks)
         self._see_hangs()
@@ -481,6 +492,12 @@ class Trial(Asked):
                     self._hanging = history_case(self.bench, example, trouble)
                     assert trouble.call is not None
                     raise PluginHung(trouble.call, CALL_LIMIT)
+
+    def _beside(self) -> Aside:
+        """Find out what can be found out beside the histories."""
+        leaks = self._look()
+        questions = self.contract.aside if leaks and leaks.clean else ()
+        return Aside(leaks, answered(self, questions))
 
     def _look(self) -> Finding | None:
         """Look for leaks; None where a call goes wrong, for the rule that is about it to see."""

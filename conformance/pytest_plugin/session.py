@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pickle
 import signal
@@ -88,6 +89,9 @@ class Session:
         # Hypothesis is wanted by its own pytest plugin, for the summary: now another process
         # imports vLLM.
         importlib.import_module("hypothesis")
+        self.reports.get_ready()
+        # What is imported by now is no garbage; pytest looks for some five times when it ends.
+        gc.freeze()
         try:
             with self._failing(UsageError):
                 self.plugins = self.certification.load()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
@@ -107,7 +108,7 @@ def render(
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.section, []).append(entry)
-    return _template("report.html.j2").render(
+    return template("report.html.j2").render(
         certificate=certificate,
         plugin=plugin,
         title=generation.title,
@@ -152,7 +153,7 @@ def overview(certificates: Mapping[str, Mapping[str, Any]]) -> str:
         for path, document in certificates.items()
     ]
     verdicts = [row["verdict"] for row in rows]
-    return _template("overview.html.j2").render(
+    return template("overview.html.j2").render(
         rows=rows,
         counts={name: verdicts.count(name) for name in SAYS if name in verdicts},
         signs=SIGNS,
@@ -236,7 +237,9 @@ def _facts(certificate: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _template(name: str) -> jinja2.Template:
+@functools.cache
+def template(name: str) -> jinja2.Template:
+    """Return a template of pages; to read it takes longer than to draw one."""
     return templates.template(
         name, escape_html=True, prose=_prose, breakable=_breakable, reason=sentence, counts=counts
     )

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import attrs
 
 from conformance.plugin.target import Plugin
-from conformance.reporting import certificate, folder
+from conformance.reporting import certificate, folder, page
 from conformance.running import baseline
 from conformance.running.runner import Certification, HarnessError
 from conformance.settings import Settings, folder_name
@@ -80,6 +80,11 @@ class Reports:
     documents: dict[str, dict[str, Any]] = attrs.field(factory=dict)  #: by target
     #: Targets of plugins that have been through everything, whatever interrupts their writing.
     _done: set[str] = attrs.field(factory=set)
+
+    def get_ready(self) -> None:
+        """Make what every certificate takes, while there is nothing to write yet."""
+        certificate.validator()
+        page.template("report.html.j2")
 
     def take(
         self,

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from conformance import foreign_build
 from conformance.engine.environment import host_environment
-from conformance.generations import all_generations
 from conformance.worker import Zygote, nursery
 
 #: Imported once, before anything is known about the targets; so is what suites name.
@@ -26,7 +25,7 @@ PRELOAD = (
     "vllm.v1.executor",  # which every engine's configuration asks for
     "conformance.worker.jobs",
     "conformance.worker.plugins",
-    "conformance.generations:all_generations",  # reads all metadata: once, and not in each job
+    "conformance.generations:early_modules",  # reads all metadata: once, and not in each job
 )
 
 
@@ -47,7 +46,7 @@ def start_zygote(*, simulates: bool = False) -> Zygote:
     environment = _environment()
     if simulates:
         environment |= {foreign_build.SIMULATES: "1", **_NO_DEVICES}
-    return Zygote(preload=_preload(), environment=environment, log=Path(log))
+    return Zygote(preload=PRELOAD, environment=environment, log=Path(log))
 
 
 def start_nursery(address: Path) -> subprocess.Popen[bytes]:
@@ -55,12 +54,7 @@ def start_nursery(address: Path) -> subprocess.Popen[bytes]:
 
     Those runs find it that have its address in :data:`conformance.worker.nursery.ADDRESS`.
     """
-    return nursery.start(address, _preload(), _environment())
-
-
-def _preload() -> tuple[str, ...]:
-    """Return what a zygote imports."""
-    return (*PRELOAD, *(name for each in all_generations() for name in each.early))
+    return nursery.start(address, PRELOAD, _environment())
 
 
 def _environment() -> dict[str, str]:

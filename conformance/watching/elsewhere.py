@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
@@ -41,8 +42,11 @@ class Elsewhere:
             raise Ended(how)
         return result
 
-    def close(self) -> None:
+    def begin(self, errands: Iterable[object]) -> None:
         """Do nothing: it runs errands of others, too."""
+
+    def close(self) -> None:
+        """Do nothing, as well."""
 
     def _reached(self) -> Connection:
         deadline = time.monotonic() + _PATIENCE

@@ -101,9 +101,9 @@ class Observer:
             progressed()
         return self._found
 
-    def notes(self) -> dict[str, Any] | None:
-        """Return what a certificate says about it, beside the verdict."""
-        found = self.found(NOTES_LIMIT)
+    def notes(self, limit: float) -> dict[str, Any] | None:
+        """Return what a certificate says about it, beside the verdict; see :meth:`found`."""
+        found = self.found(limit)
         if found is None or not found.effects:
             return None
         says = [process_effects.sentence(effect) for effect in found.effects]

@@ -113,10 +113,12 @@ def trial(
             receive()
             send(error)
             return
+        patience = 0.0  # who asks early asks again
         while True:
             rule = receive()
             if rule == "context":
-                send(_context(guarded.opened, evidence, observer))
+                send(_context(guarded.opened, evidence, observer, patience))
+                patience = loading.NOTES_LIMIT
                 continue
             send(guarded.check(rule))
     except (EOFError, ConnectionResetError):  # the second from a caller that was killed
@@ -320,8 +322,13 @@ def _target(plugin: Plugin) -> Target:
     return Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
 
 
-def _context(opened: Trial, evidence: Evidence, observer: Observer | None) -> dict[str, Any]:
-    """Return what a certificate says about where and with what the rules were tried."""
+def _context(
+    opened: Trial, evidence: Evidence, observer: Observer | None, patience: float
+) -> dict[str, Any]:
+    """Return what a certificate says about where and with what the rules were tried.
+
+    What loading the plugin does is waited for as long as ``patience`` seconds.
+    """
     import torch
     import vllm
 
@@ -330,7 +337,7 @@ def _context(opened: Trial, evidence: Evidence, observer: Observer | None) -> di
         told = opened.context()
     except Exception:  # noqa: BLE001 - a server that is not there has no name; its rules say so
         traceback.print_exc()
-    if observer is not None and (found := observer.notes()):
+    if observer is not None and (found := observer.notes(patience)):
         told = {**told, "notes": [*told.get("notes", ()), found]}
     on_gpu = told.get("device") == "cuda"
     return {

@@ -10,6 +10,7 @@ plugin itself and vLLM call stays as the plugin left it until then.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ import attrs
 from conformance.watching.interruption import innermost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 #: What the harness and its tools call in a process that has imported a plugin.  None of these has
 #: settings that are set by assigning to the module, as ``sys``, ``tempfile`` and ``warnings`` do.
@@ -55,11 +56,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD, signa
 
 _copies: dict[str, ModuleType] = {}
 _remembered: list[tuple[Any, dict[str, Any]]] = []
+#: The modules that were looked at, by id: to look at all of vLLM's again takes as long as a fork.
+_looked_at: dict[int, object] = {}
 
 
 def keep() -> None:
     """Give the harness its copies, and remember what is where; before a plugin is imported."""
-    for imported, module in list(sys.modules.items()):
+    new = [entry for entry in list(sys.modules.items()) if id(entry[1]) not in _looked_at]
+    _looked_at.update((id(module), module) for _, module in new)
+    for imported, module in new:
         # What Python was started with has another name.
         name = getattr(getattr(module, "__spec__", None), "name", imported)
         if name.partition(".")[0] in _TOOLS:
@@ -69,7 +74,7 @@ def keep() -> None:
     if (entropy := sys.modules.get("hypothesis.internal.entropy")) is not None:
         entropy.get_seeder_and_restorer()  # with the first call it takes numpy's generator
     known = {id(owner) for owner, _ in _remembered}
-    _remembered.extend((o, dict(vars(o))) for o in _owners() if id(o) not in known)
+    _remembered.extend((o, dict(vars(o))) for o in _owners(new) if id(o) not in known)
 
 
 def _copy(module: ModuleType) -> ModuleType:
@@ -79,9 +84,9 @@ def _copy(module: ModuleType) -> ModuleType:
     return _copies[module.__name__]
 
 
-def _owners() -> Iterator[Any]:
+def _owners(modules: Iterable[tuple[str, object]]) -> Iterator[Any]:
     """Yield the modules of which everything is remembered, and the classes that they define."""
-    for name, module in list(sys.modules.items()):
+    for name, module in modules:
         package = name.partition(".")[0]
         known = package in _REMEMBERED - {"torch"} or name in _REMEMBERED
         # What a package puts into sys.modules may be anything.
@@ -196,6 +201,8 @@ def _differences(path: str | None) -> Iterator[tuple[Any, str, Any]]:
     """Yield what a plugin replaced, as the owner, the name, and what was there."""
     for owner, before in _remembered:
         now = vars(owner)
+        if len(now) == len(before) and all(map(operator.is_, now.values(), before.values())):
+            continue
         module = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
         standard = module.partition(".")[0] in sys.stdlib_module_names
         for name, old in before.items():

@@ -13,7 +13,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from conformance.counterexample.source import expression
-from conformance.logits.conversation import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +36,9 @@ _FIELDS = frozenset(
         *("frequency_penalty", "presence_penalty", "repetition_penalty"),
     )
 )
+
+#: Tokens that the client of a command asks for.
+TOKENS = 12
 
 #: A body of more characters is made by a command.
 _LONG = 400
