@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.watching.untouched import ERRANDS, Untouched
+from conformance.watching.untouched import ERRANDS, Ended, Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,3 +51,51 @@ def test_an_errand_that_exits_is_the_only_one_to_fail(untouched: Untouched, stat
     with pytest.raises(EOFError):
         untouched.run(SimpleNamespace(what="exit", status=status))
     assert untouched.run(SimpleNamespace(what="count")) == 1
+
+
+def _pid(_plugin: type[Any], _errand: object) -> int:
+    return os.getpid()
+
+
+def _kill(_plugin: type[Any], _errand: object) -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def test_errands_are_done_while_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was begun is answered once, in whatever order it is asked for."""
+    for name, function in (("pid", _pid), ("count", _count), ("exit", _exit)):
+        monkeypatch.setitem(ERRANDS, name, function)
+    process = Untouched.fork(_Plugin)
+    try:
+        first, second, bad = (SimpleNamespace(what=what) for what in ("pid", "count", "exit"))
+        bad.status = 0
+        process.begin([first, bad, second])
+
+        assert process.run(SimpleNamespace(what="count")) == 1
+        assert process.run(second) == 1
+        pid = process.run(first)
+        with pytest.raises(Ended, match="status 0"):
+            process.run(bad)
+        assert process.run(first) != pid  # anew
+    finally:
+        process.close()
+
+
+def test_who_ends_those_that_were_begun_is_the_only_one_to_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plugin may kill the process that its own came from."""
+    monkeypatch.setitem(ERRANDS, "kill", _kill)
+    monkeypatch.setitem(ERRANDS, "count", _count)
+    process = Untouched.fork(_Plugin)
+    try:
+        begun = [SimpleNamespace(what="kill"), SimpleNamespace(what="count")]
+        process.begin(begun)
+
+        for errand in begun:
+            with pytest.raises(Ended):
+                process.run(errand)
+        assert process.run(SimpleNamespace(what="count")) == 1
+    finally:
+        process.close()

@@ -195,6 +195,23 @@ def test_a_job_finds_what_was_imported_for_it(fork: Callable[..., Job]) -> None:
         assert job.ask("is it?", limit=PATIENCE) == [expected]
 
 
+def test_a_function_may_name_what_else_is_imported(folder: Path) -> None:
+    """Which suites there are is known where vLLM is imported, and nobody waits for it before."""
+    (folder / "wants.py").write_text("def more():\n    return ['imaplib']\n")
+    variables = environment() | {"PYTHONPATH": str(folder)}
+    log = folder / "zygote.log"
+    with Zygote(preload=["wants:more"], environment=variables, log=log) as process:
+        job = process.fork(
+            "deeds:imported",
+            {"name": "imaplib"},
+            log=folder / "job.log",
+            directory=folder,
+            python_path=[*sys.path, str(folder)],
+        )
+
+        assert job.ask("is it?", limit=PATIENCE) == [True]
+
+
 def gone(*pids: int) -> bool:
     """Tell whether processes are gone, in time."""
     alive = []
