@@ -187,7 +187,7 @@ class Trial(Asked):
     _random: bool | None = attrs.field(init=False, default=None)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, Finding] | None = attrs.field(init=False, default=None)
-    _ahead: bool = attrs.field(init=False, default=False)  #: whether errands were begun
+    _begun: bool = attrs.field(init=False, default=False)  #: whether errands are
     _exploring: Exploring | None = attrs.field(init=False, default=None)
     #: The trial that goes on after rows without a token, where that is what others wait for.
     _tolerant: Trial | None = attrs.field(init=False, default=None)
@@ -220,15 +220,20 @@ class Trial(Asked):
         """Judge one rule."""
         started = time.perf_counter()
         trial, finding, case = self._searched(rule)
-        if self._swept and not (self.survey or self._obstacle or self._ahead):
-            self._ahead = True
-            self.contract.ahead(self)
+        self._begin_errands()
         if finding.waits_for and self.contract.unsampled.issuperset(finding.waits_for):
             # It is advice that a token is left; what must hold is judged all the same.
             return self._going_on().check(rule)
         if finding.verdict is Verdict.FAIL and not self.survey:
             case = self.contract.show(trial, rule, finding, case)
         return simulated(rule, finding, time.perf_counter() - started, case)
+
+    def _begin_errands(self) -> None:
+        """Have done beside what checks ask of other processes: all of them will be judged."""
+        many = self._swept and not (self.survey or self.few)
+        if many and self._obstacle is None and not self._begun:
+            self._begun = True
+            self.contract.ahead(self)
 
     def _searched(self, rule: str) -> tuple[Trial, Finding, dict[str, Any] | None]:
         """Judge one rule, again with other logits and phrases while the plugin acted too rarely.
