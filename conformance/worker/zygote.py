@@ -56,10 +56,15 @@ _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
 def main() -> None:
     """Import what the command line names, and serve."""
-    with_room(partial(serve, socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
 
 
-def with_room(call: Callable[[], None]) -> None:
+def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
+    """Import modules, and fork what is asked for until the other end of the socket closes."""
+    _with_room(partial(_serve, control, modules))
+
+
+def _with_room(call: Callable[[], NoReturn]) -> NoReturn:
     """Call a function below which frames have room.
 
     CPython keeps them in chunks of 16 KiB, and takes and gives back one whenever calls go to and
@@ -69,11 +74,10 @@ def with_room(call: Callable[[], None]) -> None:
     call()
 
 
-with_room.__code__ = with_room.__code__.replace(co_stacksize=_STACK)
+_with_room.__code__ = _with_room.__code__.replace(co_stacksize=_STACK)
 
 
-def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
-    """Import modules, and fork what is asked for until the other end of the socket closes."""
+def _serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
     _adopt()
     started = time.perf_counter()
     problem = preload(modules)
