@@ -165,10 +165,18 @@ _ROWS = (Kind.ROW, Kind.OPT_OUT)
 #: Steps for which a request runs alone to find out what its rows depend on.
 _STEPS = 8
 
-#: More examples where the thing that a stratum is about is rare: chains of moves, and what steps
-#: without ``apply`` leave.  Fewer where a plugin acts in any of them, and where the first few show
-#: each fault that the gallery has, whatever the seed.
-TIMES = {ORDER: 3, ORDER_WHOLE: 3, SKIPPED: 2, ENTRY_POINT: 0.5, ONE_WAY: 0.5, ASYNC: 0.5}
+#: More examples where the thing that a stratum is about is rare: chains of moves, what steps
+#: without ``apply`` leave, and swaps where prompts are computed whole.  Fewer where a plugin acts in
+#: any of them, and where the first few show each fault that the gallery has, whatever the seed.
+TIMES = {
+    ORDER: 3,
+    ORDER_WHOLE: 3,
+    SKIPPED: 2,
+    SWAP_WHOLE: 2,
+    ENTRY_POINT: 0.5,
+    ONE_WAY: 0.5,
+    ASYNC: 0.5,
+}
 
 #: That an entry point sees no tokens is said nowhere: what comes of it is advice.
 APART = frozenset((ENTRY_POINT,))

@@ -100,9 +100,10 @@ BUILT_ON = {
 #: Rows of prompts that are computed in part are advice, and no rule that must hold waits for it.
 WITHOUT = {SORTED: (RULE_OF_SHAPE[CHUNK], SORTED_WHOLE)}
 
-#: More examples where slots are used again, which few finished requests lead to.  Fewer where the
-#: first few show each fault that the gallery has, whatever the seed.
-TIMES = {RECYCLED: 2, RESUME: 0.5, PARTS: 0.5, SKIPPED: 0.5}
+#: More examples where slots are used again, which few finished requests lead to, and where rows
+#: are sorted behind prompts that are computed whole.  Fewer where the first few show each fault
+#: that the gallery has, whatever the seed.
+TIMES = {RECYCLED: 2, SORTED_WHOLE: 2, RESUME: 0.5, PARTS: 0.5, SKIPPED: 0.5}
 
 #: Rules about single calls, in whatever stratum they go wrong.
 RULE_OF_KIND = {

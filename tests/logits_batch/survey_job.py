@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance.coverage import lines
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
 from conformance.logits.trial import Trial, found, stocked
-from conformance.plugin import loader
+from conformance.plugin import files, loader
 from conformance.plugin.expectation import located
 from conformance.verdict import Verdict
 from conformance.watching import loading
@@ -46,6 +47,8 @@ def survey(
     That is the verdict, the message, the examples to the first failure, and those played;
     None where the plugin ended the process.
     """
+    if source := files.find_source(target):  # searches use them
+        lines.watch(lines.Sheet.laid(Path("lines").absolute(), files.sources(source)))
     suite = importlib.import_module(f"{generation}.suite")
     observer = Observer.fork(target, suite.maker(model, profile))
     cls = loader.load_class(target)
