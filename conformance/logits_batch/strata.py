@@ -166,8 +166,8 @@ _ROWS = (Kind.ROW, Kind.OPT_OUT)
 _STEPS = 8
 
 #: More examples where the thing that a stratum is about is rare: chains of moves, what steps
-#: without ``apply`` leave, and swaps where prompts are computed whole.  Fewer where a plugin acts in
-#: any of them, and where the first few show each fault that the gallery has, whatever the seed.
+#: without ``apply`` leave, and swaps where prompts are computed whole.  Fewer where a plugin acts
+#: in any of them, and where the first few show each fault that the gallery has, whatever the seed.
 TIMES = {
     ORDER: 3,
     ORDER_WHOLE: 3,
