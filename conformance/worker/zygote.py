@@ -67,9 +67,9 @@ def serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
 def _with_room(call: Callable[[], NoReturn]) -> NoReturn:
     """Call a function below which frames have room.
 
-    CPython keeps them in chunks of 16 KiB, and takes and gives back one whenever calls go to and
-    fro across its end: 28,000 times while vLLM is imported, which are 6 % of that. A frame that
-    asks for a large stack gets a large chunk, with room for those that follow, in jobs as well.
+    CPython keeps them in chunks of 16 KiB, and takes and gives back one whenever calls cross its
+    end: 28,000 times while vLLM is imported, which are 6 % of that. A frame that asks for a large
+    stack gets a large chunk, with room for those that follow, in jobs as well.
     """
     call()
 
