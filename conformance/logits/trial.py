@@ -187,7 +187,6 @@ class Trial(Asked):
     _random: bool | None = attrs.field(init=False, default=None)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, Finding] | None = attrs.field(init=False, default=None)
-    _begun: bool = attrs.field(init=False, default=False)  #: whether errands are
     _exploring: Exploring | None = attrs.field(init=False, default=None)
     #: The trial that goes on after rows without a token, where that is what others wait for.
     _tolerant: Trial | None = attrs.field(init=False, default=None)
@@ -231,9 +230,8 @@ class Trial(Asked):
     def _begin_errands(self) -> None:
         """Have done beside what checks ask of other processes: all of them will be judged."""
         many = self._swept and not (self.survey or self.few)
-        if many and self._obstacle is None and not self._begun:
-            self._begun = True
-            self.contract.ahead(self)
+        if many and self._obstacle is None:
+            self.once(self.contract.ahead)
 
     def _searched(self, rule: str) -> tuple[Trial, Finding, dict[str, Any] | None]:
         """Judge one rule, again with other logits and phrases while the plugin acted too rarely.

@@ -132,7 +132,7 @@ class Untouched:
             os.waitpid(self._pid, 0)
 
 
-def _serve(connection: Connection, later: Connection, plugin: Any) -> None:  # noqa: ANN401 - as above
+def _serve(connection: Connection, later: Connection, plugin: Any) -> None:  # noqa: ANN401 - a class, or what was made of one
     with suppress(EOFError):
         while True:
             wanted = connection.recv()
@@ -149,7 +149,7 @@ def _serve(connection: Connection, later: Connection, plugin: Any) -> None:  # n
             later.close()
 
 
-def _run(connection: Connection, plugin: Any, errand: Any) -> None:  # noqa: ANN401 - whatever
+def _run(connection: Connection, plugin: Any, errand: Any) -> None:  # noqa: ANN401 - a class, or what was made of one
     """Answer an errand from a process of its own."""
     pid = os.fork()
     if pid == 0:
@@ -164,7 +164,7 @@ def _run(connection: Connection, plugin: Any, errand: Any) -> None:  # noqa: ANN
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status != _ANSWERED:
-        connection.send((None, status))  # errands to come are none the worse for it
+        connection.send((None, status))  # the next errands can still be run
 
 
 def _function(what: str) -> Callable[[Any, Any], Any]:
