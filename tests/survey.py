@@ -49,11 +49,24 @@ class Survey:
 
 BATCH = Survey("logits-batch", "Batch logits processors")
 SLOT = Survey("logits-slot", "Slot logits processors")
+IO_DATA = Survey("io-data", "IO processors")
+IO_REQUEST = Survey("io-request", "IO processors with `parse_request`")
+HOOK = Survey("hook-rfc", "Classifier hooks")
 PROCESSOR = Survey("mm-processor", "Multi-modal processors")
 MODALITY = Survey("mm-modality", "Plugins of one modality")
 TOOL_PARSER = Survey("parser-tool", "Tool parsers")
 REASONING_PARSER = Survey("parser-reasoning", "Reasoning parsers")
-SURVEYS = (BATCH, SLOT, PROCESSOR, MODALITY, TOOL_PARSER, REASONING_PARSER)
+SURVEYS = (
+    BATCH,
+    SLOT,
+    IO_DATA,
+    IO_REQUEST,
+    HOOK,
+    PROCESSOR,
+    MODALITY,
+    TOOL_PARSER,
+    REASONING_PARSER,
+)
 
 
 def quiet_seeds() -> range:
