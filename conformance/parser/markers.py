@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from conformance.inputs import literals
 from conformance.parser.formats import REASONING_FORMATS, Format
 from conformance.watching.interruption import limited
 
@@ -55,17 +56,7 @@ def texts(cls: type[Any]) -> tuple[str, ...]:
 
     A parser may look for one of them, such as a label that a model writes before its thoughts.
     """
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    tree: ast.AST = ast.Module([], [])
-    with suppress(OSError, ValueError, SyntaxError):
-        tree = ast.parse(Path(file or "").read_text(encoding="utf-8"))
-    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = (
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if id(node) not in documents and 1 < len(node.value) <= LONGEST_TEXT
-    )
+    found = (text for text in literals.texts(cls) if 1 < len(text) <= LONGEST_TEXT)
     told = (text for text in found if not text.replace(".", "_").isidentifier())
     return tuple(dict.fromkeys(text for text in told if not _MARKER.search(text)))[:MOST_TEXTS]
 

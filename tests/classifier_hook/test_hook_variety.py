@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from conformance.classifier_hook import isolation
-from conformance.classifier_hook.scoring import drawn
+from conformance.classifier_hook.scoring import drawn, looked_for
 from conformance.classifier_hook.traffic import MOST, TURNS, WAITS, Shape, strategy
 from conformance.search import examples
 
@@ -58,3 +58,15 @@ def test_texts_vary() -> None:
         lambda text: "<b>" in text or "{" in text,
     ):
         assert sum(map(holds, texts)) >= 0.15 * DRAWN
+
+
+def test_texts_hold_what_a_hook_looks_for_in_its_order() -> None:
+    """Each text of its source, and some that follow each other, with nothing between or a space."""
+    hook = type("Hook", (), {"__module__": __name__})
+
+    found = list(looked_for(hook))
+
+    assert "<b>" in found
+    assert "<b>{" in found
+    assert "<b> {" in found
+    assert len(set(found)) == len(found)
