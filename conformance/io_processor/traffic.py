@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -25,7 +26,7 @@ from conformance.io_processor.engine import EngineFailed, ScriptedEngine, servin
 from conformance.io_processor.host import Online, Surroundings
 from conformance.io_processor.watched import Call, Watched
 from conformance.watching.comparison import letter
-from conformance.watching.interruption import PluginExited, PluginHung, limited
+from conformance.watching.interruption import PluginExited, PluginHung, in_plugin, limited
 
 #: Requests in a history.
 MOST = 4
@@ -340,6 +341,8 @@ def play(
     try:
         with limited():
             asyncio.run(playing.run())
+            while in_plugin():  # on another thread, where no exception reaches it
+                time.sleep(POLL)
     except SystemExit as error:
         call = plugin.raised(error) or "a call"
         raise PluginExited(f"{call} raised SystemExit, which ends the server") from None

@@ -18,7 +18,7 @@ from conformance.io_processor.host import REQUEST
 from conformance.io_processor.meaning import Meaning
 from conformance.io_processor.watched import AFTER_OUTPUTS, Watched
 from conformance.settings import Budget
-from conformance.verdict import Cause, RuleResult, Verdict
+from conformance.verdict import Cause, Verdict
 from conformance.watching.interruption import PluginExited, PluginHung, place_in
 from conformance.watching.raised import said
 from conformance.watching.untouched import Untouched
@@ -73,7 +73,6 @@ class Trial(Judging):
     budget: Budget
     #: A process in which nothing has been done with the plugin, for programs of failures.
     untouched: Untouched | None = None
-    asked: int = attrs.field(init=False, default=0)  #: rules that have been asked for
     questions: Questions = attrs.field(kw_only=True)
     #: A rule that no other can be judged before, and how it is broken.
     _obstacle: tuple[str, str] | None = attrs.field(init=False, default=None)
@@ -83,11 +82,6 @@ class Trial(Judging):
     _ready: bool = attrs.field(init=False, default=False)
     #: The first of the basic rules that does not hold; empty where all do.
     _trouble: str | None = attrs.field(init=False, default=None)
-
-    def check(self, rule: str) -> RuleResult:
-        """Judge one rule."""
-        self.asked += 1
-        return super().check(rule)
 
     def answered(self) -> Finding:
         """Judge once whether valid requests are answered, whatever else is broken."""
@@ -112,9 +106,11 @@ class Trial(Judging):
         cls = self.bench.cls
         if missing := ", ".join(sorted(getattr(cls, "__abstractmethods__", ()))):
             self._obstacle = (LOADS, f"{cls.__name__} does not define {missing}")
-        if self._obstacle is None and self._guessed is None:
+        if not self._ended:
             try:
-                return self._decide(rule)
+                found = self._decide(rule)
+                if not self._ended:  # by another rule that it has asked for
+                    return found
             except ConstructorRaised as error:
                 self._obstacle = (CONSTRUCTOR, f"making an instance raised {error}")
                 if rule == CONSTRUCTOR:
@@ -130,6 +126,11 @@ class Trial(Judging):
             return attrs.evolve(obstructed(rule, *self._obstacle), case=self._case)
         assert self._guessed is not None
         return self._guessed if rule == ANSWERS else waiting(ANSWERS, UNKNOWN)
+
+    @property
+    def _ended(self) -> bool:
+        """Whether no further rule can be judged."""
+        return self._obstacle is not None or self._guessed is not None
 
     def _may_return(self, rule: str, hung: PluginHung) -> bool:
         """Tell whether a call that did not return might, were its outputs not made up."""
