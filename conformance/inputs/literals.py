@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts in the source of a plugin: what it looks for, chance would not put together."""
+"""Texts in the source of a plugin: it may look for them, and chance would not draw them."""
 
 from __future__ import annotations
 

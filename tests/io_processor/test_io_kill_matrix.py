@@ -11,6 +11,7 @@ from support import DEFECTIVE_IO, certify, gallery, of_configurations
 from conformance.generations import named
 from conformance.rules import Evidence
 from conformance.verdict import Verdict
+from conformance.watching.interruption import CALL_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,16 @@ def _is_short(case: Mapping[str, Any]) -> None:
     assert len(case["requests"]) <= MOST_REQUESTS
     assert len(case["lines"]) <= MOST_STEPS
     assert case["lines"][0]["what"] == "arrives"
+
+
+def test_what_never_returns_is_waited_for_once(zygote: Zygote, tmp_path: Path) -> None:
+    """A host calls post_process on a thread, where no exception ends it."""
+    specimen = next(each for each in DATA if each.name == "hangs_in_post_process")
+    result = certify(zygote, specimen, tmp_path, rules={"IO-37"})["IO-37"]
+
+    assert result.verdict is Verdict.FAIL, result.message
+    # On a busy machine a call gets up to five times as long.
+    assert CALL_LIMIT <= result.seconds < 6 * CALL_LIMIT
 
 
 def test_order_shows_in_two_deliveries(zygote: Zygote, tmp_path: Path) -> None:
