@@ -113,7 +113,7 @@ def page(survey: Survey, data: dict[str, Any]) -> str:
     alarms = sum(total(parts, "alarms") for parts in quiet.values())
     bare = data.get("bare", {})
     unled = sum(record["killed"] for record in bare.values())
-    unled_said = f"""
+    told = f"""
 {len(bare)} of the defective plugins are of those that a client's value can end or stall,
 and were judged again without a profile:
 {unled} of {sum(record["seeds"] for record in bare.values())} runs found the fault by the same rule.
@@ -127,7 +127,7 @@ Drawn from `reports/{survey.data.name}`; made with `{COMMAND}`.
 {len(kills)} defective plugins, judged at `standard` budget with several seeds each:
 {killed} of {seeds} runs found the fault by the rule that is about it,
 the median one after {median(firsts or [0]):g} examples.
-{unled_said if bare else ""}"""
+{told if bare else ""}"""
     passed = f"""
 {len(quiet)} correct plugins, judged by every rule at `deep` budget with several seeds each:
 {alarms} false alarms in {runs} runs.
@@ -139,32 +139,29 @@ the median one after {median(firsts or [0]):g} examples.
 `also` names the other rules that fail with the default seed.
 
 | defect | kind | rule | killed | first | also |
-|---|---|---|---|---|---|"""
-    # Of some generations only one kind was judged so far: it takes hours.
-    told = head + caught * bool(kills) + passed * bool(quiet) + defects * bool(kills)
-    lines = told.splitlines()
+|---|---|---|---|---|---|
+"""
+    correct = """
+## Correct plugins
+
+| plugin | seeds | false alarms | examples |
+|---|---|---|---|
+"""
     for name, record in sorted(kills.items(), key=lambda item: (item[1]["rule"], item[0])):
         first = record["first"]
         shown = f"{median(first):g}, at most {max(first)}" if first else ""
-        lines.append(
+        defects += (
             f"| `{name}` | {record['kind']} | {record['rule']} | "
-            f"{record['killed']}/{record['seeds']} | {shown} | {' '.join(record['also'])} |"
+            f"{record['killed']}/{record['seeds']} | {shown} | {' '.join(record['also'])} |\n"
         )
-    if not quiet:
-        return "\n".join(lines) + "\n"
-    lines += [
-        "",
-        "## Correct plugins",
-        "",
-        "| plugin | seeds | false alarms | examples |",
-        "|---|---|---|---|",
-    ]
-    lines += [
-        f"| `{name}` | {total(parts, 'seeds')} | {total(parts, 'alarms')} | "
-        f"{total(parts, 'examples')} |"
-        for name, parts in quiet.items()
-    ]
-    return "\n".join(lines) + "\n"
+    for name, parts in quiet.items():
+        correct += (
+            f"| `{name}` | {total(parts, 'seeds')} | {total(parts, 'alarms')} | "
+            f"{total(parts, 'examples')} |\n"
+        )
+    # Of some generations only one kind was judged so far: it takes hours.
+    some = ((kills, caught), (quiet, passed), (kills, defects), (quiet, correct))
+    return head + "".join(text for known, text in some if known)
 
 
 def total(parts: dict[str, dict[str, int]], what: str) -> int:

@@ -12,13 +12,17 @@ from typing import Any
 
 
 def texts(cls: type[Any]) -> Iterator[str]:
-    """Yield the texts in the file of a class, in their order, but for its documentation."""
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    """Return the texts in the file of a class, but for its documentation."""
+    return of_file(Path(getattr(sys.modules.get(cls.__module__), "__file__", None) or ""))
+
+
+def of_file(path: Path) -> Iterator[str]:
+    """Yield the texts in a source file, but for its documentation; none if it cannot be read."""
     tree: ast.AST = ast.Module([], [])
     with suppress(OSError, ValueError, SyntaxError):
-        tree = ast.parse(Path(file or "").read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    told = (node for node in ast.walk(tree) if id(node) not in documents)
-    for node in told:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in documents:
+                yield text

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.checking import collected
+from conformance.generations import named
 from conformance.io_processor import (
     admission,
     agreement,
@@ -67,4 +68,6 @@ def trial(
     untouched: Untouched | None = None,
 ) -> Trial:
     """Return the trial of a plugin in the simulator."""
-    return Trial(bench, section, origin, budget, untouched, questions=QUESTIONS, checks=CHECKS)
+    rules = (rule.id for rule in named(bench.generation).rules)
+    own = {rule: CHECKS[rule] for rule in rules if rule in CHECKS}
+    return Trial(bench, section, origin, budget, untouched, questions=QUESTIONS, checks=own)

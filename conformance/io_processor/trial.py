@@ -14,7 +14,6 @@ from conformance.findings import Finding, obstructed, unjudged, waiting
 from conformance.io_processor import discovery
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.engine import UNKNOWN, made_up
-from conformance.io_processor.host import REQUEST
 from conformance.io_processor.meaning import Meaning
 from conformance.io_processor.watched import AFTER_OUTPUTS, Watched
 from conformance.settings import Budget
@@ -225,17 +224,13 @@ class Trial(Judging):
                 (
                     rule
                     for rule, trouble in self.questions.basic
-                    if self._has(rule) and trouble(self.bench)
+                    if rule in self.checks and trouble(self.bench)
                 ),
                 "",
             )
             if not self._trouble and self.answered().verdict is not Verdict.PASS:
                 self._trouble = ANSWERS
         return self._trouble or None
-
-    def _has(self, rule: str) -> bool:
-        """Tell whether a rule is one of this generation."""
-        return rule != "IO-23" or self.bench.generation == REQUEST
 
     def _unknown_data(self) -> str:
         keys = ", ".join(self.bench.stock.keys)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -63,14 +62,8 @@ def texts(cls: type[Any]) -> tuple[str, ...]:
 
 def of_source(cls: type[Any]) -> tuple[str, ...]:
     """Return markers that stand in the source of a class, and of what its package has loaded."""
-    found: dict[str, None] = {}
-    for path in _files(cls):
-        with suppress(OSError, ValueError, SyntaxError):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    whole = _MARKER.fullmatch(node.value)
-                    found |= {node.value: None} if whole else {}
-    return tuple(found)[:MOST]
+    found = (text for path in _files(cls) for text in literals.of_file(path))
+    return tuple(dict.fromkeys(filter(_MARKER.fullmatch, found)))[:MOST]
 
 
 def _files(cls: type[Any]) -> Iterator[Path]:

@@ -141,14 +141,12 @@ def _check_again(
     bench: Bench, section: Mapping[str, Any], rule: str, untouched: Untouched, *, late: bool
 ) -> Replayed:
     from conformance.io_processor import checks
-    from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
 
     if rule not in checks.CHECKS:
         return unreadable(f"no check is for the rule {rule}")
     section = section if section["valid"] else {}
     trial = checks.trial(bench, section, "replay", Budget.STANDARD, untouched)
     if late:  # what other rules left in the process has broken it
-        for other in DATA_RULES if bench.generation == DATA else REQUEST_RULES:
-            if other.id in checks.CHECKS:
-                trial.find(other.id)
+        for other in trial.checks:
+            trial.find(other)
     return replayed(trial.check(rule))
