@@ -138,7 +138,8 @@ class LiveTrial(abc.ABC):
             else:
                 self.ledger.did_not_start(loads, f"{how}: {error}")
             return False
-        progress(f"vllm serve is healthy after {time.perf_counter() - started:.1f} s")
+        waited = time.perf_counter() - started
+        progress(f"vllm serve is healthy after {waited:.1f} s" if waited >= 1 else "asking it")
         # Only now: a process with threads is not forked for a server.
         if (count := self.opening.settings.front_ends) > 1 and isinstance(server, Server):
             self._front_ends = FrontEnds(server)

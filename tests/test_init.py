@@ -188,6 +188,16 @@ def test_the_format_of_a_parser_is_found_out(tmp_path: Path) -> None:
     assert run(*CLI, *command[1:], "--budget", "quick", folder=tmp_path)[0] == 0
 
 
+def test_of_formats_that_fit_equally_well_none_is_chosen() -> None:
+    """A parser may read several: that of its model is the author's to say."""
+    plugin = attrs.evolve(PLUGIN, interface="parser", generation="parser/reasoning")
+    found = {"format": "think", "alike": {"format": ["think", "think-in-prompt"]}}
+    text = profile([(plugin, found)])
+
+    assert "# Found by trying it, and no more than one of these is right: think, think-in" in text
+    assert tomllib.loads(text) == {"parser": {}}
+
+
 def test_what_is_there_stays(here: Path) -> None:
     """Nothing is written over, and where GitLab's file is, GitHub's is not written."""
     (here / "mine.conformance.toml").write_text("[logits-processor]\n")

@@ -134,6 +134,7 @@ def test_entry_points_of_io_processors_are_followed(
     [
         ("looose.py", "'looose.py': there is no file looose.py. Did you mean 'loose.py'?"),
         ("no/such.py:Plugin", "there is no file no/such.py (there is no folder no)."),
+        ("package/v3.1.py:P", "name 'v3.1', which has a dot in it: certify a copy, named v3_1.py."),
         ("a-b:C", "'a-b:C' has no known form: give package.module:Class, path/to/file.py:Class,"),
         (".", "'.' is a folder with loose.py in it, and not of a model, which has a config.json: "),
         ("./package/inner", "is a folder with module.py in it, and not of a model"),
@@ -156,6 +157,7 @@ def test_wrong_targets_are_refused_in_one_sentence(
     """The sentence names the mistake, and the nearest right spelling where there is one."""
     monkeypatch.syspath_prepend(folder)
     (folder / "notes.txt").touch()
+    (folder / "package" / "v3.1.py").touch()
 
     assert sentence in refusal(text, folder)
 

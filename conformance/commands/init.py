@@ -27,6 +27,9 @@ from conformance.verdict import ExitStatus
 #: Below what a profile says of a key whose values come from watching the plugin.
 FOUND = "Found by trying it: correct what is wrong."
 
+#: Below what it says of a key of which several values fit, so that none is chosen.
+ALIKE = "Found by trying it, and no more than one of these is right"
+
 #: Where each CI service looks for its file, and the template of it.
 SERVICES = {
     "github": (".github/workflows/conformance.yml", "github.yml.j2"),
@@ -111,7 +114,10 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
         # What is off is known only where what is on is; if all requests are on, no request is off.
         known = found.get("on") if key == "off" else values
         table.add(tomlkit.comment(field.says))
-        if known:
+        if alike := (found.get("alike") or {}).get(key):
+            table.add(tomlkit.comment(f"{ALIKE}: {', '.join(alike)}"))
+            table.add(tomlkit.comment(f'{key} = "{alike[0]}"'))
+        elif known:
             table.add(tomlkit.comment(FOUND))
             table.add(key, values if isinstance(values, str | dict) else listed(values or ()))
         else:

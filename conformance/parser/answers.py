@@ -90,10 +90,12 @@ def streamed(trial: Trial) -> Finding:
 def agrees(trial: Trial, sample: Sample) -> Judged:
     """Return what one shows that is streamed token by token, and whole."""
     bench, answer = trial.for_sample(sample)
-    expected, found = bench.whole(answer), bench.by_token(answer).said
+    expected, streamed = bench.whole(answer), bench.by_token(answer)
     wrong = None
-    if not found.same(expected):
+    if not (found := streamed.said).same(expected):
         wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
+        for name in streamed.unknown:
+            wrong += f"; a delta has {name}, which the DeltaMessage of this release does not know"
     scene = partial(differing, bench, answer)
     return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 

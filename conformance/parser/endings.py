@@ -130,34 +130,29 @@ def counted(trial: Trial) -> Finding:
 def earlier(trial: Trial) -> Finding:
     """Compare answers behind an earlier turn with the same answers behind none."""
     drawing = trial.drawing
-    if drawing is None:
-        known = [sample for sample in trial.first() if sample.prompt is not None]
-    elif drawing.format.opens:
+    follow = None if drawing is None else drawing.format.behind
+    known = [sample for sample in trial.given if sample.prompt is not None]
+    if drawing is not None and drawing.format.opens:
         drawing = attrs.evolve(drawing, format=attrs.evolve(drawing.format, opened=True))
-        known = drawing.first()
-    else:
-        known, drawing = [], None
+    elif follow is None:
+        drawing = None
+    known += [] if drawing is None else drawing.first()
+
+    def prompts(sample: Sample, prompt: str) -> tuple[str, ...]:
+        """Return those of later turns; none where it is the answer that begins its reasoning."""
+        if follow is None or sample.says is None or sample in trial.given:
+            return (f"{prompt}{sample.text}\n{prompt}",)
+        begun = sample.text.lstrip().startswith(sample.says.reasoning)
+        return follow(sample.says) if begun else ()
 
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
         expected = bench.by_token(answer).said
         if not expected.reasoning or (sample.says is not None and not expected.same(sample.says)):
             return Judged(acted=False)  # nor does it read the answer alone
-        after = attrs.evolve(bench, prompt=f"{bench.prompt}{sample.text}\n{bench.prompt}")
-        told = f"{quoted(sample.text)} behind the prompt {quoted(after.prompt)}"
-        if not (found := after.by_token(answer).said).same(expected):
-            told = f"{told}: {found}; behind {bench.prompt!r}: {expected}"
-            return Judged(wrong=told, scene=partial(differing, after, answer))
-        for what, place in (
-            ("is_reasoning_end", _end),
-            ("is_reasoning_end_streaming", partial(_told, step=1)),
-        ):
-            if (now := place(after, answer)) != (before := place(bench, answer)):
-                return Judged(
-                    wrong=f"{told}: {what} is true {_place(now)}; "
-                    f"behind {bench.prompt!r} {_place(before)}"
-                )
-        return Judged()
+        later = prompts(sample, bench.prompt)
+        shown = (_behind(bench, answer, prompt) for prompt in later)
+        return next((found for found in shown if found is not None), Judged(bool(later)))
 
     if not any(judge(sample).acted for sample in known):
         why = "the parser reads no reasoning that has begun in the prompt"
@@ -176,6 +171,23 @@ def again(trial: Trial) -> Finding:
     known = map(twice, trial.first())
     drawn = trial.answers().map(twice)
     return trial.sought(known, drawn, partial(agrees, trial))
+
+
+def _behind(bench: Bench, answer: Answer, prompt: str) -> Judged | None:
+    """Return what differs where an answer comes behind another prompt, or None."""
+    after, expected = attrs.evolve(bench, prompt=prompt), bench.by_token(answer).said
+    told = f"{quoted(answer.text)} behind the prompt {quoted(prompt)}"
+    if not (found := after.by_token(answer).said).same(expected):
+        told = f"{told}: {found}; behind {bench.prompt!r}: {expected}"
+        return Judged(wrong=told, scene=partial(differing, after, answer))
+    for what, place in (
+        ("is_reasoning_end", _end),
+        ("is_reasoning_end_streaming", partial(_told, step=1)),
+    ):
+        if (now := place(after, answer)) != (before := place(bench, answer)):
+            told = f"{told}: {what} is true {_place(now)}"
+            return Judged(wrong=f"{told}; behind {bench.prompt!r} {_place(before)}")
+    return None
 
 
 def _returned(bench: Bench, what: str, answer: Answer) -> object:

@@ -32,6 +32,13 @@ _TYPES: Mapping[type, str] = {
 
 _TAG = re.compile(r"</?[^<>\s=]+>?")
 
+#: Values that a string is taken for, where it stands bare.
+BARE = ("42", "null")
+
+
+class Unsaid(Exception):
+    """A model never says a message."""
+
 
 @attrs.frozen(eq=False, kw_only=True)
 class Format:
@@ -59,11 +66,24 @@ class Format:
     several: bool = True
     #: What a profile names instead: of (content, calls), or (content, reasoning), it makes a text.
     serialise: Callable[..., str | None] | None = None
+    #: Returns the prompts of turns that may follow an answer which says this.
+    behind: Callable[[Message], tuple[str, ...]] | None = None
 
-    @property
+    @cached_property
     def letters(self) -> bool:
         """Whether a string stands bare in an argument, where its ends and its type are unmarked."""
-        return self.tagged is not None
+        if self.serialise is None or self.thinks is not None:
+            return self.tagged is not None
+        return any(
+            self._writes(json.dumps(text)) == self._writes(text) is not None for text in BARE
+        )
+
+    def _writes(self, value: str) -> str | None:
+        """Return what is written of a call with one argument, which is JSON, if it can be."""
+        try:
+            return self.write(Message(calls=(Call(PROBE.name, f'{{"city": {value}}}'),)))
+        except Exception:  # noqa: BLE001 - an author's function may know strings alone
+            return None
 
     @property
     def opens(self) -> bool:
@@ -90,10 +110,17 @@ class Format:
         return '"get-time"' in self.write(Message(calls=(Call("get-time", "{}"),)))
 
     def write(self, message: Message) -> str:
-        """Return an answer that says a message."""
+        """Return an answer that says a message.
+
+        Raises:
+            Unsaid: the profile's function says that its model never says it.
+
+        """
         if self.serialise is not None:
             second: object = message.reasoning if self.thinks is not None else named(message.calls)
-            return str(self.serialise(message.content, second))
+            if (text := self.serialise(message.content, second)) is None:
+                raise Unsaid
+            return str(text)
         if self.thinks is not None:
             start, middle, end = self.thinks
             if self.opened:
@@ -205,6 +232,38 @@ def _missing(cls: type[Any], role: str) -> str | None:
     return name if called else None
 
 
+#: What vLLM calls the two methods of a parser with, and how a sentence writes that.
+_DELTA = "previous_text, current_text, delta_text, and the token ids of each"
+_CALLED: Mapping[str, tuple[tuple[tuple[object, ...], Mapping[str, object], str], ...]] = {
+    TOOL: (
+        (("",), {"request": None}, "model_output, request=..."),
+        (("", "", "", [], [], [], None), {}, f"{_DELTA}, request"),
+    ),
+    REASONING: (
+        (("", None), {}, "model_output, request"),
+        (("", "", "", [], [], []), {}, _DELTA),
+    ),
+}
+
+
+def _unbound(cls: type[Any], role: str) -> str | None:
+    """Say which method does not take what vLLM calls it with, or return None."""
+    from vllm.parser.abstract_parser import DelegatingParser
+
+    whole, names = composed(cls, role), (ROLES[role].whole, ROLES[role].streamed)
+    methods = ("parse", "parse_delta", *names)
+    if any(getattr(whole, each) is not getattr(DelegatingParser, each) for each in methods):
+        return None  # put together in another way
+    for name, (arguments, keywords, written) in zip(names, _CALLED[role], strict=True):
+        method = inspect.getattr_static(cls, name)
+        try:
+            if inspect.isfunction(method):  # nothing else shows what an instance makes of it
+                inspect.signature(method).bind(cls, *arguments, **keywords)
+        except TypeError as error:
+            return f"{name} cannot be called as vLLM does, with ({written}): {error}"
+    return None
+
+
 def unfit(cls: type[Any], role: str) -> str | None:
     """Say why a class cannot be called as vLLM calls it, or return None."""
     if missing := _missing(cls, role):
@@ -230,7 +289,7 @@ def unfit(cls: type[Any], role: str) -> str | None:
             "and (tokenizer)"
         )
         return f"the class cannot be called as vLLM does, with {call}: {error}"
-    return None
+    return _unbound(cls, role)
 
 
 def fits(bench: Bench, known: Iterable[Format], *, named: bool) -> tuple[list[Fit], str | None]:

@@ -68,7 +68,8 @@ def found(cls: type[Any], errand: Errand) -> Found:
         pair = Pair.of(judged)
         told = pair.tool if pair is not None else judged
         bench = pair.benches(told.first()[0])[0] if pair is not None else judged.bench
-        samples = known = told.first()
+        # The tokenizer of the model has no pieces of words.
+        samples = known = [attrs.evolve(sample, pieces=False) for sample in told.first()]
     except Undecided as error:
         return Found(why=str(error))
     except FATAL as error:
@@ -144,9 +145,11 @@ def _choices(
         bench, answer = judged.for_sample(sample)
         says = bench.whole(answer)
         for asks in asked(bench, sample.text, says) if says.calls else ():
+            wish, adjusted = asks.wish, bench.adjusted(asks.wish)
+            grammar = getattr(adjusted, "structured_outputs", None) is not None
             for question, _ in _asked(judged, pair, [attrs.evolve(sample, text=asks.text)]):
-                wish = asks.wish
-                yield attrs.evolve(question, choice=wish.choice, parallel=wish.parallel), asks
+                asking = attrs.evolve(question, choice=wish.choice, parallel=wish.parallel)
+                yield asking, attrs.evolve(asks, grammar=grammar)
 
 
 def played(cls: type[Any], errand: Errand) -> Stream | None:

@@ -76,6 +76,7 @@ class Stream:
     indices: tuple[int, ...]  #: of the calls, in the order in which they began
     pieces: tuple[Message, ...]  #: what each delta added
     sizes: tuple[int, ...] = ()  #: tokens of each delta, where a server tells
+    unknown: tuple[str, ...] = ()  #: fields of deltas that the installed vLLM does not know
 
     @property
     def joined(self) -> bool:
@@ -102,12 +103,14 @@ class Client:
         self._ids: dict[int, str] = {}
         self._stumbles: list[str] = []
         self._pieces: list[Message] = []
+        self._unknown: dict[str, None] = {}
 
     def receive(self, delta: Any) -> None:  # noqa: ANN401 - vLLM's DeltaMessage, or None
         """Take a delta."""
         if delta is None:
             self._pieces.append(Message())
             return
+        self._unknown |= dict.fromkeys(getattr(delta, "model_extra", None) or ())
         reasoning, content = delta.reasoning or "", delta.content or ""
         self._reasoning += reasoning
         self._content += content
@@ -147,6 +150,7 @@ class Client:
             tuple(self._calls),
             tuple(self._pieces),
             sizes,
+            tuple(self._unknown),
         )
 
 

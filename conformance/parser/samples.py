@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.parser import formats
-from conformance.parser.formats import Format
+from conformance.parser.formats import Format, Unsaid
 from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
@@ -93,6 +93,9 @@ HARD = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "```", "</", "<", "
 #: What authors repair in JSON that models write wrong, and must leave alone in strings.
 REPAIRED = ("True", "class=", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "f"')
 
+#: Characters of several tokens each, where tokens are pieces of words, beside one another.
+IN_BYTES = "x😀😀y"
+
 #: Calls of an answer with many.
 MANY = 5
 
@@ -157,36 +160,46 @@ class Drawing:
         """Draw answers with what they say."""
         if self.format.thinks is not None:
             thoughts = st.builds(Message, self.content, self.content)
-            return st.builds(self.sample, thoughts, pieces=st.booleans())
+            return self._said(st.builds(self._sample, thoughts, pieces=st.booleans()))
         tools = st.just(self.tools)
         if self.free and (self.typed or not self.format.letters):
             hyphens = ["get-time"] if self.format.quotes else []
             names = ("get_weather", "f", "searchFor2", *hyphens)
             tools |= _drawn_tools(names)
         return tools.flatmap(
-            lambda tools: st.builds(
-                self.sample, self._messages(tools), st.just(tools), pieces=st.booleans()
+            lambda tools: self._said(
+                st.builds(self._sample, self._messages(tools), st.just(tools), pieces=st.booleans())
             )
         )
 
     def plain(self) -> SearchStrategy[Sample]:
         """Draw answers without a call: all of one is content."""
-        return self.content.map(lambda text: self.sample(Message(content=text)))
+        return self._said(self.content.map(lambda text: self._sample(Message(content=text))))
 
-    def sample(
+    def _sample(
         self,
         message: Message,
         tools: tuple[dict[str, Any], ...] | None = None,
         *,
         pieces: bool = False,
-    ) -> Sample:
-        """Return the answer that says a message."""
-        return Sample(self.format.write(message), message, self.format.prompt(), tools, pieces)
+    ) -> Sample | None:
+        """Return the answer that says a message, or None where the model never says it."""
+        try:
+            text = self.format.write(message)
+        except Unsaid:
+            return None
+        return Sample(text, message, self.format.prompt(), tools, pieces)
+
+    @staticmethod
+    def _said(drawn: SearchStrategy[Sample | None]) -> SearchStrategy[Sample]:
+        """Leave out what the model never says."""
+        return cast("SearchStrategy[Sample]", drawn.filter(lambda sample: sample is not None))
 
     def first(self) -> list[Sample]:
         """Return answers that are tried before any that is drawn."""
         if self.format.thinks is not None:
             messages = [Message("First I think.", "Then I say it.")]
+            in_bytes = Message(f"I think {IN_BYTES}.", f"I say {IN_BYTES}.")
         else:
             call = formats.PROBE
             lead = "Let me look. " if self.format.content else ""
@@ -198,10 +211,14 @@ class Drawing:
             if self.format.marked and not self.format.letters:
                 texts = json.dumps({"city": " ".join(REPAIRED)})
                 messages.append(Message(calls=(attrs.evolve(call, arguments=texts),)))
+            arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
+            in_bytes = Message("", lead, (attrs.evolve(call, arguments=arguments),))
             names = {tool["function"]["name"] for tool in self.tools}
             if not {"get_weather", "get_time"} <= names:
                 return []
-        return [self.sample(message) for message in messages]
+        known = [self._sample(message) for message in messages]
+        known.append(self._sample(in_bytes, pieces=True))
+        return [sample for sample in known if sample is not None]
 
     def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:
         call = st.sampled_from(tools).flatmap(lambda tool: self._call(tool["function"]))

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 import attrs
 
 from conformance.parser.formats import Format
+from conformance.parser.messages import Message
 from conformance.parser.roles import TOOL
 from conformance.parser.tokens import tokenizer
 from conformance.settings import UsageError
@@ -28,6 +30,26 @@ def located(section: Mapping[str, Any], origin: str | None, folder: str) -> Mapp
     beside = Path(origin or "")
     parent = beside.parent if beside.is_file() else Path(folder)
     return {**section, KEY: str((parent / section[KEY]).resolve())}
+
+
+_USER: Mapping[str, Any] = {"role": "user", "content": "x"}
+
+
+def _assistant(**said: object) -> dict[str, Any]:
+    return {"role": "assistant", **said}
+
+
+def _thinking(reasoning: str) -> dict[str, Any]:
+    """Return reasoning under its name, and under that of earlier releases."""
+    return {"reasoning_content": reasoning, "reasoning": reasoning}
+
+
+def _calling(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    calls = [
+        {"type": "function", "id": f"callnum{n:02}", "function": each}
+        for n, each in enumerate(functions)
+    ]
+    return {"tool_calls": calls} if calls else {}
 
 
 @attrs.frozen
@@ -75,6 +97,7 @@ class Template:
             content=self._holds(_WORD, "f1"),
             several=self.role == TOOL and self._holds("", "f1", "f2"),
             serialise=self.answer,
+            behind=None if self.role == TOOL else self._behind,
         )
 
     def answer(self, content: str, second: Any) -> str:  # noqa: ANN401 - calls, or reasoning
@@ -84,18 +107,30 @@ class Template:
             UsageError: it raised, or does not go on where its generation prompt ends.
 
         """
-        message: dict[str, Any] = {"content": content}
-        if self.role == TOOL:
-            calls = [{"type": "function", "id": f"callnum{n:02}"} for n in range(len(second))]
-            calls = [call | {"function": each} for call, each in zip(calls, second, strict=True)]
-            message |= {"tool_calls": calls} if calls else {}
-        else:
-            message |= {"reasoning_content": second, "reasoning": second}
-        prompt, found = self._render(add_generation_prompt=True), self._render(**message)
+        said = _calling(second) if self.role == TOOL else _thinking(second)
+        prompt = self._render(add_generation_prompt=True)
+        found = self._render(_assistant(content=content, **said))
         if not found.startswith(prompt):
             raise UsageError(f"{self.where}: no answer begins where its generation prompt ends.")
-        end = self._render(content=_WORD).rpartition(_WORD)[2]
-        return found.removeprefix(prompt).removesuffix(end)
+        plain = self._render(_assistant(content=_WORD))
+        begin, _, end = plain.removeprefix(prompt).rpartition(_WORD)
+        # Reasoning, even none, is not for the parser of calls.
+        thought = begin if self.role == TOOL and begin.strip() else ""
+        return found.removeprefix(prompt).removesuffix(end).removeprefix(thought)
+
+    def _behind(self, said: Message) -> tuple[str, ...]:
+        """Return the prompts of the turns that may follow an answer.
+
+        Behind the result of a tool, many templates keep the reasoning of the turn that called it.
+        """
+        thought = {"content": said.content, **_thinking(said.reasoning)}
+        called = _assistant(**thought, **_calling([{"name": "f", "arguments": {}}]))
+        result = {"role": "tool", "tool_call_id": "callnum00", "name": "f", "content": "12:00"}
+        found = []
+        for turns in ((called, result), (_assistant(**thought), _USER)):
+            with suppress(UsageError):  # a template may know no tools
+                found.append(self._render(*turns, add_generation_prompt=True))
+        return tuple(found)
 
     def _holds(self, content: str, *names: str) -> bool:
         """Tell whether an answer has its content, and its calls, or a name as its reasoning."""
@@ -108,9 +143,8 @@ class Template:
             raise
         return all(each in text for each in (content, *names))
 
-    def _render(self, *, add_generation_prompt: bool = False, **said: object) -> str:
-        messages: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
-        messages += [{"role": "assistant", **said}] if said else []
+    def _render(self, *turns: Mapping[str, Any], add_generation_prompt: bool = False) -> str:
+        messages = [dict(each) for each in (_USER, *turns)]
         more: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **self.chat}
         made = tokenizer(self.special)
         try:

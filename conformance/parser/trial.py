@@ -145,7 +145,11 @@ class Trial(Simulation):
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
-        fitted = {"format": self.fit.format.name} if self.fit is not None else {}
+        fitted: dict[str, Any] = {}
+        if self.fit is not None:
+            others = [trial.format.name for trial in self.others if trial.format is not None]
+            fitted = {"format": self.fit.format.name}
+            fitted |= {"alike": {"format": [*fitted.values(), *others]}} if others else {}
         section = expectation.plain(self.wanted.section)
         return {"profile": {"origin": self.wanted.origin or "none", **section} | fitted}
 

@@ -140,6 +140,11 @@ def _file(text: str, name: str, qualname: str | None, directory: Path) -> Target
             f"--plugin-path {text!r}: there is no file {name}{where}."
             + nearest(path.name, siblings)
         )
+    if "." in path.stem:
+        raise UsageError(
+            f"--plugin-path {text!r}: no module can have the name {path.stem!r}, which has a dot "
+            f"in it: certify a copy, named {path.stem.replace('.', '_')}.py."
+        )
     # A file inside a package is imported by its dotted name, as vLLM would import it.
     root, parts = path.parent, [path.stem]
     while (root / "__init__.py").is_file():

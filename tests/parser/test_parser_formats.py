@@ -3,11 +3,26 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING
+
 import pytest
 
-from conformance.parser.formats import PROBE, REASONING_FORMATS, TOOL_FORMATS, Format
+from conformance.parser.formats import (
+    PROBE,
+    REASONING_FORMATS,
+    TOOL_FORMATS,
+    Format,
+    Unsaid,
+    own,
+)
 from conformance.parser.messages import Call, Message
+from conformance.parser.roles import TOOL
 from conformance.parser.samples import TOOLS, Drawing
+from conformance.search import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize("known", [*TOOL_FORMATS, *REASONING_FORMATS], ids=lambda each: each.name)
@@ -36,3 +51,51 @@ def test_messages_are_the_same_whatever_their_white_space() -> None:
     assert one.same(Message("", "Yes.", (Call("f", '{"a":1}'),)))
     assert not one.same(Message("", "Yes."))
     assert not one.same(Message("", "Yes.", (Call("f", ""),)))
+
+
+def _in_json(_content: str, calls: list[dict[str, object]]) -> str:
+    return json.dumps(calls)
+
+
+def _in_tags(_content: str, calls: list[dict[str, object]]) -> str:
+    pairs = [pair for call in calls for pair in call["arguments"].items()]  # type: ignore[attr-defined]
+    return "".join(
+        f"<{key}>{value if isinstance(value, str) else json.dumps(value)}" for key, value in pairs
+    )
+
+
+def _of_strings(_content: str, calls: list[dict[str, object]]) -> str:
+    pairs = [pair for call in calls for pair in call["arguments"].items()]  # type: ignore[attr-defined]
+    return "".join(f"{key}={value.strip()!r}" for key, value in pairs)
+
+
+@pytest.mark.parametrize(
+    ("function", "bare"), [(_in_json, False), (_in_tags, True), (_of_strings, False)]
+)
+def test_it_shows_where_strings_stand_bare(
+    function: Callable[..., str | None], *, bare: bool
+) -> None:
+    """A function that writes a string as it writes a number leaves the type to the schema."""
+    form = own(function, {}, TOOL)
+
+    assert form.letters is bare
+    assert {each.text for each in Drawing(form, TOOLS, typed=False).first()}
+
+
+def test_what_a_model_never_says_is_not_drawn() -> None:
+    """A function that returns None has no answer for that: neither a known one, nor a drawn one."""
+    form = own(lambda content, calls: None if calls else content, {}, TOOL)
+    drawing = Drawing(form, TOOLS)
+
+    with pytest.raises(Unsaid):
+        form.write(Message(calls=(PROBE,)))
+    assert drawing.first() == []
+    assert all(sample.text != "None" for sample in examples(drawing.plain(), 5, seed=0))
+
+
+@pytest.mark.parametrize("known", REASONING_FORMATS, ids=lambda each: each.name)
+def test_characters_of_several_tokens_stand_beside_one_another(known: Format) -> None:
+    """Where tokens are pieces of words, a known answer has two such characters in a row."""
+    (sample,) = (each for each in Drawing(known, TOOLS).first() if each.pieces)
+
+    assert "😀😀" in sample.text

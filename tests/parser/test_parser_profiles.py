@@ -149,6 +149,83 @@ def test_answers_are_what_a_chat_template_writes(
         assert found[rule].acted >= 10
 
 
+#: One whose generation prompt begins reasoning, which each answer ends, and later turns keep
+#: behind the result of a tool.
+THINKING = """\
+{% for message in messages %}<|start|>{{ message.role }}
+{% if message.role == "assistant" %}<think>
+{{ message.reasoning }}
+</think>
+
+{% endif %}{{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|stop|>
+{% endfor %}{% if add_generation_prompt %}<|start|>assistant
+<think>
+{% endif %}"""
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_reasoning_that_a_prompt_begins_is_not_for_the_parser_of_calls(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Its end stands before each answer that the template writes, and a parser takes it away."""
+    (tmp_path / "mine.jinja").write_text(THINKING, encoding="utf-8")
+    profile = {
+        "chat_template": str(tmp_path / "mine.jinja"),
+        "special_tokens": ["<tool_call>", "</tool_call>"],
+    }
+    reference = parser_references()[0]
+    specimen = Specimen(reference.target, None, profile, generation=reference.generation)
+    found = certify(zygote, specimen, tmp_path, rules={"TP-03", "TP-06"})
+
+    assert [(one.verdict, one.message) for one in found.values()] == [(Verdict.PASS, None)] * 2
+
+
+@pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize(
+    ("name", "rest", "verdict"),
+    [
+        ("believes_an_earlier_turn", "", Verdict.FAIL),
+        (None, "", Verdict.PASS),
+        # Later turns keep no reasoning, so nothing in a prompt ends it.
+        (
+            "believes_an_earlier_turn",
+            "{% set messages = messages[:1] %}",
+            Verdict.PASS,
+        ),
+    ],
+    ids=["defective", "reference", "kept-by-none"],
+)
+def test_later_turns_are_those_that_the_template_writes(
+    zygote: Zygote, tmp_path: Path, name: str | None, rest: str, verdict: Verdict
+) -> None:
+    """What an earlier turn leaves in a prompt is the template's to say."""
+    template = (
+        THINKING
+        if not rest
+        else THINKING.replace(
+            "<|start|>{{ message.role }}\n",
+            "{% if loop.last or loop.first %}<|start|>{{ message.role }}\n",
+            1,
+        ).replace("<|stop|>\n{% endfor %}{% if add", "<|stop|>\n{% endif %}{% endfor %}{% if add")
+    )
+    (tmp_path / "mine.jinja").write_text(template, encoding="utf-8")
+    profile = {
+        "chat_template": str(tmp_path / "mine.jinja"),
+        "special_tokens": ["<think>", "</think>"],
+    }
+    target = parser_references()[2].target
+    if name is not None:
+        target = str(ROOT / "fixtures" / "defective" / "parser_reasoning" / f"{name}.py")
+    specimen = Specimen(target, None, profile, generation="parser/reasoning")
+    found = certify(zygote, specimen, tmp_path, rules={"RP-16"})["RP-16"]
+
+    assert found.verdict is verdict, found.message
+    assert found.acted or verdict is Verdict.FAIL
+
+
 @pytest.mark.usefixtures("shared_zygote")
 @pytest.mark.parametrize(
     ("text", "said"),

@@ -107,7 +107,8 @@ RULES = (
         statement=(
             "adjust_request returns the request; without tools, and with tool_choice none, no "
             "grammar is asked for; tools, tool_choice (none, auto, required, or a tool's name) and "
-            "parallel_tool_calls stay what the client sent. A ValueError refuses a choice."
+            "parallel_tool_calls stay what the client sent; only where a grammar is asked for may "
+            "the choice become auto. A ValueError refuses a choice."
         ),
         evidence=SERVED,
         section="Requests",
