@@ -239,17 +239,18 @@ def check_held(host: Host, data: Any, what: str, limit: float, *, awaited: bool)
 
 
 def rounds(
-    host: Host, data: list[Any], changed: list[Any], *, answered: bool
+    host: Host, data: list[Any], changed: list[Any], *, answered: bool, alike: bool = False
 ) -> Callable[[int], Any]:
     """Return what serves the request with a number, and returns one of its outputs.
 
-    ``changed`` is the place of a text in the data that is another one for each request.
+    ``changed`` is the place of a text in the data that is another one for each request; ``alike``
+    requests have all one id.
     """
     plugin = host.new()
     outputs: list[Any] = [begin(host, host.new(), copy.deepcopy(each), "id") for each in data]
 
     def go_through(number: int) -> Any:
-        given, request_id = copy.deepcopy(data[number % len(data)]), f"id-{number}"
+        given, request_id = copy.deepcopy(data[number % len(data)]), f"id-{0 if alike else number}"
         if changed:
             *above, last = changed
             inner = functools.reduce(lambda value, key: value[key], above, given)
@@ -269,10 +270,16 @@ def rounds(
 
 
 def check_growth(
-    host: Host, data: list[Any], changed: list[Any] | None = None, *, answered: bool = False
+    host: Host,
+    data: list[Any],
+    changed: list[Any] | None = None,
+    *,
+    answered: bool = False,
+    alike: bool = False,
 ) -> str | None:
     """No more memory is held when requests have come and gone."""
-    go_through, held = rounds(host, data, changed or [], answered=answered), list[int]()
+    go_through = rounds(host, data, changed or [], answered=answered, alike=alike)
+    held: list[int] = []
     each = 200 if changed and answered else 2000  # prompts of their own take longer
     tracemalloc.start()
     for index in range(5):
@@ -287,9 +294,12 @@ def check_growth(
     return None
 
 
-def check_files(host: Host, data: list[Any], *, answered: bool = False) -> str | None:
+def check_files(
+    host: Host, data: list[Any], *, answered: bool = False, alike: bool = False
+) -> str | None:
     """No file is left open when requests have come and gone."""
-    go_through, folder = rounds(host, data, [], answered=answered), Path("/proc/self/fd")
+    go_through = rounds(host, data, [], answered=answered, alike=alike)
+    folder = Path("/proc/self/fd")
     before = len(list(folder.iterdir()))
     for number in range(100):
         go_through(number)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import gc
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
@@ -104,11 +106,18 @@ def forgets(trial: Trial) -> Finding:
 def abandons(trial: Trial) -> Finding:
     """What is held of requests that never came to ``post_process`` is bounded."""
     found = _look(trial, answered=False)
-    if found.verdict is Verdict.PASS and (refused := _refused(trial.bench)):
-        load = _Refused(trial.bench, trial.bench.make(), refused)
-        again = _judged(load, "refused", most=REFUSED, first=REFUSED)
-        # Where neither is endless, more is to be said of the one that takes a time.
-        return found if found.case and again.verdict is Verdict.PASS else again
+    # What is kept by their ids may be bounded, and what is kept of one id not.
+    loads: list[Callable[[Bench, Watched], _Load]] = [
+        partial(_Load, answered=False, unlike=True, alike=True)
+    ]
+    if refused := _refused(trial.bench):
+        loads.append(partial(_Refused, refused=refused))
+    for load in loads:
+        if found.verdict is Verdict.PASS:
+            made = load(trial.bench, trial.bench.make())
+            again = _judged(made, most=REFUSED, first=REFUSED)
+            # Where neither is endless, more is to be said of the one that takes a time.
+            found = found if found.case and again.verdict is Verdict.PASS else again
     return found
 
 
@@ -128,23 +137,23 @@ def by_number(trial: Trial) -> Finding:
 
 def _look(trial: Trial, *, answered: bool) -> Finding:
     load = _Load(trial.bench, trial.bench.make(), answered=answered, unlike=not answered)
-    which = "answered" if answered else "abandoned"
     most = REQUESTS[trial.budget]
-    return _judged(load, which, most=most, first=most if trial.budget is Budget.DEEP else FLAT)
+    return _judged(load, most=most, first=most if trial.budget is Budget.DEEP else FLAT)
 
 
-def _judged(load: _Load, which: str, *, most: int, first: int) -> Finding:
+def _judged(load: _Load, *, most: int, first: int) -> Finding:
     each, sizes = _sizes(load, first)
     if first < most and load.served >= first and not flat(sizes):
         each, sizes = _sizes(load, most)
+    served = load.served
     found = f"{load.left_open} more files are open" if load.left_open > KEPT else None
-    if found is None and which == "answered":
+    if found is None and load.case["answered"]:
         found = kept(load.given, NAMES, KEPT)
     if found is None and (grew := growing(sizes, each)):
         enough = min(most, STRAIGHT)
         if each < enough // MEASUREMENTS and (what := _endless(load)):
-            said = f"after {load.served} {which} requests {grew}: {what}"
-            return failed(said, load.served, case={"answered": which == "answered"})
+            said = f"after {served} {load.which} {grew}: {what}"
+            return failed(said, load.served, case=load.case)
         if not _keeps_growing(load, most):
             return passed(load.served, load.served)
         found = grew
@@ -152,16 +161,15 @@ def _judged(load: _Load, which: str, *, most: int, first: int) -> Finding:
             why = f"after {load.served} requests {found}; there was no time for {enough}"
             return Finding(Verdict.NOT_VERIFIED, load.served, load.served, why)
     if found:
-        said = f"after {load.served} {which} requests {found}"
-        case = {"answered": which == "answered"}
+        said = f"after {served} {load.which} {found}"
         if load.left_open <= KEPT and (seconds := _forgotten_after(load)):
             said += (
                 f"; they are forgotten within {LATER[seconds]}, and not before: at {BUSY} requests "
                 f"a second that is what {BUSY * seconds} of them leave"
             )
             bounded = passed(load.served, load.served)
-            return attrs.evolve(bounded, message=said, case=case)
-        return failed(said, load.served, case=case)
+            return attrs.evolve(bounded, message=said, case=load.case)
+        return failed(said, load.served, case=load.case)
     return passed(load.served, load.served)
 
 
@@ -225,17 +233,26 @@ def _keeps_growing(load: _Load, most: int) -> bool:
 
 
 class _Load:
-    """Requests for one instance, no two with the same id.
+    """Requests for one instance, no two with the same id, unless they are alike.
 
     Args:
         bench: what requests are made of.
         plugin: the instance.
         answered: whether they are answered, and not only begun.
         unlike: whether each has a text of its own, if the data have any.
+        alike: whether all have one id, as a client may give each of its requests.
 
     """
 
-    def __init__(self, bench: Bench, plugin: Watched, *, answered: bool, unlike: bool) -> None:
+    def __init__(
+        self, bench: Bench, plugin: Watched, *, answered: bool, unlike: bool, alike: bool = False
+    ) -> None:
+        self.which = "answered requests" if answered else "abandoned requests"
+        self.case = {"answered": answered}
+        if alike:
+            self.which += " that all had one id"
+            self.case["alike"] = True
+        self._alike = alike
         self.plugin = plugin
         self.served = self.left_open = 0
         self.given: list[Given] = []
@@ -289,7 +306,7 @@ class _Load:
         bench, plugin = self._bench, self.plugin
         kind = self.served % len(self._templates)
         data, outputs = self._templates[kind]
-        request_id = f"id-{self.served}"
+        request_id = "id-0" if self._alike else f"id-{self.served}"
         mine, place = copy.deepcopy(data), self._places[kind] if self._unlike else None
         if place is not None:
             mine = changed(mine, place[0], f"{place[1]} {self.served}")
@@ -314,6 +331,7 @@ class _Refused(_Load):
 
     def __init__(self, bench: Bench, plugin: Watched, refused: list[dict[str, Any]]) -> None:
         super().__init__(bench, plugin, answered=False, unlike=True)
+        self.which = "refused requests"
         self._spoilt = refused
 
     def _serve_one(self) -> None:

@@ -8,6 +8,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from pydantic_core import ValidationError
+
 from conformance.watching.comparison import first_line
 from conformance.watching.interruption import place_in
 
@@ -37,9 +39,18 @@ def said(error: BaseException, path: str | None = None) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        return _of_pydantic(error) or str(error)
     except Exception:  # noqa: BLE001 - an exception of the plugin's own class may do anything
         return ""
+
+
+def _of_pydantic(error: BaseException) -> str | None:
+    """Return the first error of a model's validation, whose own text begins with their number."""
+    if not isinstance(error, ValidationError):
+        return None
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{error.title}: {f'{place}: ' if place else ''}{first['msg']}"
 
 
 def _place(error: BaseException) -> str:

@@ -39,7 +39,10 @@ def _passes(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
 
     broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
     assert set(broken) == set(specimen.advice), broken
-    for rule in ("MM-10", "MM-12", "MM-21", "MM-34", "MM-40", "MM-29"):
+    rules = {"MM-10", "MM-12", "MM-21", "MM-34", "MM-40", "MM-29"}
+    if specimen.name == "runs_on_raw_items":  # which have no places in a prompt
+        rules -= {"MM-21", "MM-29"}
+    for rule in rules:
         assert results[rule].acted, rule
 
 

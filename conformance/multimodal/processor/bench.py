@@ -246,9 +246,11 @@ class Bench:
         if prompt not in self._encoded:
             found = self.processed(prompt)
             if found.good:
-                data = found.value.data
-                items = [(name, data[name][index]) for name, index in prompt.places()]
-                found = answer(lambda: self.host.encode(items))
+                data, places = found.value.data, list(prompt.places())
+                # The data of an item may be missing, as MM-10 says.
+                found = answer(
+                    lambda: self.host.encode([(name, data[name][index]) for name, index in places])
+                )
             self._encoded[prompt] = found
         return self._encoded[prompt]
 

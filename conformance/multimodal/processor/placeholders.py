@@ -22,6 +22,7 @@ from conformance.multimodal.processor.processed import (
     ranges_of,
 )
 from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.running import raw_alone
 from conformance.multimodal.processor.sameness import outline, same_data
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
@@ -62,14 +63,18 @@ def known_ranges(bench: Bench, prompt: Prompt) -> list[Range] | None:
 
 
 def within(bench: Bench, prompt: Prompt) -> Trouble | None:
-    """Ranges lie within the prompt, have masks of their length, and share no position."""
+    """Ranges lie within the prompt, have masks of their length, and share no position.
+
+    Those of a model that runs on raw items, and not on embeddings, may be empty.
+    """
     ranges = known_ranges(bench, prompt)
     if ranges is None:
         return None
     length = len(bench.processed(prompt).value.tokens)
     taken: dict[int, int] = {}
+    least = 0 if raw_alone(bench.host) else 1
     for index, one in enumerate(ranges):
-        if not 0 <= one.offset < one.end <= length:
+        if not (one.offset >= 0 and one.length >= least and one.end <= length):
             return Trouble(
                 f"item {letter(index)} is at {one.offset} to {one.end - 1} of a prompt that has "
                 f"{length} tokens",

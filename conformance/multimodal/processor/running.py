@@ -90,8 +90,12 @@ def run(host: Host) -> None:
 
 def runs_alike(host: Host) -> bool:
     """Tell whether vLLM runs the model on embeddings of one prompt, and on nothing else."""
-    raw = getattr(host.cls, "supports_multimodal_raw_input_only", False)
-    return not (raw or host.encoder_decoder)
+    return not (raw_alone(host) or host.encoder_decoder)
+
+
+def raw_alone(host: Host) -> bool:
+    """Tell whether the model runs on raw items: it has no embeddings, and no places for them."""
+    return bool(getattr(host.cls, "supports_multimodal_raw_input_only", False))
 
 
 def _positions(config: ModelConfig) -> torch.Tensor:

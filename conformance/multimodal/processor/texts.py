@@ -128,6 +128,7 @@ class Texts:
         return any(answer(partial(process, item)).good for item in items[:2])
 
     def text(self, place: int, count: int) -> list[int]:
-        """Return the tokens of a text at some place of a prompt."""
+        """Return the tokens of a text at some place of a prompt; none where no token has a text."""
         words = self.words()
+        count = count if words else 0
         return [words[(place * STRIDE + index) % len(words)] for index in range(count)]

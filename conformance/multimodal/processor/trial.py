@@ -17,6 +17,7 @@ from conformance.multimodal.processor.boundaries import items_at_steps
 from conformance.multimodal.processor.checkpoint import remove
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, alone
+from conformance.multimodal.processor.running import raw_alone
 from conformance.multimodal.processor.search import Trouble, search
 from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget
@@ -52,6 +53,9 @@ _WITH_ROWS = frozenset((*(f"MM-{number}" for number in range(20, 29)), "MM-39", 
 
 #: Rules about items that stand in a text.
 _WITH_TEXT = frozenset(("MM-13", "MM-14", "MM-15", "MM-16", "MM-17", "MM-18", "MM-28"))
+
+#: Rules about embeddings, their places in a prompt, and how many there are.
+_WITH_PLACES = _WITH_TEXT | _WITH_ROWS | {"MM-29", "MM-35", "MM-84"}
 
 
 @attrs.define
@@ -134,6 +138,9 @@ class Trial(Simulation):
     def _decide(self, rule: str) -> Finding:
         if rule in _WITH_TEXT and self.bench.host.encoder_decoder:
             why = "items of an encoder-decoder model are not in the prompt with the text"
+            return Finding(Verdict.NOT_APPLICABLE, message=why)
+        if rule in _WITH_PLACES and raw_alone(self.bench.host):
+            why = "the model runs on raw items: it has no embeddings, and no places for them"
             return Finding(Verdict.NOT_APPLICABLE, message=why)
         for other in self.checks[rule].after:
             found = self.find(other)
