@@ -20,8 +20,9 @@ from conformance.counterexample import program
 from conformance.watching.interruption import in_call, limited
 from conformance.watching.untouched import Errands
 
-#: The status of a program that ended with an exception of the plugin.
-_RAISED = -1
+#: The status of a program that ended with an exception of the plugin, and of one that nobody
+#: executed any more.
+_RAISED, _NO_TIME = -1, -2
 
 
 @attrs.frozen
@@ -66,19 +67,29 @@ def first_failing(
 
     """
     end = None if limit is None else time.monotonic() + limit
-    for candidate in candidates:
+
+    def played(candidate: dict[str, Any]) -> int:
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
-            break
-        # A plugin that raises may want the tokenizer of its model.
-        for more in ({}, {"tokenizer": True}):
-            shown = {**case["counterexample"], **candidate, **more}
-            status, _ = untouched.run(Execute(program({**case, "counterexample": shown}), left))
-            if status == 1:
-                return {**candidate, **more}
-            if status != _RAISED or not shown.get("logits"):
-                break
-    return None
+            return _NO_TIME
+        shown = {**case["counterexample"], **candidate}
+        errand = Execute(program({**case, "counterexample": shown}), left)
+        status: int = untouched.run(errand)[0]
+        return status
+
+    idle = []
+    for candidate in candidates:
+        # A plugin that raises, or does nothing, may want the tokenizer of its model.
+        wanting = {**candidate, "tokenizer": True}
+        status = played(candidate)
+        if status == 1:
+            return candidate
+        if not {**case["counterexample"], **candidate}.get("logits"):
+            continue
+        if status == _RAISED and played(wanting) == 1:
+            return wanting
+        idle += [wanting] if status == 0 else []
+    return next((wanting for wanting in idle if played(wanting) == 1), None)
 
 
 def execute(_: type, errand: Execute) -> tuple[int, str]:

@@ -78,9 +78,9 @@ def refuses_with_400(rule_id: str, since: str) -> Rule:
         ),
         sources=(
             Source(
-                "entrypoints/serve/exception_handling/error_response.py:create_error_response",
-                "ValueError, TypeError and OverflowError become 400 in vLLM 0.32; any other "
-                "exception becomes 500, which clients try again",
+                "v1/engine/async_llm.py:AsyncLLM.generate",
+                "a ValueError of validate_params is a VLLMValidationError, and 400; any other "
+                "exception becomes an EngineGenerateError, and 500, which clients try again",
                 since,
             ),
         ),

@@ -27,7 +27,7 @@ from conformance.logits_batch import host
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, PluginHung, limited
 
 #: Building an instance slower than this, examples share one instance and leave it idle between.
-SLOW_CONSTRUCTOR = 0.02
+SLOW_CONSTRUCTOR = 0.005
 
 #: Instances that are built before that is decided.
 MEASURED_CONSTRUCTORS = 3

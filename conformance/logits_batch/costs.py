@@ -124,7 +124,8 @@ def _serve(
             logits = bench.table[start : start + MAX_REQUESTS]
             acted += not torch.equal(instance.apply(logits.clone()), logits)
         for row, (_, _, outputs) in enumerate(live):
-            said = bench.words.saying(row + step // long)
+            # Those that stay say the likeliest phrases first.
+            said = bench.words.saying(row - LEAVING + step // long)
             outputs.append(said[len(outputs) % len(said)])
     instance.update_state(BatchUpdate(0, list(range(MAX_REQUESTS - 1, -1, -1)), [], []))
     instance.update_state(None)

@@ -87,8 +87,8 @@ def live_list(trial: Trial) -> Finding:
             Verdict.NOT_APPLICABLE,
             examples,
             0,
-            "fresh instances that were handed outputs did the same to a row, whichever they were "
-            "and however many",
+            "fresh instances that were handed an output or more did the same to a row, whichever "
+            "they were and however many",
         )
     return passed(examples, depends)
 

@@ -28,7 +28,7 @@ from conformance.logits_slot.host import joining, request_states
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
 
 #: Building an instance slower than this, examples share one instance and leave it idle between.
-SLOW_CONSTRUCTOR = 0.02
+SLOW_CONSTRUCTOR = 0.005
 
 #: Instances that are built before that is decided.
 MEASURED_CONSTRUCTORS = 3

@@ -46,7 +46,8 @@ FIXED = {
     "seeds_torch_in_every_step": ("target_token", "TargetTokenLogitsProcessor"),
 }
 
-#: Plugins whose constructor loads the tokenizer of the model, by generation and rule.
+#: Plugins that load the tokenizer of the model, by generation and rule; the last one does nothing
+#: where there is none.
 TOKENIZING = {
     ("logits/batch", "LB-04"): """
 from transformers import AutoTokenizer
@@ -73,6 +74,26 @@ class Plugin(TargetTokenSlotLogitsProcessor):
     def apply(self, logits, ctx):
         logits[:, self.space] = 0.0
         return super().apply(logits, ctx)
+""",
+    ("logits/batch", "LB-03"): """
+from transformers import AutoTokenizer
+from reference_plugins.logits_batch.target_token import TargetTokenLogitsProcessor
+
+class Plugin(TargetTokenLogitsProcessor):
+    def __init__(self, vllm_config, *rest):
+        super().__init__(vllm_config, *rest)
+        try:
+            name = vllm_config.model_config.tokenizer
+            self.space = AutoTokenizer.from_pretrained(name).encode(" ")
+        except Exception:
+            self.space = []
+
+    def apply(self, logits):
+        if not self.space:
+            return logits
+        if len(logits) > 1:
+            logits[:, self.space] = 0.0
+        return super().apply(logits)
 """,
 }
 

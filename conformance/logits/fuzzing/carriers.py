@@ -132,14 +132,21 @@ def status(error: BaseException) -> int:
 def _responder() -> Callable[[BaseException], int] | None:
     """Return what this release's server makes of an exception, if it can be asked."""
     try:
+        from vllm import exceptions
         from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
-        from vllm.exceptions import VLLMValidationError
+        from vllm.v1.engine.exceptions import EngineGenerateError
     except ImportError:
         return None
+    # AsyncLLM.generate lets these pass, as far as this release has them, and wraps all others.
+    passing = [getattr(exceptions, name, None) for name in ("VLLMClientError", "GracefulHTTPError")]
+    passed = tuple(each for each in passing if each is not None)
 
     def respond(error: BaseException) -> int:
-        # The engine's boundary makes one of the other, see validate_logits_processors_parameters.
-        known = VLLMValidationError(str(error)) if isinstance(error, ValueError) else error
+        known: Any = error
+        if isinstance(error, ValueError):  # see validate_logits_processors_parameters
+            known = exceptions.VLLMValidationError(str(error))
+        elif not isinstance(error, passed):
+            known = EngineGenerateError()
         return int(create_error_response(known).error.code)
 
     return respond

@@ -47,7 +47,7 @@ from conformance.settings import Budget
 from conformance.watching.interruption import tell_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from conformance.ledger import Ledger
     from conformance.logits.fuzzing.slate import Slate
@@ -162,11 +162,14 @@ class Explorer:
         kept = AMONG_OTHERS[self.budget] // 4  # for requests that are drawn
         end = time.process_time() + SECONDS[self.budget]
         found: tuple[Outcome, Position] | None = None
+        left: list[Keywords] = []  # of which admission alone is asked
         for keywords, path in at_edges:
             if time.process_time() > end:
+                left.append(keywords)
                 break
             public = carriers.public(keywords)
             if found is not None and not public:
+                left.append(keywords)
                 continue
             outcome = self._try(keywords, thorough=self.among_others > kept)
             self._note(outcome, path)
@@ -183,12 +186,12 @@ class Explorer:
             return self._explored(None)
         smallest = self._smaller(*found)
         if smallest.kind is not Kind.HUNG:
-            self._admit(at_edges)
+            self._admit([*left, *(keywords for keywords, _ in at_edges)])
         return self._explored(smallest)
 
-    def _admit(self, at_edges: Iterator[tuple[Keywords, Position]]) -> None:
+    def _admit(self, left: Iterable[Keywords]) -> None:
         """Ask for the admission of the other requests: what is refused is worth knowing."""
-        for keywords, _ in at_edges:
+        for keywords in left:
             self.slate.tell(keywords)
             found = self.serving.admission(keywords)
             if isinstance(found, Outcome):
@@ -322,7 +325,12 @@ class Explorer:
 
     def _explored(self, harm: Outcome | None) -> Explored:
         asked = [outcome for outcome in self.outcomes if outcome.end is not End.NOT_SENT]
-        misrefused = [outcome for outcome in asked if outcome.end is End.MISREFUSED]
+        # What no client can send has no status.
+        misrefused = [
+            outcome
+            for outcome in asked
+            if outcome.end is End.MISREFUSED and carriers.public(outcome.keywords)
+        ]
         served = [outcome for outcome in asked if outcome.end is End.SERVED]
         refused = [outcome for outcome in asked if outcome.end in (End.REFUSED, End.MISREFUSED)]
         return Explored(
