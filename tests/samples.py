@@ -63,8 +63,8 @@ COUNTEREXAMPLE: dict[str, Any] = {
     "used": [["off", 0], ["on", 0]],
     "lines": [
         {"step": 0, "events": "A joins (on[0], 1 tokens)", "update": "added=[0]", "rows": ["A"]},
-        {"step": 1, "events": "advance", "update": "None", "rows": ["A"]},
-        {"step": 2, "events": "advance", "update": "None", "rows": ["A"]},
+        {"step": 1, "events": "advance", "update": "None", "rows": ["A"], "quiet": True},
+        {"step": 2, "events": "advance", "update": "None", "rows": ["A"], "quiet": True},
         {
             "step": 3,
             "events": "A finishes, B joins (off[0], 1 tokens)",

@@ -47,12 +47,14 @@ class Answer:
         """Whether no answer came before the client gave up, or none at all."""
         return self.kind is Kind.FAILED and self.status == 0
 
-    def describe(self) -> str:
-        """Say how the request ended, for a message."""
+    def describe(self, *, served: bool = True) -> str:
+        """Say how the request ended, for a message; offline there is no HTTP."""
         if self.kind is Kind.ANSWERED:
             return f"was answered {shortened(self.data)}"
         if self.kind in (Kind.REFUSED, Kind.FAILED):
             where = f" in {self.call}" if self.call else ""
+            if not served:
+                return f"raised {self.error}{where}"
             return f"ended with HTTP {self.status}{where} ({self.error})"
         return f"was {self.kind.value}"
 

@@ -123,10 +123,11 @@ def in_server(
         for when, answer in answers.items():
             if what := mixed(answer, index):
                 death = None if server.healthy() else server.failure(within=DEATH_SECONDS)
+                ended = f"got no answer: {death}" if death else what
                 ledger.advise(
                     ENDURES,
                     f"{when} the request {shortened(data)} the valid request "
-                    f"{shortened(valid[index])} {death or what}; {_by_hand(client, data)}",
+                    f"{shortened(valid[index])} {ended}; {_by_hand(client, data)}",
                 )
                 return
         ledger.saw(ENDURES)

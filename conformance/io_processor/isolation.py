@@ -299,7 +299,7 @@ def without_ids(trial: Trial) -> Finding:
                 if got.kind is not wanted.kind:
                     return failed(
                         f"offline, {after} the request {shortened(stock.valid[second])} "
-                        f"{got.describe()}; alone it {wanted.describe()}",
+                        f"{got.describe(served=False)}; alone it {wanted.describe(served=False)}",
                         case=where,
                     )
                 if got.kind is Kind.ANSWERED and (

@@ -95,7 +95,7 @@ class Trial(IOProcessorTrial):
                 cause = parameters.params_trouble(self.bench)
                 self.ledger.fail(
                     live.ANSWERS,
-                    f"the valid request {shortened(data)} {answer.describe()}"
+                    f"the valid request {shortened(data)} {answer.describe(served=False)}"
                     + (f": {cause}" if cause else ""),
                 )
                 return None
@@ -174,7 +174,8 @@ class Trial(IOProcessorTrial):
             except Exception as error:  # noqa: BLE001 - the plugin may raise anything
                 answer = of_error(error, "", path=self.bench.path)
                 self.ledger.fail(
-                    live.SELECTED, f"named {how} the plugin's request {answer.describe()}"
+                    live.SELECTED,
+                    f"named {how} the plugin's request {answer.describe(served=False)}",
                 )
                 return
             if what := difference(got, answers[0], self.bench.hidden):

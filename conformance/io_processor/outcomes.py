@@ -235,9 +235,9 @@ def same_offline(trial: Trial) -> Finding:
         online = bench.alone(index, _ID)
         offline, _ = bench.try_offline(data)
         if online.kind is not offline.kind:
+            then = offline.describe(served=False)
             return failed(
-                f"{shortened(data)} {online.describe()}; offline it {offline.describe()}",
-                case={"data": data},
+                f"{shortened(data)} {online.describe()}; offline it {then}", case={"data": data}
             )
         if online.kind is not Kind.ANSWERED:
             continue

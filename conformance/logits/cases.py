@@ -31,6 +31,7 @@ def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, 
             for choice, keywords in parameters.items()
         ],
         "used": sorted(list(choice) for choice in used),
+        "told": bench.told,
         "lines": [attrs.asdict(line) for line in example.played.lines],
         "trouble": attrs.asdict(trouble),
     }

@@ -65,8 +65,9 @@ class Line:
 
     step: int
     events: str
-    update: str
+    update: str  #: what the plugin is told of, see :attr:`conformance.logits.requests.Stock.told`
     rows: tuple[str, ...]  #: request in each row
+    quiet: bool = False  #: whether it is like the one before, with the next tokens
 
 
 @attrs.frozen

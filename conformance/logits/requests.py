@@ -7,7 +7,7 @@ import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import attrs
 import torch
@@ -53,6 +53,9 @@ PENALISED: Mapping[str, Any] = {"presence_penalty": 0.5}
 @attrs.define
 class Stock:
     """A plugin class, and everything that the requests it is tried with are made of."""
+
+    #: What tables of histories show of what the plugin is told in a step.
+    told: ClassVar[str] = "BatchUpdate"
 
     plugin: type[Any]
     model: str  #: folder of the model whose configuration the constructor gets

@@ -262,6 +262,7 @@ def _note(run: _Play, step: Step) -> None:
             ", ".join(events) or "advance",
             describe_update(run.host.update),
             tuple(name or "-" for name in run.host.batch.req_ids),
+            quiet=not events and run.host.update is None,
         )
     )
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -166,6 +166,8 @@ def _compare(before: dict[str, bytes], after: dict[str, bytes]) -> None:
 @attrs.define
 class Bench(Stock):
     """One plugin class with everything it needs to be tried out."""
+
+    told: ClassVar[str] = "slots"
 
     #: By parameter set: the rule about where state is read from that it breaks, if it was asked.
     causes: dict[Choice, str | None] = attrs.field(init=False, factory=dict)

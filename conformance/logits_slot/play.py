@@ -288,6 +288,8 @@ def _note(run: _Play, step: Step, joined: list[str]) -> None:
     events += [f"{name} computes {count} of its prefill" for name, count in step.chunk]
     events += [f"{count} drafts of {name} are verified" for name, count in step.draft]
     slots = [f"{name}={slot}" for name, slot in run.host.states.req_id_to_index.items()]
-    run.lines.append(
-        Line(run.clock, ", ".join(events) or "advance", " ".join(slots), tuple(run.host.running))
-    )
+    update, rows = " ".join(slots), tuple(run.host.running)
+    before = run.lines[-1] if run.lines else None
+    alike = before is not None and (before.update, before.rows) == (update, rows)
+    said = ", ".join(events) or "advance"
+    run.lines.append(Line(run.clock, said, update, rows, quiet=alike and not events))

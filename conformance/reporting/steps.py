@@ -59,7 +59,7 @@ def _history(counterexample: Mapping[str, Any]) -> Steps:
             values = keywords(decoded(entry["keywords"]))
             notes.append(Note(f"{kind}[{index}]", flat(call("SamplingParams", *values))))
     return Steps(
-        ("step", "what happens", "BatchUpdate", "rows after"),
+        ("step", "what happens", counterexample.get("told", "BatchUpdate"), "rows after"),
         tuple(rows),
         tuple(notes),
         detail=_detail(trouble),
@@ -150,7 +150,7 @@ def folded(lines: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]
     """Return the lines with uneventful steps in a row folded into one, but for the last."""
     shown: list[dict[str, Any]] = []
     for line in lines:
-        idle = line["events"] == "advance" and line["update"] == "None" and line["step"] != last
+        idle = line.get("quiet", False) and line["step"] != last
         if idle and shown and shown[-1]["idle"]:
             shown[-1]["number"] = f"{shown[-1]['step']}-{line['step']}"
         else:

@@ -206,7 +206,8 @@ def _serve_odd(
                 return False
             if answer.same_as != usual.same_as:
                 death = server.failure(within=DEATH_SECONDS) if isinstance(server, Server) else None
-                ledger.fail(rule, f"{what} a neighbour got {death or _compared(answer, usual)}")
+                got = f"no answer: {death}" if death else _compared(answer, usual)
+                ledger.fail(rule, f"{what} a neighbour got {got}")
                 return False
     ledger.saw(rule, len(outcomes) + len(odd) + len(answers))
     return True
