@@ -8,7 +8,7 @@ from functools import partial
 from hypothesis import strategies as st
 
 from conformance.checking import checks
-from conformance.findings import Finding
+from conformance.findings import Finding, failed
 from conformance.parser.answers import acted, right
 from conformance.parser.bench import WHOLE, Bench, Streaming
 from conformance.parser.messages import Call, Message, Stream, quoted
@@ -20,6 +20,9 @@ from conformance.settings import Budget
 #: Truncated answers of each that is drawn; of those that are known, all are tried, but at budget
 #: quick no more than so many.
 ENDS, MOST = 3, 100
+
+#: What any model may say.
+PLAIN = "It rains. "
 
 
 @checks("TP-09")
@@ -97,6 +100,8 @@ def truncated(trial: Trial) -> Finding:
 def malformed(trial: Trial) -> Finding:
     """Give answers of which parts are missing, doubled, or come from elsewhere."""
     drawing = trial.drawing
+    if drawing is None and not trial.given and (wrong := _at_anything(trial)):
+        return failed(str(wrong.wrong))
     markers = drawing.format.markers if drawing else trial.bench.special
     whole = (*markers, *(sample.text for sample in trial.first()))
     pieces = (*HARD, *whole)
@@ -115,6 +120,15 @@ def malformed(trial: Trial) -> Finding:
 
     twice = [[(0, 0, piece)] for piece in whole]
     return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
+
+
+def _at_anything(trial: Trial) -> Judged | None:
+    """Say that a parser raises at an answer, where it is not known how its model answers."""
+    bench = trial.made()
+    pieces = (*HARD, *bench.special)
+    texts = (PLAIN, *pieces, *(f"{PLAIN}{piece}{PLAIN}" for piece in pieces))
+    shown = (_wrong(bench, bench.answer(text)) for text in texts)
+    return next((wrong for wrong in shown if wrong is not None), None)
 
 
 def _wrong(bench: Bench, answer: Answer, calls: tuple[Call, ...] = ()) -> Judged | None:

@@ -324,6 +324,19 @@ def test_tokens_of_the_source_are_tried_and_named(zygote: Zygote, tmp_path: Path
 
 
 @pytest.mark.usefixtures("shared_zygote")
+def test_whatever_a_model_says_nothing_raises(zygote: Zygote, tmp_path: Path) -> None:
+    """Also of a parser of which nobody knows how its model answers."""
+    path = tmp_path / "tokens.py"
+    raises = TOKENS.replace("return None, model_output", "return model_output.split(START)[:2]")
+    path.write_text(raises, encoding="utf-8")
+    plugin = Specimen(f"{path}:Tokens", None, {}, generation="parser/reasoning")
+    found = certify(zygote, plugin, tmp_path, rules={"RP-11"})["RP-11"]
+
+    assert found.verdict is Verdict.FAIL
+    assert str(found.message).startswith("'It rains. ' whole: raised ValueError: not enough")
+
+
+@pytest.mark.usefixtures("shared_zygote")
 def test_calls_whose_parts_have_lines_need_no_profile(zygote: Zygote, tmp_path: Path) -> None:
     """The chat templates of several models write them so, though newer ones write no lines."""
     (tmp_path / "by_lines.py").write_text(LINES, encoding="utf-8")
