@@ -372,8 +372,8 @@ def test_fields_beside_arguments_are_sent_too() -> None:
     ("error", "status"),
     [
         (ValueError("boost must be a token id"), 400),
-        (TypeError("'<' not supported"), 400),
-        (OverflowError("cannot convert float infinity to integer"), 400),
+        (TypeError("'<' not supported"), 500),
+        (OverflowError("cannot convert float infinity to integer"), 500),
         (KeyError("mode"), 500),
         (AttributeError("lower"), 500),
         (IndexError("list index out of range"), 500),
@@ -382,7 +382,7 @@ def test_fields_beside_arguments_are_sent_too() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_status_of_a_refusal(error: Exception, status: int) -> None:
-    """The installed release answers some exceptions of validate_params with 400, and most not."""
+    """A ValueError of validate_params becomes status 400, and what AsyncLLM wraps does not."""
     assert carriers.status(error) == status
 
 
