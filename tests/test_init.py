@@ -198,6 +198,14 @@ def test_of_formats_that_fit_equally_well_none_is_chosen() -> None:
     assert tomllib.loads(text) == {"parser": {}}
 
 
+def test_tokens_of_the_source_are_proposed() -> None:
+    """Where no format is known, what the parser looks for is there to complete."""
+    plugin = attrs.evolve(PLUGIN, interface="parser", generation="parser/tool")
+    text = profile([(plugin, {"likely": {"special_tokens": ["<TOOL>", "</TOOL>"]}})])
+
+    assert '# From the plugin\'s source:\n# special_tokens = ["<TOOL>", "</TOOL>"]' in text
+
+
 def test_what_is_there_stays(here: Path) -> None:
     """Nothing is written over, and where GitLab's file is, GitHub's is not written."""
     (here / "mine.conformance.toml").write_text("[logits-processor]\n")

@@ -6,6 +6,7 @@ Imports neither vLLM nor torch: the plugin is watched in a worker, as in any cer
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import tempfile
@@ -26,6 +27,9 @@ from conformance.verdict import ExitStatus
 
 #: Below what a profile says of a key whose values come from watching the plugin.
 FOUND = "Found by trying it: correct what is wrong."
+
+#: Below what it says of a key whose value may be what the source has.
+LIKELY = "From the plugin's source:"
 
 #: Below what it says of a key of which several values fit, so that none is chosen.
 ALIKE = "Found by trying it, and no more than one of these is right"
@@ -117,6 +121,9 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
         if alike := (found.get("alike") or {}).get(key):
             table.add(tomlkit.comment(f"{ALIKE}: {', '.join(alike)}"))
             table.add(tomlkit.comment(f'{key} = "{alike[0]}"'))
+        elif likely := (found.get("likely") or {}).get(key):
+            table.add(tomlkit.comment(LIKELY))
+            table.add(tomlkit.comment(f"{key} = {json.dumps(likely, ensure_ascii=False)}"))
         elif known:
             table.add(tomlkit.comment(FOUND))
             table.add(key, values if isinstance(values, str | dict) else listed(values or ()))

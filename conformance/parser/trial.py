@@ -150,6 +150,8 @@ class Trial(Simulation):
             others = [trial.format.name for trial in self.others if trial.format is not None]
             fitted = {"format": self.fit.format.name}
             fitted |= {"alike": {"format": [*fitted.values(), *others]}} if others else {}
+        elif not self.given and (found := markers.of_source(self.cls)):
+            fitted = {"likely": {"special_tokens": list(found[: markers.NAMED])}}
         section = expectation.plain(self.wanted.section)
         return {"profile": {"origin": self.wanted.origin or "none", **section} | fitted}
 
