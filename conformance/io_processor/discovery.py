@@ -211,32 +211,39 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
     """
     keys: list[str] = []
     mentioned: dict[str, None] = {}  # by what it says as it refuses, where it copied the data
-    # Nothing tells as much as what is looked for in an empty object.
-    candidates: deque[Any] = deque([{}, TEXT, [TEXT], [1, 2, 3]])
+    # Nothing tells as much as what is looked for in an empty object.  Beside each candidate is how
+    # many keys were looked for in what it was made of.
+    begin: tuple[Any, ...] = ({}, TEXT, [TEXT], [1, 2, 3])
+    candidates: deque[tuple[Any, int]] = deque((each, 0) for each in begin)
     seen: list[Any] = []
     refused: list[Any] = []
     for _ in range(ATTEMPTS):
         if not candidates:
             break
-        data = candidates.popleft()
+        data, before = candidates.popleft()
         if any(_same(data, other) for other in seen):
             continue
         seen.append(data)
-        watching = lookalikes.Watching(data, keys) if isinstance(data, dict) else data
+        read: list[str] = []
+        watching = lookalikes.Watching(data, read) if isinstance(data, dict) else data
         answer = bench.try_online(watching).answers[0]
         if answer.kind is Kind.ANSWERED and data != {}:
             return [data, *_another(bench, data)], tuple(keys), refused
         if answer.kind is Kind.REFUSED and len(refused) < REFUSED:
             refused.append(data)
-        known = data if isinstance(data, dict) else {}
-        keys.extend(key for key in missing(answer.complaints) if key not in keys)
-        # What was looked for comes before what the message may only mention.
-        candidates.extendleft(reversed(_filled(known, keys)))
+        known, looked = data if isinstance(data, dict) else {}, len(read)
+        new = (*read, *missing(answer.complaints))
+        keys.extend(key for key in dict.fromkeys(new) if key not in keys)
+        # What was looked for comes before what the message may only mention; behind a key that
+        # keeps the others from being looked for, as one around them, nothing is near.
+        more = [(each, looked) for each in _filled(known, keys)]
+        candidates.extend(more) if looked < before else candidates.extendleft(reversed(more))
         if answer.kind is Kind.REFUSED and not seen[1:]:
             mentioned |= dict.fromkeys(_QUOTED_KEY.findall(answer.error))
-        candidates.extend(_filled(known, _KEY.findall(f"{answer.error} ")))
+        said = _KEY.findall(f"{answer.error} ")
+        candidates.extend((each, looked) for each in _filled(known, said))
         if isinstance(data, dict) and answer.complaints:
-            candidates.appendleft(mended(data, answer.complaints))
+            candidates.appendleft((mended(data, answer.complaints), looked))
     if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
         return [{}], tuple(keys), []
     # Without one that is answered nobody knows whether that was why.

@@ -166,6 +166,35 @@ def test_plugins_show_what_they_take(
         assert all(prompts[:2])
 
 
+#: Takes its data in an object around them, too, and each of them under several names.
+WRAPPED = """\
+from reference_plugins.io_processor.labels import LineLabels
+
+class Wrapped(LineLabels):
+    def parse_data(self, data):
+        if isinstance(data, dict) and "data" in data:
+            data = data["data"]
+        if not isinstance(data, dict):
+            raise ValueError(f"expected an object, not {data!r}")
+        first = data.get("premise") or data.get("premises") or data.get("context")
+        second = data.get("hypothesis") or data.get("hypotheses") or data.get("claim")
+        if not first or not second:
+            raise ValueError("data must have two texts")
+        return super().parse_data({"lines": [str(first), str(second)]})
+"""
+
+
+def test_a_key_that_hides_others_is_tried_last(zygote: Zygote, tmp_path: Path) -> None:
+    """Where one keeps all others from being looked for, what is taken is found without it."""
+    (tmp_path / "wrapped.py").write_text(WRAPPED, encoding="utf-8")
+    (target,) = targets.parse(f"{tmp_path / 'wrapped.py'}:Wrapped", tmp_path)
+    arguments = {"target": target, "model": "tiny-classification"}
+    valid, *_ = ask_job(zygote, "io_simulator_job:discover", arguments, tmp_path, beside=__file__)
+
+    assert valid
+    assert all("data" not in data and len(data) == 2 for data in valid)
+
+
 def test_servers_are_not_sent_what_becomes_many_prompts(zygote: Zygote, tmp_path: Path) -> None:
     """A megabyte of words keeps an engine busy for minutes, whoever made prompts of it."""
     (target,) = targets.parse(
