@@ -196,6 +196,7 @@ def text(trial: Trial) -> Finding:
         return Judged(call)
 
     plain = [each for each in trial.first() if each.says is not None and not each.says.calls]
+    plain += drawing.fenced() if drawing is not None else []
     drawn = None if drawing is None else drawing.plain()
     if not plain and drawn is None:
         return unjudged(NO_PLAIN)

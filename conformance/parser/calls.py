@@ -99,7 +99,7 @@ def adjusted(trial: Trial) -> Finding:
             return failed(f"adjust_request of {what} returned {type(found).__name__}")
         if (wish.choice == "none" or not wish.tools) and found.structured_outputs is not None:
             return failed(f"adjust_request made {what} obey a grammar")
-        for each in KEPT if wish.tools else ():
+        for each in KEPT:
             now = _plain(getattr(found, each))
             if now != sent[each] and not _stands_in_grammar(bench, wish, each, found):
                 return failed(f"adjust_request made of {what} one with {each} {now!r}")

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """All checks of parsers, and the trial that makes them."""
 
+import inspect
+from contextlib import suppress
 from typing import Any
 
 import attrs
 
 from conformance.checking import collected
-from conformance.parser import answers, calls, cost, endings, faults, handover
+from conformance.parser import answers, calls, cost, endings, faults, handover, template
 from conformance.parser.partners import partner
 from conformance.parser.roles import ROLES, TOOL, other
 from conformance.parser.trial import ReasoningTrial, ToolTrial, Trial
 from conformance.parser.wanted import Wanted
+from conformance.plugin import profile
 from conformance.settings import Budget
 
 CHECKS = collected(answers, calls, cost, endings, faults, handover)
@@ -29,10 +32,22 @@ def trial(cls: type[Any], wanted: Wanted) -> Trial:
     made = _trial(cls, wanted)
     if (found := partner(cls, wanted)) is not None:
         section = {key: wanted.section[key] for key in _SHARED if key in wanted.section}
+        section |= _own(found, cls, wanted)
         role = other(wanted.role)
         quick = attrs.evolve(wanted, role=role, section=section, budget=Budget.QUICK)
         made.partner = _trial(found, quick)
     return made
+
+
+def _own(found: type[Any], cls: type[Any], wanted: Wanted) -> dict[str, Any]:
+    """Return what the profile beside a partner says of it; none where both have one profile."""
+    with suppress(TypeError, OSError):  # it has no source
+        source = inspect.getsourcefile(found)
+        mine = profile.find(source) if source != inspect.getsourcefile(cls) else None
+        if mine is not None and mine.origin != wanted.origin:
+            section = mine.of_class(found.__qualname__).section("parser")
+            return {**template.located(section, mine.origin, wanted.folder)}
+    return {}
 
 
 def _trial(cls: type[Any], wanted: Wanted) -> Trial:

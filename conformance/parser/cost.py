@@ -90,7 +90,7 @@ def growing(trial: Trial) -> Iterator[tuple[str, Callable[[int], str]]]:
             lambda count: write(Message(calls=(Call(PROBE.name, text % (words * count)),))),
         )
         if drawing.format.several:
-            yield "calls", lambda count: write(Message(calls=(PROBE,) * count))
+            yield "a list of calls", lambda count: write(Message(calls=(PROBE,) * count))
 
 
 @checks("TP-16", after=("TP-04",))

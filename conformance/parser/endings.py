@@ -40,6 +40,8 @@ def twin(trial: Trial) -> Finding:
         end = _end(bench, answer)
         if isinstance(end, str):
             return Judged(wrong=f"{quoted(sample.text)}: {end}")
+        if end == 0:
+            return Judged(acted=False)  # vLLM asks the prompt first, and then never the twin
         for step in (1, STEP):
             told = _told(bench, answer, step)
             expected = None if end is None else -(-end // step) * step
@@ -87,6 +89,8 @@ def content_ids(trial: Trial) -> Finding:
 
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
+        if not _end(bench, answer):
+            return Judged(acted=False)  # it is called in the step in which reasoning ends
         expected = bench.whole(answer)
         found = _returned(bench, "extract_content_ids", answer)
         wrong = None
@@ -113,7 +117,8 @@ def counted(trial: Trial) -> Finding:
 
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
-        end = _end(bench, answer)
+        if (end := _end(bench, answer)) == 0:
+            return Judged(acted=False)  # all of it is content
         most = end if isinstance(end, int) else len(answer)
         least = len(bench.answer(bench.whole(answer).reasoning)) - JOINED
         found = _returned(bench, "count_reasoning_tokens", answer)
@@ -164,9 +169,12 @@ def earlier(trial: Trial) -> Finding:
 @checks("RP-17", after=("RP-04",))
 def again(trial: Trial) -> Finding:
     """Compare streamed answers, whose content has all markers again, with the same whole."""
+    form = trial.fit.format if trial.fit is not None else None
+    # The first of them stands in the prompt.
+    begins = form.thinks[0] if form is not None and form.thinks is not None and form.opened else ""
 
     def twice(sample: Sample) -> Sample:
-        return attrs.evolve(sample, text=sample.text * 2, says=None)
+        return attrs.evolve(sample, text=f"{sample.text}{begins}{sample.text}", says=None)
 
     known = map(twice, trial.first())
     drawn = trial.answers().map(twice)
@@ -200,13 +208,18 @@ def _instead(found: object, returned: str) -> str:
 
 
 def _place(token: object) -> str:
+    if token == 0:
+        return "in the prompt"
     return "never" if token is None else f"at token {token}"
 
 
 def _end(bench: Bench, answer: Answer) -> int | str | None:
-    """Return after how many tokens reasoning has ended, None for never, or what was raised."""
+    """Return after how many tokens reasoning has ended, None for never, or what was raised.
+
+    It is 0 where it has ended in the prompt.
+    """
     parser, prompt = bench.engine(), bench.prompt_ids()
-    counts = range(1, len(answer) + 1)
+    counts = range(len(answer) + 1)
     asked = ((count, ([*prompt, *answer.ids[:count]],)) for count in counts)
     return _first(parser, "is_reasoning_end", asked)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed
 from conformance.parser.answers import acted, right
 from conformance.parser.bench import WHOLE, Bench, Streaming
+from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message, Stream, quoted
 from conformance.parser.samples import HARD, Sample
 from conformance.parser.tokens import Answer
@@ -103,7 +106,8 @@ def malformed(trial: Trial) -> Finding:
     if drawing is None and not trial.given and (wrong := _at_anything(trial)):
         return failed(str(wrong.wrong))
     markers = drawing.format.markers if drawing else trial.bench.special
-    whole = (*markers, *(sample.text for sample in trial.first()))
+    texts = [sample.text for sample in trial.first()]
+    whole = (*markers, *texts, *_mistyped(texts))
     pieces = (*HARD, *whole)
     change = st.tuples(st.integers(0, 200), st.integers(0, 20), st.sampled_from(("", *pieces)))
 
@@ -120,6 +124,14 @@ def malformed(trial: Trial) -> Finding:
 
     twice = [[(0, 0, piece)] for piece in whole]
     return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
+
+
+def _mistyped(texts: Iterable[str]) -> Iterator[str]:
+    """Yield answers whose name, or arguments, are JSON of another type."""
+    for text in texts:
+        for part in (json.dumps(PROBE.name), PROBE.arguments):
+            if text.count(part) == 1:
+                yield from (text.replace(part, other) for other in ("null", "5", '["x"]', '"x"'))
 
 
 def _at_anything(trial: Trial) -> Judged | None:

@@ -48,7 +48,11 @@ class Pair:
             return None
         tool, reasoning = (trial, partner) if trial.role == TOOL else (partner, trial)
         if reasoning.drawing is None:
-            raise Undecided(reasoning.way_out("any format that is known"))
+            whose = "the profile" if reasoning is trial else "the profile beside the partner"
+            raise Undecided(
+                f"how the model writes reasoning is not known; give it in {whose}: "
+                '[parser] chat_template = "...", or serialise = "..."'
+            )
         return cls(trial, partner, tool, reasoning, reasoning.drawing)
 
     def benches(self, sample: Sample) -> tuple[Bench, Bench, Bench]:

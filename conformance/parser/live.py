@@ -56,6 +56,7 @@ class Found:
     answers: tuple[tuple[Question, Message | None], ...] = ()  #: and what each says, if known
     choices: tuple[tuple[Question, Asked], ...] = ()
     malformed: tuple[Question, ...] = ()
+    alone: str = ""  #: why there is no partner
     grammar: bool = False  #: whether the parser has the model obey one
     context: Mapping[str, Any] | None = None
 
@@ -65,7 +66,7 @@ def found(cls: type[Any], errand: Errand) -> Found:
     judged = trial(cls, errand.wanted)
     try:
         judged.made()
-        pair = Pair.of(judged)
+        pair, alone = _pair(judged)
         told = pair.tool if pair is not None else judged
         bench = pair.benches(told.first()[0])[0] if pair is not None else judged.bench
         # The tokenizer of the model has no pieces of words.
@@ -97,12 +98,21 @@ def found(cls: type[Any], errand: Errand) -> Found:
         special=bench.special,
         skipped=bench.skipped,
         partner=_place(pair.partner) if pair is not None else None,
+        alone=alone,
         answers=answers,
         choices=tuple(_choices(told, pair, known)) if told.role == TOOL else (),
         malformed=tuple(question for question, _ in asking(wrong)),
         grammar=getattr(bench.adjusted(), "structured_outputs", None) is not None,
         context=judged.context()["profile"],
     )
+
+
+def _pair(judged: Trial) -> tuple[Pair | None, str]:
+    """Return the parser with its partner, or why there is none."""
+    try:
+        return Pair.of(judged), "the profile names no partner"
+    except Undecided as error:
+        return None, str(error)
 
 
 def _place(partner: Trial) -> tuple[str, str, str]:

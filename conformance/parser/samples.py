@@ -96,6 +96,9 @@ REPAIRED = ("True", "class=", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "
 #: Characters of several tokens each, where tokens are pieces of words, beside one another.
 IN_BYTES = "x😀😀y"
 
+#: Text with code in it, as models write it.
+FENCED = "It is this:\n```python\nprint(1)\n```\nNothing else."
+
 #: Calls of an answer with many.
 MANY = 5
 
@@ -175,6 +178,13 @@ class Drawing:
     def plain(self) -> SearchStrategy[Sample]:
         """Draw answers without a call: all of one is content."""
         return self._said(self.content.map(lambda text: self._sample(Message(content=text))))
+
+    def fenced(self) -> list[Sample]:
+        """Return an answer with code in it, between marks that some parsers look for."""
+        if any(marker in FENCED for marker in self.format.markers):
+            return []
+        found = self._sample(Message(content=FENCED))
+        return [] if found is None else [found]
 
     def _sample(
         self,

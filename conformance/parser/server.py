@@ -142,7 +142,7 @@ class Trial(LiveTrial):
         if self.role == TOOL and REASONING not in served:
             self.ledger.beside["TP-12"] = "by its name vLLM does not ask it to adjust such requests"
         if self.found.partner is None:
-            self.ledger.beside[self._together] = "the profile names no partner"
+            self.ledger.beside[self._together] = self.found.alone
         for role, (module, qualname, each) in served.items():
             arguments.append(f"--{ROLES[role].option}={each}")
             if role == TOOL:
