@@ -13,7 +13,7 @@ from conformance.parser.partners import partner
 from conformance.parser.roles import ROLES, TOOL, other
 from conformance.parser.trial import ReasoningTrial, ToolTrial, Trial
 from conformance.parser.wanted import Wanted
-from conformance.plugin import profile
+from conformance.plugin import expectation, profile
 from conformance.settings import Budget
 
 CHECKS = collected(answers, calls, cost, endings, faults, handover)
@@ -46,7 +46,8 @@ def _own(found: type[Any], cls: type[Any], wanted: Wanted) -> dict[str, Any]:
         mine = profile.find(source) if source != inspect.getsourcefile(cls) else None
         if mine is not None and mine.origin != wanted.origin:
             section = mine.of_class(found.__qualname__).section("parser")
-            return {**template.located(section, mine.origin, wanted.folder)}
+            section = expectation.located(section, mine.folder, mine.origin)
+            return {**template.located(section, mine.origin, str(mine.folder))}
     return {}
 
 

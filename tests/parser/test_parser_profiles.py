@@ -323,6 +323,68 @@ def test_tokens_of_the_source_are_tried_and_named(zygote: Zygote, tmp_path: Path
     assert str(found["RP-03"].message).endswith(wanted)
 
 
+#: Thinks where requests want it; else the template ends its reasoning in the prompt.
+ASKED = """\
+from reference_plugins.parser.thinking import ThinkingParser
+
+class Asked(ThinkingParser):
+    def __init__(self, tokenizer, *args, **kwargs):
+        super().__init__(tokenizer, *args, **kwargs)
+        self.thinks = (kwargs.get("chat_template_kwargs") or {}).get("enable_thinking", True)
+
+    def extract_reasoning(self, model_output, request):
+        if not self.thinks:
+            return None, model_output
+        return super().extract_reasoning(model_output, request)
+"""
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_reasoning_may_have_ended_in_the_prompt(zygote: Zygote, tmp_path: Path) -> None:
+    """Then vLLM asks nobody where it ends, and all of the answer is content."""
+    path = tmp_path / "asked.py"
+    path.write_text(ASKED, encoding="utf-8")
+    profile = {
+        "special_tokens": ["<think>", "</think>"],
+        "chat_template_kwargs": {"enable_thinking": False},
+        "samples": [{"text": "I say.", "content": "I say.", "prompt": "<think>\n\n</think>\n\n"}],
+    }
+    plugin = Specimen(f"{path}:Asked", None, profile, generation="parser/reasoning")
+    found = certify(zygote, plugin, tmp_path)
+
+    assert not {rule: one.message for rule, one in found.items() if one.verdict is Verdict.FAIL}
+
+
+@pytest.mark.usefixtures("shared_zygote")
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_partner_has_a_profile_of_its_own(
+    zygote: Zygote, tmp_path: Path, *, beside: bool
+) -> None:
+    """How it writes reasoning may stand beside its file; where nobody says it, that is told."""
+    source = (ROOT / "reference_plugins" / "parser" / "thinking.py").read_text(encoding="utf-8")
+    source = source.replace("think>", "ponder>").replace("ThinkingParser", "PonderingParser")
+    (tmp_path / "pondering.py").write_text(source, encoding="utf-8")
+    writes = (
+        "def serialise(content, reasoning):\n    return f'<ponder>{reasoning}</ponder>{content}'"
+    )
+    (tmp_path / "writes.py").write_text(writes, encoding="utf-8")
+    if beside:
+        own_profile = '[parser]\nserialise = "writes:serialise"\n'
+        (tmp_path / "pondering.conformance.toml").write_text(own_profile, encoding="utf-8")
+    profile = {
+        "partner": f"{tmp_path / 'pondering.py'}:PonderingParser",
+        "special_tokens": ["<tool_call>", "</tool_call>", "<ponder>", "</ponder>"],
+    }
+    plugin = Specimen(parser_references()[0].target, None, profile, generation="parser/tool")
+    found = certify(zygote, plugin, tmp_path, rules={"TP-14"})["TP-14"]
+
+    if beside:
+        assert found.verdict is Verdict.PASS, found.message
+    else:
+        assert found.verdict is Verdict.NOT_VERIFIED
+        assert "give it in the profile beside the partner" in str(found.message)
+
+
 @pytest.mark.usefixtures("shared_zygote")
 def test_whatever_a_model_says_nothing_raises(zygote: Zygote, tmp_path: Path) -> None:
     """Also of a parser of which nobody knows how its model answers."""
