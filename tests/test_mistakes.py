@@ -67,6 +67,7 @@ PROFILES = {
     "type": "on = 67",
     "field": "on = [{ temperatuur = 1.0 }]",
     "value": "on = [{ temperature = -1.0 }]",
+    "budget": "on = [{ thinking_token_budget = 2 }]",
 }
 
 
@@ -166,6 +167,10 @@ def certify(
         (
             [TARGET, "--plugin-profile=value.toml"],
             "profile: on[0] is refused by SamplingParams: temperature must be non-negative",
+        ),
+        (
+            [TARGET, "--plugin-profile=budget.toml"],
+            "profile: on[0] has thinking_token_budget, which vLLM refuses without a",
         ),
         (
             [TARGET, "--plugin-profile=helpers:nothing"],

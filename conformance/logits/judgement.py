@@ -73,7 +73,7 @@ def _judged(trial: Trial, rule: str, shape: Shape | None) -> Judged:
         return _failure(trial, rule, examples, failing)
     if hindered := _obstacle(trial, shape, examples) or _too_few(trial, acted, len(examples)):
         return unjudged(hindered, len(examples), acted), None
-    advice = _advised(trial).get(rule)
+    advice = _advised(trial).get(rule) or _shown_in_parts(trial, rule)
     good = passed(len(examples), acted), None
     return _shown(trial, rule, examples, advice) if advice else good
 
@@ -147,6 +147,35 @@ def _traced(trial: Trial) -> dict[str, Example]:
     return found
 
 
+def _of_parts(trial: Trial) -> dict[Shape, Example]:
+    """Return the strata that fail because prompts are computed in part, and what shows it in each.
+
+    The same histories fail where that is all that happens, and it is advice.  So the rule that must
+    hold is judged where all of a prompt is computed in one step.
+    """
+    return {} if trial.survey else trial.once(_failing_in_parts)
+
+
+def _failing_in_parts(trial: Trial) -> dict[Shape, Example]:
+    strata, found = trial.contract.strata, {}
+    for shape, (owner, _) in strata.without.items():
+        rule, parts = strata.owner(shape), strata.about(owner)
+        assert parts is not None
+        failing = [example for example in trial.stratum(shape) if rule in example.rules()]
+        again = [strata.run(trial.bench, parts, example.history) for example in failing]
+        if again and all(owner in example.rules() for example in again):
+            found[shape] = min(again, key=lambda example: history.size(example.history))
+    return found
+
+
+def _shown_in_parts(trial: Trial, rule: str) -> Example | None:
+    """Return what breaks the rule about prompts in part in a stratum that is about another one."""
+    owners = {shape: owner for shape, (owner, _) in trial.contract.strata.without.items()}
+    if rule not in owners.values():
+        return None
+    return next((shown for shape, shown in _of_parts(trial).items() if owners[shape] == rule), None)
+
+
 def _of_advice(trial: Trial, rule: str, smallest: Example) -> tuple[str, Example] | None:
     """Return the advice that an example breaks, and the same in the stratum of that, or None.
 
@@ -190,6 +219,8 @@ def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
         return [contract.apart]
     if first := contract.follows_from(trial, rule):
         return [first]
+    if shape in contract.strata.without and shape in _of_parts(trial):
+        return [contract.strata.without[shape][0]]
     return _simpler(trial, contract.strata.built_on.get(shape, ())) if shape else []
 
 

@@ -43,6 +43,11 @@ def sampling_params(keywords: Mapping[str, Any], where: str) -> SamplingParams:
         params = SamplingParams(**built)
     except Exception as error:  # noqa: BLE001 - any refusal is the profile's
         raise UsageError(f"profile: {where} is refused by SamplingParams: {error}") from None
+    if getattr(params, "thinking_token_budget", None) is not None:
+        raise UsageError(
+            f"profile: {where} has thinking_token_budget, which vLLM refuses without a "
+            "--reasoning-parser, and the model that plugins are tried with has none."
+        )
     calls.made(params, values)
     return params
 

@@ -21,6 +21,9 @@ CHECKS = collected(answers, calls, cost, endings, faults, handover)
 #: What of a profile is the partner's as well.
 _SHARED = ("special_tokens", "skipped_tokens", "tools", "chat_template_kwargs")
 
+#: What of the partner's own says how its model writes.
+_WRITES = ("format", "serialise", "chat_template", "special_tokens")
+
 
 def trial(cls: type[Any], wanted: Wanted) -> Trial:
     """Return the trial of a parser in the simulator.
@@ -46,7 +49,8 @@ def _own(found: type[Any], cls: type[Any], wanted: Wanted) -> dict[str, Any]:
         mine = profile.find(source) if source != inspect.getsourcefile(cls) else None
         if mine is not None and mine.origin != wanted.origin:
             section = mine.of_class(found.__qualname__).section("parser")
-            section = expectation.located(section, mine.folder, mine.origin)
+            section = {key: section[key] for key in _WRITES if key in section}
+            section = {**expectation.located(section, mine.folder, mine.origin)}
             return {**template.located(section, mine.origin, str(mine.folder))}
     return {}
 

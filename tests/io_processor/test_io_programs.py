@@ -231,6 +231,7 @@ CASES = {
     "awaited": False,
     "changed": [0, "text"],
     "answered": True,
+    "alike": True,
     "wanted": {"lines": 1},
     "names": ["torch", "logging.disable()"],
 }

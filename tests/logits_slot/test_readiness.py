@@ -25,6 +25,30 @@ HISTORY_READER = f"{REFERENCE}/logits_batch/no_repeat_ngram.py:NoRepeatNgramLogi
 INVARIANT = f"{REFERENCE}/logits_batch/probability_floor.py:ProbabilityFloorLogitsProcessor"
 DUAL = f"{REFERENCE}/logits_slot/dual_target_token.py:DualTargetTokenLogitsProcessor@logits/batch"
 
+#: Looks at how many outputs there are, and at none of them.
+COUNTING = """\
+from reference_plugins.logits_batch.target_token import TargetTokenLogitsProcessor
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+
+
+class Counting(AdapterLogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        TargetTokenLogitsProcessor.validate_params(sampling_params)
+
+    def is_argmax_invariant(self):
+        return False
+
+    def new_req_logits_processor(self, params):
+        token = (params.extra_args or {}).get("target_token")
+
+        def apply(output_ids, logits):
+            logits[token % len(logits)] += 1.0 + len(output_ids)
+            return logits
+
+        return None if token is None else apply
+"""
+
 ABOUT = "Model Runner V2, the default of vLLM 0.31 and later, refuses this class"
 LOADING = "loaded by its entry point alone, it never sees which tokens were sampled"
 OUTPUTS = "it reads the output list; there outputs are on the device only"
@@ -63,7 +87,8 @@ def certified(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Itera
         patch.setenv("VLLM_CONFORMANCE_CACHE", CACHE)
         patch.setenv("COLUMNS", "400")  # so that no sentence is wrapped
         patch.chdir(folder)
-        targets = (HISTORY_READER, INVARIANT, DUAL)
+        (folder / "counting.py").write_text(COUNTING, encoding="utf-8")
+        targets = (HISTORY_READER, INVARIANT, DUAL, "counting.py")
         done = CliRunner().invoke(main, ["certify", *targets, "--budget", "quick"])
         assert done.exit_code == 0, done.output
         yield Certified(certificates(folder), done.output)
@@ -98,6 +123,8 @@ def test_a_history_reader_is_told_what_an_entry_point_hides(certified: Certified
     assert "--no-async-scheduling" in certified.said
     assert not any(LOADING in each for each in certified.about(INVARIANT))
     assert not any(LOADING in each for each in certified.about(DUAL))
+    counting = next(target for target in certified.documents if target.startswith("counting"))
+    assert not any(LOADING in each for each in certified.about(counting))
 
 
 def test_a_class_of_both_interfaces_is_told_nothing(certified: Certified) -> None:
@@ -124,4 +151,5 @@ def test_notes_are_shown_below_the_table(certified: Certified) -> None:
         mine = certified.said[start : bounds[bounds.index(start) + 1]]
         says = certified.says(target)
         assert [mine.count(f"  - {sentence}\n") for sentence in says] == [1] * len(says)
-    assert certified.said.count(ABOUT) == len((HISTORY_READER, INVARIANT))
+    # That of the plugin that counts is a third one.
+    assert certified.said.count(ABOUT) == len((HISTORY_READER, INVARIANT)) + 1

@@ -323,14 +323,25 @@ class Explorer:
         """Return a seed for what is drawn."""
         return random.Random(self.serving.bench.seed).getrandbits(64)
 
+    def _by_http(self, outcome: Outcome) -> Outcome | None:
+        """Return what is refused as the server's fault, as a client can send it, or None.
+
+        What no client can send has no status; of several arguments, one alone may do.
+        """
+        if outcome.end is not End.MISREFUSED or carriers.public(outcome.keywords):
+            return outcome if outcome.end is End.MISREFUSED else None
+        for key, value in (outcome.keywords.get("extra_args") or {}).items():
+            alone = {"extra_args": {key: value}}
+            if carriers.public(alone):
+                self.slate.tell(alone)
+                found = self.serving.admission(alone)
+                if isinstance(found, Outcome) and found.end is End.MISREFUSED:
+                    return found
+        return None
+
     def _explored(self, harm: Outcome | None) -> Explored:
         asked = [outcome for outcome in self.outcomes if outcome.end is not End.NOT_SENT]
-        # What no client can send has no status.
-        misrefused = [
-            outcome
-            for outcome in asked
-            if outcome.end is End.MISREFUSED and carriers.public(outcome.keywords)
-        ]
+        misrefused = [each for each in map(self._by_http, asked) if each is not None]
         served = [outcome for outcome in asked if outcome.end is End.SERVED]
         refused = [outcome for outcome in asked if outcome.end in (End.REFUSED, End.MISREFUSED)]
         return Explored(
