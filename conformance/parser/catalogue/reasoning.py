@@ -26,7 +26,7 @@ RULES = (
         statement=(
             "The target imports, derives from ReasoningParser, has extract_reasoning, and is made "
             "with a tokenizer, which the engine gives by its name, with keywords of whatever name "
-            "or without any."
+            "or without any. Its methods take what vLLM calls them with."
         ),
         evidence=SERVED,
         section="Loading",
