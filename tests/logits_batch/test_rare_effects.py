@@ -105,7 +105,9 @@ def test_a_few_examples_are_no_pass(budget: Budget, missing: int) -> None:
 
 def _trial(examples: list[Example], budget: Budget) -> Any:  # noqa: ANN401 - as much as is asked for
     """Return a trial in which these examples were played."""
-    strata = SimpleNamespace(plain=PLAIN, everything=None, opt_out="LB-04", about=lambda _: PLAIN)
+    strata = SimpleNamespace(
+        plain=PLAIN, everything=None, opt_out="LB-04", about=lambda _: PLAIN, without={}
+    )
     contract = SimpleNamespace(
         strata=strata,
         judged={"LB-03"},
