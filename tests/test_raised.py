@@ -92,12 +92,12 @@ def test_the_line_is_the_plugin_s(tmp_path: Path) -> None:
 
 def test_of_a_validation_the_first_error_is_told() -> None:
     """The text of pydantic begins with how many errors there are."""
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationError
 
     class Config(BaseModel):
         layers: int
 
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - pydantic's own
+    with pytest.raises(ValidationError) as caught:
         Config.model_validate({"layers": "many"})
 
     assert said(caught.value).startswith("ValidationError: Config: layers: Input should be a valid")

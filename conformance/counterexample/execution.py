@@ -20,9 +20,11 @@ from conformance.counterexample import program
 from conformance.watching.interruption import in_call, limited
 from conformance.watching.untouched import Errands
 
-#: The status of a program that ended with an exception of the plugin, and of one that nobody
-#: executed any more.
-_RAISED, _NO_TIME = -1, -2
+#: The status of a program that ended with an exception of the plugin.
+_RAISED = -1
+
+#: The status of a program for which there was no time.
+_NO_TIME = -2
 
 
 @attrs.frozen

@@ -252,7 +252,6 @@ class _Load:
         if alike:
             self.which += " that all had one id"
             self.case["alike"] = True
-        self._alike = alike
         self.plugin = plugin
         self.served = self.left_open = 0
         self.given: list[Given] = []
@@ -306,7 +305,7 @@ class _Load:
         bench, plugin = self._bench, self.plugin
         kind = self.served % len(self._templates)
         data, outputs = self._templates[kind]
-        request_id = "id-0" if self._alike else f"id-{self.served}"
+        request_id = "id-0" if "alike" in self.case else f"id-{self.served}"
         mine, place = copy.deepcopy(data), self._places[kind] if self._unlike else None
         if place is not None:
             mine = changed(mine, place[0], f"{place[1]} {self.served}")

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import math
-import time
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 
 import attrs
 import torch
@@ -22,16 +20,10 @@ from vllm.v1.sample.logits_processor import (
 
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen
 from conformance.logits.configuration import vllm_config
+from conformance.logits.construction import Construction
 from conformance.logits.requests import Stock
 from conformance.logits_batch import host
-from conformance.watching.interruption import CONSTRUCTOR_LIMIT, PluginHung, limited
-
-#: Building an instance slower than this, examples share one instance and leave it idle between.
-SLOW_CONSTRUCTOR = 0.005
-
-#: Instances that are built before that is decided.
-MEASURED_CONSTRUCTORS = 3
-
+from conformance.watching.interruption import PluginHung, limited
 
 #: What switches each of vLLM's own processors on.
 _SWITCHES = {
@@ -95,9 +87,7 @@ class Bench(Stock):
     """One plugin class with everything it needs to be tried out."""
 
     _idle: list[Watched] = attrs.field(init=False, factory=list)
-    _slow: bool = attrs.field(init=False, default=False)
-    _made: int = attrs.field(init=False, default=0)
-    _fastest: float = attrs.field(init=False, default=math.inf)
+    _construction: Construction = attrs.field(init=False, factory=Construction)
 
     @cached_property
     def invariant(self) -> bool:
@@ -112,15 +102,7 @@ class Bench(Stock):
         """Return an idle instance: fresh, or used before where building one takes long."""
         if self._idle:
             return self._idle.pop()
-        started = time.perf_counter()
-        # An honest constructor may load a model of its own.
-        with limited(CONSTRUCTOR_LIMIT):
-            instance = call(Call.CONSTRUCTOR, self.construct)
-        self._made += 1
-        self._fastest = min(self._fastest, time.perf_counter() - started)
-        # The fastest of several: the first does what is done once, and the machine may be busy.
-        if self._made == MEASURED_CONSTRUCTORS:
-            self._slow = self._fastest > SLOW_CONSTRUCTOR
+        instance = self._construction.make(partial(call, Call.CONSTRUCTOR, self.construct))
         return Watched(instance)
 
     def construct(self) -> LogitsProcessor:
@@ -139,7 +121,7 @@ class Bench(Stock):
 
     def retire(self, instance: Watched, rows: int) -> None:
         """Take back an instance after an example, with all of its requests finished."""
-        if self._slow:
+        if self._construction.slow:
             removed = list(range(rows - 1, -1, -1))
             instance.update_state(BatchUpdate(0, removed, [], []) if rows else None)
             self._idle.append(instance)

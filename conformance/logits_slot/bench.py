@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -23,15 +21,9 @@ from vllm.v1.worker.gpu.states import RequestState
 from conformance.inputs.history import MOST_DRAFTS, Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen, note
 from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, vllm_config
+from conformance.logits.construction import Construction
 from conformance.logits.requests import Stock
 from conformance.logits_slot.host import joining, request_states
-from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
-
-#: Building an instance slower than this, examples share one instance and leave it idle between.
-SLOW_CONSTRUCTOR = 0.005
-
-#: Instances that are built before that is decided.
-MEASURED_CONSTRUCTORS = 3
 
 #: Fields of the states that plugins may read.
 READ = ("all_token_ids", "prompt_len", "prefill_len", "total_len")
@@ -177,9 +169,7 @@ class Bench(Stock):
     )
     #: Whether engines with speculative decoding may have the plugin; None where nobody has asked.
     _speculates: bool | None = attrs.field(init=False, default=None)
-    _slow: bool = attrs.field(init=False, default=False)
-    _made: int = attrs.field(init=False, default=0)
-    _fastest: float = attrs.field(init=False, default=math.inf)
+    _construction: Construction = attrs.field(init=False, factory=Construction)
 
     def new(
         self,
@@ -206,16 +196,8 @@ class Bench(Stock):
             instance.trusted = trusted
             return instance
         states = request_states(vocabulary or self.vocabulary, max_requests)
-        started = time.perf_counter()
-        # An honest constructor may load a model of its own.
-        with limited(CONSTRUCTOR_LIMIT):
-            construct = partial(self.construct, speculative=speculative)
-            instance = call("__init__", construct, states)
-        self._made += 1
-        self._fastest = min(self._fastest, time.perf_counter() - started)
-        # The fastest of several: the first does what is done once, and the machine may be busy.
-        if self._made == MEASURED_CONSTRUCTORS:
-            self._slow = self._fastest > SLOW_CONSTRUCTOR
+        construct = partial(self.construct, speculative=speculative)
+        instance = self._construction.make(partial(call, "__init__", construct, states))
         note("new", states)
         return Watched(instance, states, trusted=trusted, speculative=speculative)
 
@@ -248,7 +230,7 @@ class Bench(Stock):
 
     def retire(self, instance: Watched) -> None:
         """Take back an instance after an example; all of its requests are finished."""
-        if self._slow and instance.states.max_num_reqs == MAX_REQUESTS:
+        if self._construction.slow and instance.states.max_num_reqs == MAX_REQUESTS:
             for name in list(instance.states.req_id_to_index):
                 instance.states.remove_request(name)
             self._idle[instance.speculative].append(instance)

@@ -106,7 +106,7 @@ def adjusted(trial: Trial) -> Finding:
     return passed(len(wishes), len(wishes))
 
 
-def _stands_in_grammar(bench: Bench, wish: Wish, field: str, request: Any) -> bool:  # noqa: ANN401 - vLLM's
+def _stands_in_grammar(bench: Bench, wish: Wish, field: str, request: Any) -> bool:  # noqa: ANN401 - of either endpoint
     """Tell whether what has to be called is said by a grammar that the parser's model obeys.
 
     vLLM's own grammar is of JSON, which it reads itself, and for no request with choice auto.

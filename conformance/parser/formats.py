@@ -218,18 +218,23 @@ class Fit:
     bench: Bench
 
 
-def _missing(cls: type[Any], role: str) -> str | None:
-    """Return the method that reads whole answers where a class has none, and vLLM calls it."""
+def _delegates(cls: type[Any], role: str, *methods: str) -> bool:
+    """Tell whether vLLM composes a class as any other, and these methods call its own.
+
+    Some of vLLM's own are put together in other ways, by their names.
+    """
     from vllm.parser.abstract_parser import DelegatingParser
 
+    whole = composed(cls, role)
+    return all(getattr(whole, each) is getattr(DelegatingParser, each) for each in methods)
+
+
+def _missing(cls: type[Any], role: str) -> str | None:
+    """Return the method that reads whole answers where a class has none, and vLLM calls it."""
     name = ROLES[role].whole
     if getattr(cls, name) is not getattr(base(role), name):
         return None
-    # Some of vLLM's own are put together in other ways, by their names.
-    whole = composed(cls, role)
-    methods = ("parse", name)
-    called = all(getattr(whole, each) is getattr(DelegatingParser, each) for each in methods)
-    return name if called else None
+    return name if _delegates(cls, role, "parse", name) else None
 
 
 #: What vLLM calls the two methods of a parser with, and how a sentence writes that.
@@ -248,12 +253,9 @@ _CALLED: Mapping[str, tuple[tuple[tuple[object, ...], Mapping[str, object], str]
 
 def _unbound(cls: type[Any], role: str) -> str | None:
     """Say which method does not take what vLLM calls it with, or return None."""
-    from vllm.parser.abstract_parser import DelegatingParser
-
-    whole, names = composed(cls, role), (ROLES[role].whole, ROLES[role].streamed)
-    methods = ("parse", "parse_delta", *names)
-    if any(getattr(whole, each) is not getattr(DelegatingParser, each) for each in methods):
-        return None  # put together in another way
+    names = (ROLES[role].whole, ROLES[role].streamed)
+    if not _delegates(cls, role, "parse", "parse_delta", *names):
+        return None
     for name, (arguments, keywords, written) in zip(names, _CALLED[role], strict=True):
         method = inspect.getattr_static(cls, name)
         try:

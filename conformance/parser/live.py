@@ -13,7 +13,7 @@ import attrs
 
 from conformance.checking import Undecided
 from conformance.engine.asking import Question, saying
-from conformance.parser.bench import Bench, NotMade, Wish, name_of
+from conformance.parser.bench import PLAIN, Bench, NotMade, Wish, name_of
 from conformance.parser.calls import Asked, asked
 from conformance.parser.checks import trial
 from conformance.parser.formats import KNOWN
@@ -102,17 +102,22 @@ def found(cls: type[Any], errand: Errand) -> Found:
         answers=answers,
         choices=tuple(_choices(told, pair, known)) if told.role == TOOL else (),
         malformed=tuple(question for question, _ in asking(wrong)),
-        grammar=getattr(bench.adjusted(), "structured_outputs", None) is not None,
+        grammar=_obeys(bench),
         context=judged.context()["profile"],
     )
 
 
 def _pair(judged: Trial) -> tuple[Pair | None, str]:
-    """Return the parser with its partner, or why there is none."""
+    """Return the parser with its partner; or None, and why it has none."""
     try:
         return Pair.of(judged), "the profile names no partner"
     except Undecided as error:
         return None, str(error)
+
+
+def _obeys(bench: Bench, wish: Wish = PLAIN) -> bool:
+    """Tell whether the model obeys a grammar where a request says this of calls."""
+    return getattr(bench.adjusted(wish), "structured_outputs", None) is not None
 
 
 def _place(partner: Trial) -> tuple[str, str, str]:
@@ -155,8 +160,7 @@ def _choices(
         bench, answer = judged.for_sample(sample)
         says = bench.whole(answer)
         for asks in asked(bench, sample.text, says) if says.calls else ():
-            wish, adjusted = asks.wish, bench.adjusted(asks.wish)
-            grammar = getattr(adjusted, "structured_outputs", None) is not None
+            wish, grammar = asks.wish, _obeys(bench, asks.wish)
             for question, _ in _asked(judged, pair, [attrs.evolve(sample, text=asks.text)]):
                 asking = attrs.evolve(question, choice=wish.choice, parallel=wish.parallel)
                 yield asking, attrs.evolve(asks, grammar=grammar)

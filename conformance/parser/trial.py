@@ -147,9 +147,9 @@ class Trial(Simulation):
         """Return what a certificate says about this trial."""
         fitted: dict[str, Any] = {}
         if self.fit is not None:
+            mine = self.fit.format.name
             others = [trial.format.name for trial in self.others if trial.format is not None]
-            fitted = {"format": self.fit.format.name}
-            fitted |= {"alike": {"format": [*fitted.values(), *others]}} if others else {}
+            fitted = {"format": mine, **({"alike": {"format": [mine, *others]}} if others else {})}
         elif not self.given and (found := markers.of_source(self.cls)):
             fitted = {"likely": {"special_tokens": list(found[: markers.NAMED])}}
         section = expectation.plain(self.wanted.section)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -53,20 +53,23 @@ def test_messages_are_the_same_whatever_their_white_space() -> None:
     assert not one.same(Message("", "Yes.", (Call("f", ""),)))
 
 
-def _in_json(_content: str, calls: list[dict[str, object]]) -> str:
+def _in_json(_content: str, calls: list[dict[str, Any]]) -> str:
     return json.dumps(calls)
 
 
-def _in_tags(_content: str, calls: list[dict[str, object]]) -> str:
-    pairs = [pair for call in calls for pair in call["arguments"].items()]  # type: ignore[attr-defined]
+def _pairs(calls: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    return [pair for call in calls for pair in call["arguments"].items()]
+
+
+def _in_tags(_content: str, calls: list[dict[str, Any]]) -> str:
     return "".join(
-        f"<{key}>{value if isinstance(value, str) else json.dumps(value)}" for key, value in pairs
+        f"<{key}>{value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in _pairs(calls)
     )
 
 
-def _of_strings(_content: str, calls: list[dict[str, object]]) -> str:
-    pairs = [pair for call in calls for pair in call["arguments"].items()]  # type: ignore[attr-defined]
-    return "".join(f"{key}={value.strip()!r}" for key, value in pairs)
+def _of_strings(_content: str, calls: list[dict[str, Any]]) -> str:
+    return "".join(f"{key}={value.strip()!r}" for key, value in _pairs(calls))
 
 
 @pytest.mark.parametrize(
