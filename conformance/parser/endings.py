@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 import attrs
+from hypothesis import strategies as st
 from vllm.reasoning import ReasoningParser
 
 from conformance.checking import checks
@@ -179,6 +180,37 @@ def again(trial: Trial) -> Finding:
     known = map(twice, trial.first())
     drawn = trial.answers().map(twice)
     return trial.sought(known, drawn, partial(agrees, trial))
+
+
+@checks("RP-18", after=("RP-04",))
+def broken_off(trial: Trial) -> Finding:
+    """Compare answers that end within their reasoning, streamed with whole."""
+    markers = (*trial.bench.special, *(trial.drawing.format.markers if trial.drawing else ()))
+    # What may be a marker is held back as long as it may be one.
+    held = tuple(each[:length] for each in markers for length in range(1, len(each) + 1))
+
+    def within(answer: Answer, thought: str) -> list[str]:
+        begins = answer.text.find(thought)
+        firsts = [answer.first(end).text for end in range(1, len(answer))] if begins >= 0 else []
+        return [
+            first
+            for first in firsts
+            if 0 < len(so_far := first[begins:].strip()) < len(thought)
+            and not so_far.endswith(held)
+        ]
+
+    def judge(example: tuple[Sample, int | None]) -> Judged:
+        sample, end = example
+        bench, answer = trial.for_sample(sample)
+        firsts = within(answer, (sample.says or bench.whole(answer)).reasoning.strip())
+        found = Judged(acted=False)
+        for first in firsts if end is None or not firsts else [firsts[end % len(firsts)]]:
+            found = agrees(trial, attrs.evolve(sample, text=first, says=None))
+            if found.wrong:
+                break
+        return found
+
+    return trial.search_with(st.integers(0, 200), judge, [None])
 
 
 def _behind(bench: Bench, answer: Answer, prompt: str) -> Judged | None:

@@ -184,6 +184,26 @@ RULES = (
         hint="Part a whole answer at the first end, not at the last. "
         "Only a SHOULD: what a marker means there is for the model to say.",
     ),
+    Rule(
+        id="RP-18",
+        title="Reasoning that is broken off is the same streamed as whole",
+        statement=(
+            "An answer that ends within its reasoning, as max_tokens ends it, says the same "
+            "streamed token by token as whole."
+        ),
+        section="The end of reasoning",
+        sources=(
+            _base("extract_reasoning_streaming", "extracting ... from an incomplete response"),
+            Source(
+                "SamplingParams.max_tokens",
+                "the answer is over, and no end of its reasoning was said",
+            ),
+        ),
+        hint="An answer without the end of its reasoning is reasoning, where it has begun: "
+        "in extract_reasoning, too. "
+        "Only a SHOULD: whether it has begun may be said by the prompt alone.",
+        resembles=("vllm-project/vllm#35221",),
+    ),
     *others(REASONING),
     together(REASONING),
     cost(REASONING),
