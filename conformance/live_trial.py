@@ -62,6 +62,11 @@ class LiveTrial(abc.ABC):
         """Return what the plugin is tried with, as certificates have it; None if unknown."""
 
     @property
+    def reached_by(self) -> str:
+        """What of vLLM the plugin is reached by, where that depends on the plugin."""
+        return self.host
+
+    @property
     def model_name(self) -> str:
         """What certificates call the model that the plugin is tried on."""
         return "tiny random Llama"
@@ -95,12 +100,12 @@ class LiveTrial(abc.ABC):
             "profile": self.document(),
             "device": self.device,
             "model": self.model_name,
-            f"host_{evidence.value}": f"{self.host} of {release} {vllm.__version__}",
+            f"host_{evidence.value}": f"{self.reached_by} of {release} {vllm.__version__}",
         }
         if isinstance(self._server, ExternalServer):
             told["device"] = "as the server's"
             told["model"] = self._server.model_name
-            told["host_server"] = f"{self.host} of {self._server.url}"
+            told["host_server"] = f"{self.reached_by} of {self._server.url}"
         if self._front_ends is not None:
             told["front_ends"] = len(self._front_ends.seen)
         if isinstance(self._server, Server) and self.opening.settings.server_arguments:

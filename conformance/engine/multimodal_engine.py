@@ -35,6 +35,9 @@ MAX_MODEL_LEN = 2048
 #: one that failed may go on for ever.
 LIMIT = 60.0
 
+#: What is pooled may differ by so much of its largest value: other batches round otherwise.
+ROUNDING = 1e-3
+
 
 class EngineFailed(Exception):
     """The engine raised while it worked on requests that it had taken: nobody gets an answer."""
@@ -73,6 +76,7 @@ class Response:
     places: tuple[Place, ...]
     tokens: tuple[int, ...]
     decided: int  #: how many of the tokens rounding cannot have chosen
+    pooled: torch.Tensor | None = None  #: of a model that pools: it has no tokens
 
     def differs(self, wanted: Response) -> str | None:
         """Say in what this is another response than the one to the same request by itself."""
@@ -85,6 +89,14 @@ class Response:
         sure = min(self.decided, wanted.decided)
         if self.tokens[:sure] != wanted.tokens[:sure]:
             return f"is answered {self.tokens} instead of {wanted.tokens}"
+        if self.pooled is not None and wanted.pooled is not None:
+            if self.pooled.shape != wanted.pooled.shape:
+                shapes = tuple(self.pooled.shape), tuple(wanted.pooled.shape)
+                return f"is answered values of shape {shapes[0]} instead of {shapes[1]}"
+            bound = ROUNDING * float(wanted.pooled.abs().max())
+            if not torch.allclose(self.pooled, wanted.pooled, 0.0, bound, equal_nan=True):
+                apart = float((self.pooled - wanted.pooled).abs().max())
+                return f"is answered other values, up to {apart:.3g} apart"
         return None
 
 
@@ -111,6 +123,7 @@ class MultiModalEngine:
         device: str = "cpu",
         mode: str = "auto",
         blocks: int | None = None,
+        chunked: bool = True,
     ) -> MultiModalEngine:
         """Start an engine in this process.
 
@@ -122,6 +135,7 @@ class MultiModalEngine:
             device: ``"cpu"`` or ``"cuda"``.
             mode: as ``--tokenizer-mode`` has it, by which a renderer is chosen.
             blocks: of the KV cache, with :data:`BLOCK` tokens each; prefixes are then used again.
+            chunked: whether a prompt may be computed in chunks, which some models cannot.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start.
@@ -142,8 +156,8 @@ class MultiModalEngine:
             enforce_eager=eager(device),
             max_model_len=max_model_len,
             max_num_seqs=MAX_SEQUENCES,
-            max_num_batched_tokens=STEP_TOKENS,
-            enable_chunked_prefill=True,
+            max_num_batched_tokens=STEP_TOKENS if chunked else MAX_MODEL_LEN,
+            enable_chunked_prefill=chunked,
             # What is found there would not be computed again.
             enable_prefix_caching=blocks is not None,
             dtype="float32",
@@ -183,13 +197,9 @@ class MultiModalEngine:
             Exception: a request was refused, and none was run.
 
         """
-        from vllm import SamplingParams
-
-        params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
-        prompts = [_prompt(request) for request in requests]
         self._places.clear()
         self._margins.clear()
-        names = self.llm.enqueue(prompts, params, use_tqdm=False)
+        names = self._enqueue(requests)
         try:
             with limited(LIMIT):
                 outputs = self.llm.wait_for_completion(use_tqdm=False)
@@ -203,10 +213,7 @@ class MultiModalEngine:
 
     def abort(self, request: Request, steps: int) -> None:
         """Let a request go on for some steps, and abort it."""
-        from vllm import SamplingParams
-
-        params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
-        names = self.llm.enqueue([_prompt(request)], params, use_tqdm=False)
+        names = self._enqueue([request])
         with limited(LIMIT):
             for _ in range(steps):
                 self.llm.llm_engine.step()
@@ -221,13 +228,32 @@ class MultiModalEngine:
         if hasattr(engine, "reset_encoder_cache"):  # older releases have none
             engine.reset_encoder_cache()
 
-    def _response(self, output: Any) -> Response:  # noqa: ANN401 - a RequestOutput
+    def _enqueue(self, requests: Sequence[Request]) -> list[str]:
+        """Hand over requests, and return their names; where one is refused, none is taken."""
+        from vllm import PoolingParams, SamplingParams
+
+        prompts = [_prompt(request) for request in requests]
+        if self.llm.model_config.runner_type == "pooling":
+            pooled = PoolingParams(task=self.llm.pooling_task)
+            # LLM.enqueue is for models that generate; this is what it calls.
+            names = self.llm._add_completion_requests(  # noqa: SLF001 - as said
+                prompts, params=pooled, use_tqdm=False
+            )
+        else:
+            params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
+            names = self.llm.enqueue(prompts, params, use_tqdm=False)
+        return list(names)
+
+    def _response(self, output: Any) -> Response:  # noqa: ANN401 - a RequestOutput, or of pooling
         name = output.request_id
+        prompt, places = tuple(output.prompt_token_ids), self._places.get(name, ())
+        if self.llm.model_config.runner_type == "pooling":
+            return Response(prompt, places, (), 0, output.outputs.data.detach().float().cpu())
         tokens = tuple(output.outputs[0].token_ids)
         doubts = [m <= MARGIN or math.isnan(m) for m in self._margins.get(name, ())]
         return Response(
-            tuple(output.prompt_token_ids),
-            self._places.get(name, ()),
+            prompt,
+            places,
             tokens,
             doubts.index(True) if any(doubts) else len(tokens),
         )

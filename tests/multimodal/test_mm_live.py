@@ -98,6 +98,26 @@ def test_a_model_of_vllm_that_hears_is_conformant_live(zygote: Zygote, tmp_path:
     passes(live(zygote, model.model_class, {"model": model.name}, tmp_path))
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("name", ["PoolingModel", "Means"])
+def test_models_that_pool_are_conformant_live(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    """They are asked by the method, and by the route, of their kind."""
+    passes(live(zygote, f"{HERE / 'pooling_models.py'}:{name}", MODEL, tmp_path))
+
+
+@pytest.mark.engine
+def test_what_is_pooled_is_compared(zygote: Zygote, tmp_path: Path) -> None:
+    """An answer that depends on others is found, and the report says how far apart they are."""
+    target = f"{HERE / 'pooling_models.py'}:MixesAnswers"
+    specimen = Specimen(target, "MM-26", MODEL, generation="mm/processor")
+
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,))
+
+    broken = {found.rule: found.message for found in results.values() if found.verdict == "fail"}
+    assert set(broken) == {"MM-26"}
+    assert "is answered other values, up to " in (broken["MM-26"] or "")
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize(
     ("name", "rule", "told"),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of ``POST /v1/chat/completions``: the OpenAI client, with items in its messages."""
+"""A client of ``POST /v1/chat/completions``: the OpenAI client, with items in its messages.
+
+Models that pool are asked by ``POST /pooling``, which takes the same messages.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,17 @@ import openai
 from PIL import Image
 
 from conformance.engine import access
+from conformance.engine.multimodal_engine import ROUNDING
 from conformance.watching.comparison import first_line
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 60.0
 
-#: Tokens of an answer.
-OUTPUT = 6
+#: Tokens of an answer; values of one that is pooled that a sentence tells.
+OUTPUT, SHOWN = 6, 4
+
+#: Where chats are sent, and those of models that pool.
+CHAT, POOLING = "/v1/chat/completions", "/pooling"
 
 
 class NotSendable(Exception):
@@ -40,11 +47,28 @@ class Answer:
     prompt: tuple[int, ...] = ()  #: tokens, as the server counts them
     tokens: tuple[int, ...] = ()
     error: str = ""
+    pooled: np.ndarray | None = None  #: of a model that pools: it has no tokens
 
     @property
     def good(self) -> bool:
         """Tell whether it is an answer."""
         return self.status == 200  # noqa: PLR2004 - OK
+
+    def same(self, other: Answer) -> bool:
+        """Tell whether this says the same as another answer."""
+        if self.pooled is None or other.pooled is None:
+            return self.tokens == other.tokens
+        if self.pooled.shape != other.pooled.shape:
+            return False
+        bound = ROUNDING * float(np.abs(other.pooled).max(initial=0.0))
+        return bool(np.allclose(self.pooled, other.pooled, 0.0, bound, equal_nan=True))
+
+    def says(self) -> str:
+        """Say what the answer is."""
+        if self.pooled is None:
+            return str(self.tokens)
+        first = ", ".join(f"{value:.3g}" for value in self.pooled.flat[:SHOWN])
+        return f"values of shape {self.pooled.shape} that begin with {first}"
 
     def describe(self) -> str:
         """Say what came back instead of an answer."""
@@ -61,19 +85,21 @@ class Client:
     output: int = OUTPUT  #: tokens of an answer
     #: Of a server that is asked before, so that it encodes the items for this one.
     encoder: Client | None = None
+    pools: bool = False  #: whether the model does
+
+    @property
+    def route(self) -> str:
+        """Where the server takes requests."""
+        return POOLING if self.pools else CHAT
 
     def body(self, content: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request."""
         more: dict[str, Any] = {"mm_processor_kwargs": dict(options)} if options else {}
-        return {
-            "model": self.model,
-            "messages": [{"role": "user", "content": list(content)}],
-            "temperature": 0,
-            "max_tokens": self.output,
-            "ignore_eos": True,
-            "return_token_ids": True,
-            **more,
-        }
+        messages = [{"role": "user", "content": list(content)}]
+        if not self.pools:
+            more |= {"temperature": 0, "max_tokens": self.output}
+            more |= {"ignore_eos": True, "return_token_ids": True}
+        return {"model": self.model, "messages": messages, **more}
 
 
 def part(modality: str, value: object) -> dict[str, Any]:
@@ -110,16 +136,18 @@ async def crowd(
 
         async def one(content: Sequence[Any], options: Mapping[str, Any]) -> Answer:
             try:
-                body = await sdk.post(
-                    "/chat/completions", cast_to=object, body=client.body(content, options)
-                )
+                url, body = f"{client.url}{client.route}", client.body(content, options)
+                found = await sdk.post(url, cast_to=object, body=body)
             except openai.APIStatusError as error:
                 return Answer(error.status_code, error=first_line(_message(error.body)))
             except openai.APIError as error:
                 return Answer(0, error=f"{type(error).__name__}: {error}")
-            assert isinstance(body, dict)
-            (choice,) = body["choices"]
-            prompt = body.get("prompt_token_ids") or (0,) * body["usage"]["prompt_tokens"]
+            assert isinstance(found, dict)
+            prompt = found.get("prompt_token_ids") or (0,) * found["usage"]["prompt_tokens"]
+            if client.pools:
+                (pooled,) = found["data"]
+                return Answer(200, tuple(prompt), pooled=np.array(pooled["data"], float))
+            (choice,) = found["choices"]
             return Answer(200, tuple(prompt), tuple(choice.get("token_ids") or ()))
 
         return await access.gather(client.url, [one(*question) for question in asked])
@@ -132,7 +160,7 @@ def curl(
     path = Path(folder) / "request.json"
     path.write_text(json.dumps(client.body(content, options)) + "\n", encoding="utf-8")
     return (
-        f"{access.curl(client.url)} {client.url}/v1/chat/completions "
+        f"{access.curl(client.url)} {client.url}{client.route} "
         f"-H 'Content-Type: application/json' -d @{shlex.quote(str(path))}"
     )
 

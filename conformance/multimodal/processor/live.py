@@ -84,6 +84,11 @@ class ProcessorTrial(LiveTrial):
         return self.name
 
     @property
+    def pools(self) -> bool:
+        """Whether the model pools, and generates nothing; false until that is known."""
+        return self._opened and self.bench.host.config.model_config.runner_type == "pooling"
+
+    @property
     def weights(self) -> bool:
         """Whether the checkpoint has weights; one for processors alone need not."""
         return any(Path(self.checkpoint).glob("*.safetensors"))
@@ -145,11 +150,6 @@ class ProcessorTrial(LiveTrial):
         # An engine has not processed what was here, and would be told from it by that alone.
         if why := unlike_the_first(bench, untouched):
             self.ledger.blocked = must_wait([STATE], why)
-            return
-        if bench.host.config.model_config.runner_type != "generate":
-            self.ledger.blocked = (
-                "engines are tried with models that generate, and this one does not"
-            )
             return
         if not bench.stock.everything:
             self.ledger.blocked = "nobody knows of an item that the processor takes: see MM-11"

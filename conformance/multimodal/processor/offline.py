@@ -51,6 +51,11 @@ class Trial(ProcessorTrial):
         self.ends.callback(checkpoint.remove, Path(self.checkpoint))
         self.prepare()
 
+    @property
+    def reached_by(self) -> str:
+        """The method that a model of this kind is asked by."""
+        return "LLM.encode" if self.pools else self.host
+
     def run(self) -> None:
         """Ask an engine for prompts, alone and among others."""
         self._prompts = live.workload(self)
@@ -64,6 +69,7 @@ class Trial(ProcessorTrial):
                 max_model_len=self.max_model_len,
                 weights=self.weights,
                 device=self.device,
+                chunked=self.bench.host.config.model_config.is_chunked_prefill_supported,
             )
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
             why = f"an engine does not start: {said(error)}"
@@ -73,6 +79,9 @@ class Trial(ProcessorTrial):
                 self.ledger.did_not_start(live.LOADS, why)
             return
         self.ledger.saw(live.LOADS)
+        if self.pools and not hasattr(self._engine.llm, "pooling_task"):
+            self.ledger.stop("models that pool are asked as vLLM 0.32 and later take requests")
+            return
         self.opening.progress(f"asking an offline engine for {len(self._prompts)} prompts")
         for judge in (self._alone, self._text, self._again, self._together, self._refusals):
             judge()
@@ -229,7 +238,7 @@ class Trial(ProcessorTrial):
         elif not isinstance(found, Exception):
             self.ledger.fail(rule, f"{what} were answered by the engine")
         elif not Answer(error=found).of_client:
-            self.ledger.fail(rule, f"{what}: LLM.generate {Answer(error=found).describe()}")
+            self.ledger.fail(rule, f"{what}: {self.reached_by} {Answer(error=found).describe()}")
         else:
             self.ledger.saw(rule)
             return True
@@ -268,16 +277,17 @@ class Trial(ProcessorTrial):
         if isinstance(error, OutOfTime):
             place = place_in(error, inspect.getsourcefile(self.opening.cls))
             if place is not None:
-                self.ledger.fail(live.SURVIVES, f"LLM.generate of {what} hangs at {place}")
+                self.ledger.fail(live.SURVIVES, f"{self.reached_by} of {what} hangs at {place}")
             elif self._engine.idle > IDLE:
                 self.ledger.fail(
                     live.SURVIVES,
-                    f"LLM.generate of {what} does not end: the engine finds nothing to compute",
+                    f"{self.reached_by} of {what} does not end: "
+                    "the engine finds nothing to compute",
                 )
             else:
-                self.ledger.stop(f"LLM.generate of {what}: {error}")
+                self.ledger.stop(f"{self.reached_by} of {what}: {error}")
         elif not isinstance(error, EngineFailed):
-            self.ledger.fail(live.PROCESSES, f"LLM.generate of {what} raised {why}")
+            self.ledger.fail(live.PROCESSES, f"{self.reached_by} of {what} raised {why}")
         elif error.encoding:
             self.ledger.fail(
                 live.ONE_EACH, f"the engine ended while it encoded the items of {what}: {error}"

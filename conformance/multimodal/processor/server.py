@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evidence ``server``: the model behind ``POST /v1/chat/completions`` of a live ``vllm serve``.
 
+A model that pools is asked by ``POST /pooling``, which takes the same messages.
+
 A server of our own computes one request at a time, so that answers among many must equal answers
 to single requests. With ``--server-url`` a running server is used instead, which must serve the
 model; what it computes together it may round otherwise, so less is asked of it.
@@ -33,13 +35,11 @@ from conformance.watching.comparison import letter
 
 Content = Sequence[Mapping[str, Any]]
 
-ARGUMENTS = (
-    "--max-num-seqs=1",
-    "--max-num-batched-tokens=64",
-    "--enable-chunked-prefill",
-    "--no-enable-prefix-caching",
-)
+ARGUMENTS = ("--max-num-seqs=1", "--no-enable-prefix-caching")
 
+#: Prompts are computed in chunks, but for models that pool: some of these cannot.
+CHUNKED = ("--max-num-batched-tokens=64", "--enable-chunked-prefill")
+WHOLE = (f"--max-num-batched-tokens={live.MOST_TOKENS}", "--no-enable-chunked-prefill")
 
 #: Where the cache is small, answers are as long as requests need to outgrow it together.
 SCARCE, LONG = "--num-gpu-blocks-override", 28
@@ -61,7 +61,7 @@ def _distrusts() -> bool:
 class Trial(ProcessorTrial):
     """The trial of one class in a live server, which starts when the trial is opened."""
 
-    host: ClassVar[str] = "POST /v1/chat/completions"
+    host: ClassVar[str] = f"POST {clients.CHAT}"
 
     #: A server that encodes what the other one is asked for, where a configuration has one.
     _encoder: Server | None = attrs.field(init=False, default=None)
@@ -97,6 +97,7 @@ class Trial(ProcessorTrial):
             device=self.device,
             arguments=[
                 *ARGUMENTS,
+                *(WHOLE if getattr(self.opening.cls, "is_pooling_model", False) else CHUNKED),
                 f"--max-model-len={self.max_model_len}",
                 f"--limit-mm-per-prompt={json.dumps(limits)}",
                 *(() if self.weights else ("--load-format=dummy",)),
@@ -108,6 +109,11 @@ class Trial(ProcessorTrial):
             environment={"VLLM_SERVER_DEV_MODE": "1"} if settings.encoding else None,
         )
 
+    @property
+    def reached_by(self) -> str:
+        """The route that a model of this kind is asked by."""
+        return f"POST {clients.POOLING}" if self.pools else self.host
+
     def run(self) -> None:
         """Ask the server for prompts, alone and among others."""
         prompts = live.workload(self)
@@ -115,7 +121,8 @@ class Trial(ProcessorTrial):
             return
         self.ledger.saw(live.LOADS)
         scarce = any(SCARCE in each for each in self.opening.settings.server_arguments)
-        client = Client(self.server.url, self.server.model_name, LONG if scarce else OUTPUT)
+        output = LONG if scarce else OUTPUT
+        client = Client(self.server.url, self.server.model_name, output, pools=self.pools)
         if self._encoder is not None:
             encoder = Client(self._encoder.url, self._encoder.model_name, output=1)
             client = attrs.evolve(client, encoder=encoder)
@@ -176,7 +183,9 @@ class Trial(ProcessorTrial):
             if not got.good:
                 self._blame(prompt, got, self._curl(client, content, prompt))
                 return
-            if self._own and got.prompt != wanted:
+            # What is pooled comes with no tokens of its prompt, but their number.
+            told, simulated = (len(got.prompt), len(wanted)) if self.pools else (got.prompt, wanted)
+            if self._own and told != simulated:
                 self.ledger.fault = (
                     f"for {live.shown(prompt)} the server has {len(got.prompt)} tokens "
                     f"and the simulator {len(wanted)}"
@@ -223,10 +232,15 @@ class Trial(ProcessorTrial):
         from vllm.renderers.registry import renderer_from_config
 
         config = self.bench.host.config
+        requested: Any = ChatCompletionRequest
+        if self.pools:
+            from vllm.entrypoints.pooling.pooling.protocol import PoolingChatRequest
+
+            requested = PoolingChatRequest
         if self._renderer is None:
             self._renderer = renderer_from_config(config)
         options = dict(self._options(prompt))
-        request = ChatCompletionRequest(
+        request = requested(
             messages=[{"role": "user", "content": content}], mm_processor_kwargs=options or None
         )
         chat = request.build_chat_params(None, "auto").with_defaults(
@@ -346,13 +360,12 @@ class Trial(ProcessorTrial):
             if not got.good:
                 self._blame(prompt, got, self._curl(client, content, prompt))
                 return
-            same = got.prompt == first.prompt and (got.tokens == first.tokens or not self._own)
-            if not same:
+            if got.prompt != first.prompt or (self._own and not got.same(first)):
                 command = self._curl(client, content, prompt)
                 self.ledger.fail(
                     rule,
-                    f"{when} {live.shown(prompt)} is answered {got.tokens} to {len(got.prompt)} "
-                    f"tokens instead of {first.tokens} to {len(first.prompt)}; {command}",
+                    f"{when} {live.shown(prompt)} is answered {got.says()} to {len(got.prompt)} "
+                    f"tokens instead of {first.says()} to {len(first.prompt)}; {command}",
                 )
                 return
             self.ledger.saw(rule)
