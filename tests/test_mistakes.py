@@ -1099,6 +1099,20 @@ def test_what_a_module_is_for_is_read_where_its_package_cannot_be_imported(tmp_p
     assert "(parser.py:1)" in said
 
 
+def test_a_class_is_what_its_base_in_another_file_is(tmp_path: Path) -> None:
+    """The file that cannot be imported is another one, which the class is derived from."""
+    (tmp_path / "theirs.py").write_text(
+        "from vllm.moved_long_ago import something\n"
+        "from vllm.tool_parsers.abstract_tool_parser import ToolParser\n\n\n"
+        "class Theirs(ToolParser): ...\n"
+    )
+    mine = tmp_path / "mine.py"
+    mine.write_text("from theirs import Theirs\n\n\nclass Mine(Theirs): ...\n")
+    target = Target("mine.py:Mine", "mine", "Mine", root=str(tmp_path))
+
+    assert likeness.likely(target, str(mine)) == "parser/tool"
+
+
 @pytest.mark.parametrize(
     ("source", "generation"),
     [

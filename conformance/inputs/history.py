@@ -9,7 +9,7 @@ so the same histories drive every generation of the logits-processor interface.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any, Literal
 
@@ -278,10 +278,21 @@ def shows(shape: Shape, history: History) -> bool:
         "rest": shape.rest,
         "draft": shape.draft,
         "lost": shape.lost,
-        "finish": shape.finish != "never",
     }
     found = [any(getattr(step, name) for step in history) for name, on in wanted.items() if on]
+    found += [any(_idle(history))] if shape.idle else []
+    found += [any(r.greedy for step in history for r in step.join)] if shape.greedy else []
+    if not found and shape.finish != "never":
+        found.append(any(step.finish for step in history))
     return not found or any(found)
+
+
+def _idle(history: History) -> Iterator[bool]:
+    """Tell of each step whether no request is left in it."""
+    live = 0
+    for step in history:
+        live += len(step.join) - len(step.finish)
+        yield live == 0
 
 
 def to_json(history: History) -> list[dict[str, Any]]:

@@ -42,7 +42,9 @@ def loads(trial: Trial, loader: Callable[[list[str]], list[type]]) -> Finding:
     except Exception as error:  # noqa: BLE001 - whatever vLLM's loader says is the finding
         cause = error.__cause__ or error
         return failed(f"vLLM's loader refuses {trial.fqcn!r}: {type(cause).__name__}: {cause}")
-    if found is not trial.plugin:
+    # A module may make the class anew whenever it is asked for it.
+    wanted = trial.plugin.__module__, trial.plugin.__qualname__
+    if (found.__module__, found.__qualname__) != wanted:
         return failed(f"{trial.fqcn!r} names {found!r}, not the class under test")
     return Finding(Verdict.PASS, 1, 1)
 

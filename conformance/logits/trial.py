@@ -223,9 +223,20 @@ class Trial(Asked):
         if finding.waits_for and self.contract.unsampled.issuperset(finding.waits_for):
             # It is advice that a token is left; what must hold is judged all the same.
             return self._going_on().check(rule)
+        if finding.verdict is Verdict.FAIL and self._cut_short(rule):
+            again = self._going_on().check(rule)
+            if again.waits_for:
+                return again
         if finding.verdict is Verdict.FAIL and not self.survey:
             case = self.contract.show(trial, rule, finding, case)
         return simulated(rule, finding, time.perf_counter() - started, case)
+
+    def _cut_short(self, rule: str) -> bool:
+        """Tell whether a row without a token ended histories that might explain a failure."""
+        unsampled = self.contract.unsampled
+        if self.bench.tolerant or rule in unsampled or rule not in self.contract.judged:
+            return False
+        return any(unsampled & example.rules() for example in self.examples())
 
     def _begin_errands(self) -> None:
         """Have done beside what checks ask of other processes: all of them will be judged."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,11 +13,14 @@ from conformance.checking import checks
 from conformance.findings import Finding, passed, unjudged
 from conformance.parser import samples
 from conformance.parser.bench import WHOLE, Bench
-from conformance.parser.messages import Message, quoted, shortened
+from conformance.parser.messages import Message, apart, quoted, shortened
 from conformance.parser.roles import TOOL
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Judged, Trial
+
+#: Answers that are cut everywhere, their tokens, and how many of these come in one delta.
+SHORT, LONGEST, JOINED = 3, 100, 2
 
 
 def acted(trial: Trial, message: Message) -> bool:
@@ -71,13 +74,14 @@ def types(trial: Trial) -> Finding:
 def _means(trial: Trial, sample: Sample) -> Judged:
     bench, answer = trial.for_sample(sample)
     found = bench.whole(answer)
-    told = f"of {quoted(sample.text)} the parser made {found}"
+    made, meant = (str(found), "") if sample.says is None else apart(found, sample.says)
+    told = f"of {quoted(sample.text)} the parser made {made}"
     if sample.says is None or found.same(sample.says):
         scene = partial(bench.scene, "reads", answer)
         shown = right(trial, found, lambda: bench.by_token(answer).said)
         return attrs.evolve(shown, wrong=told if found.raised else None, scene=scene)
     scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
-    return Judged(wrong=f"{told}; expected {sample.says}", scene=scene)
+    return Judged(wrong=f"{told}; expected {meant}", scene=scene)
 
 
 @checks("TP-04", after=("TP-09", "TP-03", "TP-08", "TP-07"))
@@ -93,7 +97,8 @@ def agrees(trial: Trial, sample: Sample) -> Judged:
     expected, streamed = bench.whole(answer), bench.by_token(answer)
     wrong = None
     if not (found := streamed.said).same(expected):
-        wrong = f"{quoted(sample.text)} streamed token by token: {found}; whole: {expected}"
+        deltas, once = apart(found, expected)
+        wrong = f"{quoted(sample.text)} streamed token by token: {deltas}; whole: {once}"
         for name in streamed.unknown:
             wrong += f"; a delta has {name}, which the DeltaMessage of this release does not know"
     scene = partial(differing, bench, answer)
@@ -115,7 +120,16 @@ def cut(trial: Trial) -> Finding:
         scene = partial(differing, bench, answer, cuts)
         return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
 
-    return trial.search_with(samples.cuts(), judge, [(), *(range(k, 1000, k) for k in (2, 8))])
+    known = [(), *(range(k, 1000, k) for k in (2, 8))]
+    return trial.search_with(samples.cuts(), judge, known, _joined(trial))
+
+
+def _joined(trial: Trial) -> Iterator[tuple[Sample, Sequence[int]]]:
+    """Yield short answers with some of their tokens in one delta, wherever these stand."""
+    for sample in trial.first()[:SHORT]:
+        _, answer = trial.for_sample(sample)
+        for start in range(1, min(len(answer), LONGEST)):
+            yield sample, (start, *range(start + JOINED, len(answer)))
 
 
 def differing(bench: Bench, answer: Answer, cuts: Sequence[int] | None = None) -> dict[str, Any]:
@@ -141,8 +155,8 @@ def _smallest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Messa
     parts = " | ".join(repr(text) for text, _ in answer.deltas(fewest))
     count = len(list(answer.deltas(fewest)))
     deltas = "1 delta" if count == 1 else f"{count} deltas"
-    found = bench.stream(answer, fewest).said
-    return f"in {deltas}, {shortened(parts)}: {found}; token by token: {expected}"
+    found, wanted = apart(bench.stream(answer, fewest).said, expected)
+    return f"in {deltas}, {shortened(parts)}: {found}; token by token: {wanted}"
 
 
 def _fewest(

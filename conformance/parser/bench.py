@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +23,7 @@ from conformance.watching.interruption import (
     PluginHung,
     in_call,
     limited,
+    place_in,
     progressed,
 )
 from conformance.watching.raised import said
@@ -239,7 +240,7 @@ class Bench:
             made = tuple(Call(str(call.name), str(call.arguments)) for call in calls or ())
             return Message(reasoning or "", content or "", made)
 
-        with told_of(answer):
+        with told_of(self.cls, answer):
             found = guarded(ROLES[self.role].whole, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
@@ -309,12 +310,17 @@ def guarded(what: str, function: Callable[[], Any], seconds: float = CALL_LIMIT)
 
 
 @contextmanager
-def told_of(answer: Answer) -> Iterator[None]:
-    """Have what a call hangs on told of."""
+def told_of(cls: type[Any], answer: Answer) -> Iterator[None]:
+    """Have told of where a call hangs, and on what."""
     try:
         yield
     except PluginHung as error:
-        error.args = (f"{error}; the answer was {quoted(answer.text)}",)
+        source = None
+        with suppress(TypeError):  # it has none
+            source = inspect.getsourcefile(cls)
+        place = place_in(error, source)
+        where = f", at {place}" if place else ""
+        error.args = (f"{error}{where}; the answer was {quoted(answer.text)}",)
         raise
 
 
@@ -324,6 +330,7 @@ class Streaming:
     def __init__(
         self, bench: Bench, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN
     ) -> None:
+        self._cls = bench.cls
         self._what = ROLES[bench.role].streamed
         self._answer = answer
         self._parts = deque(answer.deltas(cuts))
@@ -356,7 +363,7 @@ class Streaming:
         return self._client.stream(self._raised)
 
     def _call(self, function: Callable[[], None]) -> None:
-        with told_of(self._answer):
+        with told_of(self._cls, self._answer):
             found = guarded(self._what, function)
         if isinstance(found, Exception):
             self._raised = said(found)

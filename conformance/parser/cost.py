@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -14,10 +13,10 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.parser.bench import Bench, Streaming
 from conformance.parser.formats import PROBE
+from conformance.parser.hostile import LONGEST, brief
 from conformance.parser.messages import Call, Message
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Trial
-from conformance.watching.interruption import PluginHung
 
 #: How often a part of an answer is there: so that one is twice as long as another.
 LENGTHS = (64, 128, 256)
@@ -28,11 +27,8 @@ STEPS = 16
 #: Lines of a step that no answer is too short for, and how many times as many are no growth.
 LINES, TIMES = 100, 2
 
-#: Tokens of the longest answer, and of each delta of it.
-LONGEST, WIDE = 32_000, 1_000
-
-#: Seconds that a call may compute of that answer: so long nobody else is served.
-STALL = 5.0
+#: Tokens of each delta of the longest answer.
+WIDE = 1_000
 
 
 def lines_of(function: Callable[[], object]) -> int:
@@ -128,16 +124,9 @@ def _survives(bench: Bench, text: Callable[[int], str]) -> None:
     parts = LONGEST * LENGTHS[0] // len(bench.answer(text(LENGTHS[0])))
     answer = bench.answer(text(parts))
     broken_off = answer.first(len(answer) * 3 // 4)
-    _brief("the parser, given a whole answer", partial(bench.whole, broken_off))
+    brief(
+        f"the parser, given a whole answer, of {LONGEST} tokens,", partial(bench.whole, broken_off)
+    )
     streaming = Streaming(bench, answer, range(WIDE, len(answer), WIDE))
-    while _brief("the parser, given a delta of an answer", streaming.step):
-        pass
-
-
-def _brief(what: str, function: Callable[[], Any]) -> object:
-    """Call something that must not take long, whatever else this machine does."""
-    began = time.thread_time()
-    found = function()
-    if time.thread_time() - began > STALL:
-        raise PluginHung(f"{what}, of {LONGEST} tokens,", STALL)
-    return found
+    for _ in range(-(-len(answer) // WIDE)):
+        brief(f"the parser, given a delta of an answer, of {LONGEST} tokens,", streaming.step)

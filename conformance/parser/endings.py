@@ -182,7 +182,7 @@ def again(trial: Trial) -> Finding:
     return trial.sought(known, drawn, partial(agrees, trial))
 
 
-@checks("RP-18", after=("RP-04",))
+@checks("RP-18", after=("RP-04", "RP-10"))
 def broken_off(trial: Trial) -> Finding:
     """Compare answers that end within their reasoning, streamed with whole."""
     markers = (*trial.bench.special, *(trial.drawing.format.markers if trial.drawing else ()))

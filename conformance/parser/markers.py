@@ -15,7 +15,7 @@ from conformance.parser.formats import REASONING_FORMATS, Format
 from conformance.watching.interruption import limited
 
 #: A text as the tokenizers of models write their own tokens.
-_MARKER = re.compile(r"<[^<>\s\\]{1,40}>|\[/?[A-Z][A-Z_]{2,40}\]")
+_MARKER = re.compile(r"<[^<>\s\\]{1,40}>|\[/?[A-Z][A-Z_ ]{2,40}\]")
 
 #: What a format is called that a class itself tells.
 OWN = "start_token and end_token"

@@ -58,12 +58,17 @@ class Message:
 
     def __str__(self) -> str:
         """Return the message in a few words."""
+        return self.whole if self.raised is not None else shortened(self.whole)
+
+    @property
+    def whole(self) -> str:
+        """The message in words, however many."""
         if self.raised is not None:
             return f"raised {self.raised}"
         parts = [f"reasoning {self.reasoning!r}"] if self.reasoning else []
         parts += [f"content {self.content!r}"] if self.content else []
         parts += [f"{call.name}({call.arguments})".replace("\n", "\\n") for call in self.calls]
-        return shortened(" + ".join(parts) or "nothing")
+        return " + ".join(parts) or "nothing"
 
 
 @attrs.frozen
@@ -157,6 +162,18 @@ class Client:
 def quoted(text: str) -> str:
     """Return a text as sentences quote it."""
     return shortened(repr(text))
+
+
+def apart(one: Message, other: Message) -> tuple[str, str]:
+    """Return two messages in a few words each, in which they can be told apart."""
+    if str(one) != str(other):
+        return str(one), str(other)
+    texts = one.whole, other.whole
+    pairs = enumerate(zip(*texts, strict=False))
+    same = next((place for place, (a, b) in pairs if a != b), min(map(len, texts)))
+    start = max(0, same - QUOTED // 2)
+    first, second = (f"... {text[start : start + QUOTED]} ..." for text in texts)
+    return first, second
 
 
 def shortened(text: str) -> str:

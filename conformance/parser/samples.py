@@ -93,6 +93,9 @@ HARD = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "```", "</", "<", "
 #: What authors repair in JSON that models write wrong, and must leave alone in strings.
 REPAIRED = ("True", "class=", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "f"')
 
+#: White space at the ends of a string is the string's.
+PADDED = "  x\n"
+
 #: Characters of several tokens each, where tokens are pieces of words, beside one another.
 IN_BYTES = "x😀😀y"
 
@@ -158,6 +161,8 @@ class Drawing:
     typed: bool = True
     #: By schema, as JSON: Hypothesis looks into a strategy once, which costs more than to draw.
     _values: dict[str, SearchStrategy[Any]] = attrs.field(init=False, factory=dict)
+    #: By the tools of a request, as JSON: for the same reason.
+    _answers: dict[str, SearchStrategy[Sample]] = attrs.field(init=False, factory=dict)
 
     def samples(self) -> SearchStrategy[Sample]:
         """Draw answers with what they say."""
@@ -169,11 +174,16 @@ class Drawing:
             hyphens = ["get-time"] if self.format.quotes else []
             names = ("get_weather", "f", "searchFor2", *hyphens)
             tools |= _drawn_tools(names)
-        return tools.flatmap(
-            lambda tools: self._said(
-                st.builds(self._sample, self._messages(tools), st.just(tools), pieces=st.booleans())
-            )
-        )
+        return tools.flatmap(self._with_tools)
+
+    def _with_tools(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Sample]:
+        """Draw answers to a request with these tools."""
+        key = json.dumps(tools)
+        if key not in self._answers:
+            message = self._messages(tools)
+            made = st.builds(self._sample, message, st.just(tools), pieces=st.booleans())
+            self._answers[key] = self._said(made)
+        return self._answers[key]
 
     def plain(self) -> SearchStrategy[Sample]:
         """Draw answers without a call: all of one is content."""
@@ -209,6 +219,9 @@ class Drawing:
         """Return answers that are tried before any that is drawn."""
         if self.format.thinks is not None:
             messages = [Message("First I think.", "Then I say it.")]
+            # What is said may begin as a marker does, right behind one.
+            edges = dict.fromkeys(each[0] for each in self.format.markers if not each[0].isalnum())
+            messages += [Message("First I think.", f"{edge} it begins.") for edge in [*edges][:1]]
             in_bytes = Message(f"I think {IN_BYTES}.", f"I say {IN_BYTES}.")
         else:
             call = formats.PROBE
@@ -219,7 +232,7 @@ class Drawing:
                 many = ((call, formats.SECOND) * MANY)[:MANY]
                 messages.append(Message(calls=many))
             if self.format.marked and not self.format.letters:
-                texts = json.dumps({"city": " ".join(REPAIRED)})
+                texts = json.dumps({"city": " ".join(REPAIRED), "unit": PADDED})
                 messages.append(Message(calls=(attrs.evolve(call, arguments=texts),)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
             in_bytes = Message("", lead, (attrs.evolve(call, arguments=arguments),))

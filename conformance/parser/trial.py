@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.parser import advice, formats, markers, player, samples
+from conformance.parser import advice, formats, hostile, markers, player, samples
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
 from conformance.parser.messages import Message
@@ -24,7 +24,7 @@ from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.wanted import Wanted
 from conformance.plugin import expectation
-from conformance.search import ANSWERS, smallest
+from conformance.search import ANSWERS, examples, smallest
 from conformance.verdict import Cause, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
 
@@ -54,8 +54,10 @@ class Trial(Simulation):
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {}
     #: The rule that a parser breaks which says one thing of a whole answer and another streamed.
     agrees: ClassVar[str]
-    #: The rule about a partner, and the one about answers that a model writes in no format.
+    #: The rule about a partner, that about answers which end anywhere, and the one about answers
+    #: that a model writes in no format.
     hands_over: ClassVar[str]
+    truncated: ClassVar[str]
     malformed: ClassVar[str]
 
     cls: type[Any]
@@ -92,7 +94,7 @@ class Trial(Simulation):
         """Judge a rule; a failure in a format that was guessed, in any other that is as likely."""
         finding = super().judge(rule)
         whatever = self._obstacle is not None or rule == self.malformed
-        if finding.verdict is not Verdict.FAIL or self.fit is None or whatever:
+        if finding.verdict is not Verdict.FAIL or whatever or self.fit is None:
             return finding
         mine = self.fit.format.name
         for trial in self.others:
@@ -100,11 +102,28 @@ class Trial(Simulation):
             other = trial.format.name
             if trial.find(rule).verdict is Verdict.PASS:
                 return unjudged(
-                    f"it reads answers of the formats {mine!r} and {other!r}, and this shows in "
-                    f"{mine!r} alone: {finding.message}; name the one that its model writes in the "
-                    f'profile: [parser] format = "{other}"'
+                    f"it reads answers of the formats {mine!r} and {other!r}, and this was found "
+                    f"in {mine!r} alone: {finding.message}; name the one that its model writes in "
+                    f'the profile: [parser] format = "{other}"'
                 )
         return finding
+
+    def _all_survived(self) -> Finding:
+        """Judge whether all calls end, with answers as well at which a parser may hang."""
+        try:
+            texts = [sample.text for sample in self.first()]
+        except Undecided:
+            return super()._all_survived()
+        # The first two are a call, or a thought, and the same with text.
+        count = sum(hostile.survives(self.bench, text) for text in texts[1:2] or texts[:1])
+        count += hostile.survives_endless(self.bench, texts[0])
+        found = super()._all_survived()
+        if self._obstacle is not None:
+            return found
+        for rule in (self.truncated, self.malformed):
+            if self.find(rule).verdict is Verdict.NOT_VERIFIED:
+                self.checks[rule].judge(self)  # whatever it waits for, its calls must end
+        return passed(found.examples + count, found.acted + count)
 
     def waits(self, rule: str) -> Finding | None:
         """Return that a rule must wait for another one, or None."""
@@ -209,8 +228,18 @@ class Trial(Simulation):
     @property
     def drawing(self) -> Drawing | None:
         """What draws answers, where a format is known."""
+        return self.once(Trial._drawing)
+
+    def _drawing(self) -> Drawing | None:
         free = not self.wanted.section.get("tools")
         return None if self.fit is None else Drawing(self.fit.format, self.tools, free)
+
+    def _drawn(self) -> list[Sample]:
+        """Draw the answers that most rules judge: drawing takes longer than judging."""
+        if self.drawing is None:
+            return []
+        wanted = self.wanted
+        return examples(self.drawing.samples(), ANSWERS.most(wanted.budget), wanted.seed)
 
     def first(self) -> list[Sample]:
         """Return the answers that are tried before any that is drawn.
@@ -257,18 +286,21 @@ class Trial(Simulation):
 
         *idle* is why nothing is said of a parser that never acted, if it is not the usual reason.
         """
+        ready = self.once(Trial._drawn) if drawn is None else []
         if drawn is None and self.drawing is not None:
             drawn = self.drawing.samples()
-        return self.sought(self.first(), drawn, judge, idle=idle)
+        return self.sought(self.first(), drawn, judge, ready=ready, idle=idle)
 
     def search_with(
         self,
         other: SearchStrategy[Any],
         judge: Callable[[tuple[Sample, Any]], Judged],
         first: Sequence[Any] = (),
+        besides: Iterable[tuple[Sample, Any]] = (),
     ) -> Finding:
         """Judge answers with something else that is drawn, and known answers with *first*."""
         known = [(sample, value) for sample in self.first() for value in first]
+        known += besides
         drawn = st.tuples(self.answers(), other)
         return self.sought(known, drawn, judge, lambda example: example[0].text)
 
@@ -279,6 +311,7 @@ class Trial(Simulation):
         judge: Callable[[_Example], Judged],
         text: Callable[[Any], str] = lambda sample: str(sample.text),
         *,
+        ready: Sequence[_Example] = (),
         where: str = "any answer that is known",
         idle: str | None = None,
     ) -> Finding:
@@ -289,6 +322,7 @@ class Trial(Simulation):
             drawn: others.
             judge: tells what one shows.
             text: returns the answer of an example.
+            ready: what *drawn* draws; it is drawn again for what shows something, to shrink it.
             where: what the known ones are, for a parser that finds nothing in any.
             idle: what is said of such a parser instead.
 
@@ -306,7 +340,13 @@ class Trial(Simulation):
             return (example, found) if found.wrong is not None else None
 
         budget, seed = self.wanted.budget, self.wanted.seed
-        count, broken = smallest(drawn, look, ANSWERS, budget=budget, seed=seed, first=first)
+        search = partial(smallest, judge=look, effort=ANSWERS, budget=budget, seed=seed)
+        known = list(first)
+        count, broken = search(None if ready else drawn, first=[*known, *ready])
+        if broken is not None and ready:
+            acted = 0
+            again = search(drawn, first=known)
+            count, broken = again if again[1] is not None else (again[0], broken)
         if broken is not None:
             example, found = broken
             shown = found.scene() if found.scene else {}
@@ -393,7 +433,7 @@ class ToolTrial(Trial):
     """A tool parser."""
 
     loads, survives, agrees = "TP-01", "TP-02", "TP-04"
-    hands_over, malformed = "TP-14", "TP-11"
+    hands_over, truncated, malformed = "TP-14", "TP-10", "TP-11"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
 
 
@@ -401,5 +441,5 @@ class ReasoningTrial(Trial):
     """A reasoning parser."""
 
     loads, survives, agrees = "RP-01", "RP-02", "RP-04"
-    hands_over, malformed = "RP-12", "RP-11"
+    hands_over, truncated, malformed = "RP-12", "RP-10", "RP-11"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}

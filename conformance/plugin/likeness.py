@@ -29,12 +29,17 @@ def likely(target: Target, source: str | None) -> str:
 
 def _told(target: Target, source: str | None) -> str | None:
     """Return the generation of the class that is asked for, or what else of its file tells one."""
-    wanted = (target.qualname or "").rpartition(".")[2]
+    return _of_file(source, (target.qualname or "").rpartition(".")[2])
+
+
+def _of_file(source: str | None, wanted: str, hops: int = 4) -> str | None:
+    """Return the generation that a file tells, or the one that defines a base of the class."""
     tree, text = _parsed(source)
     if tree is None:
         return _imported(text)
     if wanted and (handed := _handed_on(tree, wanted, source)) is not None:
-        tree, text = _parsed(handed)  # a package may hand on what one of its modules defines
+        source = handed  # a package may hand on what one of its modules defines
+        tree, text = _parsed(source)
         if tree is None:
             return _imported(text)
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
@@ -44,7 +49,11 @@ def _told(target: Target, source: str | None) -> str | None:
         node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
     )
     found = [_generation(_class_source(c, imports)) for c in classes]
-    return next((name for name in found if name), None) or _imported(text)
+    if told := next((name for name in found if name), None) or _imported(text):
+        return told
+    bases = [_last(base) for each in classes[:1] for base in each.bases] if hops else []
+    handed_on = ((base, _handed_on(tree, base, source)) for base in bases)
+    return next((_of_file(file, base, hops - 1) for base, file in handed_on if file), None)
 
 
 def _parsed(source: str | None) -> tuple[ast.Module | None, str]:

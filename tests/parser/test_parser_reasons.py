@@ -134,10 +134,15 @@ def test_a_parser_without_a_partner_waits_for_nothing(zygote: Zygote, tmp_path: 
 
 
 def test_what_a_call_hangs_on_is_told() -> None:
-    """The answer is in the message."""
+    """The place in the plugin is in the message, and the answer."""
     answer = Answer((1, 2), ("<think>", "aaaa"))
-    with pytest.raises(PluginHung, match=r"20 s; the answer was '<think>aaaa'"), told_of(answer):
+    told = r"20 s, at test_parser_reasons.py:[0-9]+; the answer was '<think>aaaa'"
+    with pytest.raises(PluginHung, match=told), told_of(_Plugin, answer):
         raise PluginHung("extract_reasoning", 20)
+
+
+class _Plugin:
+    """A class of this file."""
 
 
 def test_a_server_may_tell_of_an_error_in_other_words() -> None:

@@ -30,7 +30,7 @@ def test_calls_vary(form: formats.Format) -> None:
     assert (sum(bool(message.content) for message in messages) >= 0.25 * DRAWN) is form.content
     assert types[str] >= 0.15 * len(values)
     for kind in (int, bool, dict, list):
-        assert types[kind] >= 0.03 * len(values), kind
+        assert types[kind] >= 0.02 * len(values), kind
     assert 0.1 * len(calls) <= sum(call.arguments == "{}" for call in calls) <= 0.6 * len(calls)
     assert len({call.name for call in calls}) >= 3
     assert sum(sample.pieces for sample in samples) >= 0.3 * DRAWN

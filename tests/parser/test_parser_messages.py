@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages in a few words."""
+
+from __future__ import annotations
+
+from conformance.parser.messages import QUOTED, Message, apart
+
+
+def test_long_messages_are_told_apart() -> None:
+    """Where their middles differ, these are shown."""
+    one, other = (Message(content="a" * QUOTED + letter + "b" * QUOTED) for letter in "xy")
+    assert str(one) == str(other)
+
+    first, second = apart(one, other)
+
+    assert ("ax" in first, "ay" in second) == (True, True)
+    assert max(map(len, (first, second))) < QUOTED + 10
+
+
+def test_short_ones_are_whole() -> None:
+    """Nothing is left out that has room."""
+    assert apart(Message("a"), Message("b")) == ("reasoning 'a'", "reasoning 'b'")
