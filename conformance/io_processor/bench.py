@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -104,6 +105,11 @@ class Bench:
         except Exception as error:
             why = explained(error) if out_of_memory(error) else said(error, self.path)
             raise ConstructorRaised(why) from error
+
+    @property
+    def valid(self) -> Sequence[Any]:
+        """The data of requests that are answered; none before anybody has looked for them."""
+        return self.stock.valid if hasattr(self, "stock") else ()
 
     @property
     def asked(self) -> str:

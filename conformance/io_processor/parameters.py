@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from vllm.pooling_params import PoolingParams
@@ -40,16 +42,43 @@ SEVERAL = 2
 
 
 def asks(plugin: Watched, bench: Bench) -> Any:  # noqa: ANN401 - a method of the plugin
-    """Return the method that gives the parameters of a request."""
-    return getattr(plugin, bench.asked)
+    """Return the method that gives the parameters of a request.
+
+    Where it raises by itself, it is called as vLLM calls it: behind what was done of a request, in
+    the same task, in which a plugin may have left what they are made of.
+    """
+    bare = getattr(plugin, bench.asked)
+    if bench.generation != DATA or not bench.valid:
+        return bare
+
+    def method(*arguments: object) -> Any:  # noqa: ANN401 - what plugins return
+        given = copy.deepcopy(arguments)
+        try:
+            return bare(*arguments)
+        except Exception:
+            found: list[Any] = []
+            with suppress(Exception):
+                found.append(asyncio.run(_of_request(plugin, bench, given)))
+            if found:
+                return found[0]
+            raise
+
+    return method
+
+
+async def _of_request(plugin: Watched, bench: Bench, arguments: tuple[object, ...]) -> object:
+    """Ask for the parameters of a request whose prompts are made."""
+    prompt = plugin.parse_data(copy.deepcopy(bench.valid[0]))
+    plugin.pre_process(prompt=prompt, request_id="id-0")
+    return getattr(plugin, bench.asked)(*arguments)
 
 
 @checks("IO-14")
 def returned(trial: Trial) -> Finding:
     """Parameters are returned, with some given and with none."""
+    trial.prepare()
     if why := params_trouble(trial.bench):
         return failed(why)
-    trial.prepare()
     several = trial.bench.stock.several()[:SEVERAL]
     for index in several if trial.bench.generation == DATA else ():
         data = trial.bench.stock.valid[index]

@@ -78,12 +78,22 @@ def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, An
         elif isinstance(value, int | float):
             for _, other in lookalikes.of_number(value):
                 yield place, (data, changed(data, place, other))
+    yield from _turned(data)
     if isinstance(data, dict):
         for key in data:
             yield key, (data, without(data, (key,)))
         for key in keys:
             for value in _ABSENT if key not in data else ():
                 yield key, (data, {**data, key: value})
+
+
+def _turned(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values
+    """Yield data with the same whose keys, or items, come in the other order."""
+    for place, value in places(data):
+        if isinstance(value, dict) and len(value) > 1:
+            yield ("keys", *place), (data, changed(data, place, dict(reversed(value.items()))))
+        elif isinstance(value, list) and len(value) > 1:
+            yield ("items", *place), (data, changed(data, place, value[::-1]))
 
 
 Path = tuple[str | int, ...]

@@ -54,7 +54,8 @@ def everything(bench: Stock) -> list[Asked]:
     - Embeddings: the engine has no token ids of such a prompt, and a history cannot show it here.
       LB-25 does, and a real engine has them beside a neighbour; see ``company.py``.
     """
-    first, second, third, *_ = bench.tokens
+    named = bench.waits.tokens if bench.waits.declared else ()
+    first, second, third, *_ = dict.fromkeys((*named, *bench.tokens))
     other = bench.vocabulary - 2
     word = {"bad_words": ["word"]}
     table = [

@@ -46,6 +46,15 @@ _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
 _KINDS, _MASKED = 8, 5  # of rows: one in eight is masked
 
 
+#: Parameters by which a client has all tokens masked but a few.
+MASKS: tuple[Mapping[str, Any], ...] = (
+    {"allowed_token_ids": [LAST_SPECIAL + 1]},
+    {"structured_outputs": {"choice": ["7"]}},
+)
+
+#: Why nothing is said of masks.
+REFUSES_MASKS = "the plugin refuses requests with tokens masked"
+
 #: Parameters for which vLLM itself needs the outputs of every request in the batch.
 PENALISED: Mapping[str, Any] = {"presence_penalty": 0.5}
 
@@ -73,6 +82,8 @@ class Stock:
     _prototypes: dict[tuple[Choice, bool], SamplingParams] = attrs.field(init=False, factory=dict)
     _containers: dict[tuple[Choice, bool], list[str]] = attrs.field(init=False, factory=dict)
     _combined: bool = attrs.field(init=False)
+    #: Whether requests that switch the plugin on may have tokens masked, too.
+    maskable: bool = attrs.field(init=False)
     #: Whether the plugin's source speaks of how many outputs requests get.
     _counts_outputs: bool = attrs.field(init=False)
     _end: int = attrs.field(init=False)  #: the front end adds it to the stop tokens
@@ -97,6 +108,12 @@ class Stock:
         self.words = Words(few, rare, (*self.waits.phrases, *alone), self.waits.prompts)
         self.table = logits_table(self.vocabulary, self.favourites, self.seed)
         self._combined = any(choice[0] == "with" for choice in self.parameters)
+        switching = [named for choice, named in self.parameters.items() if choice[0] == "on"]
+        masking = ({**keywords, **mask} for keywords in switching for mask in MASKS)
+        self.maskable = not switching or any(admitted(self.plugin, each) for each in masking)
+        if not self.maskable:
+            masked = range(_MASKED, _LOGITS_ROWS, _KINDS)
+            self.table[masked] = self.table[[row - 1 for row in masked]]
         for choice, keywords in self.parameters.items():
             params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
             self._keep(choice, greedy=False, params=params)
@@ -313,10 +330,16 @@ class Stock:
 
     def logits_row(self, prompt: Sequence[int], outputs: Sequence[int]) -> int:
         """Return which row of :attr:`table` the model would give after these tokens."""
-        row = (sum(prompt) * 31 + len(prompt) * 7 + sum(outputs) * 3 + len(outputs)) % _LOGITS_ROWS
+        return self.given_row(sum(prompt) * 31 + len(prompt) * 7 + sum(outputs) * 3 + len(outputs))
+
+    def given_row(self, number: int) -> int:
+        """Return which row of :attr:`table` is given for a number, whatever it is."""
+        row = number % _LOGITS_ROWS
         # Combined requests say themselves which tokens are left: a mask that they did not ask for
-        # would leave none of those, and blame the plugin.
-        return row - 1 if self._combined and row % _KINDS == _MASKED else row
+        # would leave none of those, and blame the plugin.  Nor has a plugin to get over what it
+        # refuses.
+        plain = self._combined or not self.maskable
+        return row - 1 if plain and row % _KINDS == _MASKED else row
 
 
 def _copied(value: object) -> object:

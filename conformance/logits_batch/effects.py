@@ -17,6 +17,7 @@ from conformance.inputs.words import Words
 from conformance.logits.calls import PluginRaised
 from conformance.logits.configuration import ROOM
 from conformance.logits.findings import label, switched_on, unreached
+from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.rows import alike, delta
 from conformance.logits.trial import Trial
 from conformance.logits.waiting import TokenList
@@ -209,6 +210,8 @@ def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> boo
 def keeps_masks(trial: Trial) -> Finding:
     """LB-34: what is ``-inf`` before stays so."""
     bench = trial.bench
+    if not bench.maskable:
+        return Finding(Verdict.NOT_APPLICABLE, message=REFUSES_MASKS)
     # As a grammar would that allows none of the tokens which parameters and outputs name.
     mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
     mask[list(bench.tokens)] = True

@@ -64,7 +64,8 @@ def taken_for_last(
     """Tell whether -1 counts as the last token of the vocabulary, as an index of Python's does.
 
     That is so where the last token's logit becomes what it becomes if that token stands in place
-    of the placeholders, and does not if any of two others does.
+    of the placeholders, and does not if any of some others does: two that the logits favour, and
+    two that they do not.
 
     Args:
         bench: the plugin with what it is tried on.
@@ -81,7 +82,8 @@ def taken_for_last(
     last = bench.vocabulary - 1
     if PLACEHOLDER not in outputs or after[last] == before[last]:
         return None
-    others = [token for token in bench.words.tokens if token != last][:2]
+    favoured = [token for token in bench.words.tokens if token != last]
+    others = [*favoured[:2], last - 1, last - 2]
     rows = []
     try:
         for token in (*others, last):  # that of the last one is what a program compares

@@ -10,9 +10,11 @@ import torch
 from conformance.counterexample.logits_slot_player import Waits
 from conformance.findings import Finding, failed, passed
 from conformance.logits.findings import label, switched_on
+from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.trial import Trial
 from conformance.logits_slot.bench import Alone, Bench
 from conformance.logits_slot.parameters import rows_alone
+from conformance.verdict import Verdict
 from conformance.watching.interruption import limited
 
 #: Steps for which a request runs alone, behind what it says first; behind masks it takes more.
@@ -47,6 +49,8 @@ _WAITING = frozenset(
 def keeps_masks(trial: Trial) -> Finding:
     """LS-19: what a grammar masked stays masked."""
     bench: Bench = trial.bench
+    if not bench.maskable:
+        return Finding(Verdict.NOT_APPLICABLE, message=REFUSES_MASKS)
     mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
     start, every = bench.seed % 7, 7
     mask[list(bench.tokens)] = True

@@ -148,8 +148,9 @@ class Growth:
             self.form, self.took = form, []
         if len(self.took) < SMALL:
             return True
-        before, last = self.took[-2:]
-        return last < LONG or last > FASTER * before
+        # What the smallest one takes is not for its length.
+        before, last = (each - min(self.took) for each in self.took[-2:])
+        return self.took[-1] < LONG or last > FASTER * before
 
     @property
     def limit(self) -> float:
