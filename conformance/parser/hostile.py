@@ -25,9 +25,10 @@ PIECES = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "<", "</")
 #: A marker, or characters that are no word.
 _STRUCTURE = re.compile(r"</?[^<>\s]+>|[^\w\s]+")
 
-#: Tokens of answers whose parts do not end, in turn; the last ones are tried where a call takes
-#: so long that those could stall, or grows by more than its length squared.
-SIZES, SQUARE = (1_000, 4_000, 8_000, 16_000, LONGEST), 20
+#: Tokens of answers whose parts do not end, in turn: a model that repeats itself is stopped by
+#: max_tokens, which seldom is more. The last one is tried where a call takes so long that it could
+#: stall, or grows by more than its length squared.
+SIZES, SQUARE = (1_000, 4_000, 8_000), 20
 
 #: Seconds of processor time that are none.
 NOTHING = 0.01
@@ -81,7 +82,7 @@ def survives_endless(bench: Bench, text: str) -> int:
             took = brief(what, partial(bench.whole, answer))
             count += 1
             steep = took > max(SQUARE * before, NOTHING)
-            if size > SIZES[0] and not steep and took * (LONGEST / size) ** 2 < STALL:
+            if size > SIZES[0] and not steep and took * (SIZES[-1] / size) ** 2 < STALL:
                 break
             before = took
     return count

@@ -232,8 +232,9 @@ class Drawing:
                 many = ((call, formats.SECOND) * MANY)[:MANY]
                 messages.append(Message(calls=many))
             if self.format.marked and not self.format.letters:
-                texts = json.dumps({"city": " ".join(REPAIRED), "unit": PADDED})
-                messages.append(Message(calls=(attrs.evolve(call, arguments=texts),)))
+                for text in (" ".join(REPAIRED), PADDED):
+                    told = attrs.evolve(call, arguments=json.dumps({"city": text}))
+                    messages.append(Message(calls=(told,)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
             in_bytes = Message("", lead, (attrs.evolve(call, arguments=arguments),))
             names = {tool["function"]["name"] for tool in self.tools}

@@ -60,6 +60,13 @@ class Exited(BaseException):
     """The plugin wanted to end the process; a ``BaseException`` like what it raised."""
 
 
+def tokenless(model: type[Any], checkpoint: Path) -> bool:
+    """Tell whether a processor needs no tokenizer, and the checkpoint has none."""
+    processor = getattr(getattr(model, "_processor_factory", None), "processor", None)
+    needs = getattr(processor, "requires_tokenizer", True)
+    return not (needs or any(checkpoint.glob("*token*")) or any(checkpoint.glob("vocab*")))
+
+
 @attrs.define(eq=False)
 class Host:
     """A model class on one checkpoint."""

@@ -128,6 +128,7 @@ def _open(opening: Opening) -> Trial:
         )
     from conformance.multimodal.processor.checkpoint import chosen, folder_of
     from conformance.multimodal.processor.checks import trial as simulation
+    from conformance.multimodal.processor.host import tokenless
     from conformance.multimodal.processor.trial import LOADS
 
     cls, section, settings = opening.cls, opening.section, opening.settings
@@ -136,6 +137,12 @@ def _open(opening: Opening) -> Trial:
         why = f"nobody knows a tiny checkpoint of {cls.__name__}; give a profile such as\n{STARTER}"
         return Unopened(why, opening.evidence)
     checkpoint = folder_of(name)
+    if tokenless(cls, checkpoint):
+        return Unopened(
+            "the processor needs no tokenizer and the checkpoint has none, and prompts cannot be "
+            "made here without one: put any tokenizer into the checkpoint's folder",
+            opening.evidence,
+        )
     if opening.evidence is Evidence.SIMULATOR:
         origin, seed = opening.origin, settings.seed
         try:
