@@ -22,14 +22,20 @@ STEPS = 16
 def notes(bench: Stock, rows_alone: RowsAlone, count: int) -> list[dict[str, Any]]:
     """Return what a certificate says of the first sets that switch on, served alone."""
     rows: dict[int, list[Any]] = {}
+    acted: set[int] = set()
     with suppress(PluginRaised, PluginMisshapen), limited():
         for index in range(count):
             choice: Choice = ("on", index)
-            served = rows_alone(bench, choice, bench.behind(STEPS, choice))
-            rows[index] = [after.clone() for _, after in served]
+            served = [
+                (before.clone(), after.clone())
+                for before, after in rows_alone(bench, choice, bench.behind(STEPS, choice))
+            ]
+            rows[index] = [after for _, after in served]
+            if not all(alike(before, after) for before, after in served):
+                acted.add(index)
     says = [
         f"on[{first}] and on[{second}] never gave different rows"
         for first, second in combinations(rows, 2)
-        if all(map(alike, rows[first], rows[second]))
+        if acted & {first, second} and all(map(alike, rows[first], rows[second]))
     ]
     return [{"about": ABOUT, "says": says}] if says else []

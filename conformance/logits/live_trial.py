@@ -66,14 +66,15 @@ class LogitsTrial(LiveTrial):
         choices: list[Choice] = [("on", index) for index in range(len(self.parameters.on))]
         idle = [each for each in choices if each not in {*self.acted, *self.uncarried}]
         self.ledger.saw(rule, len(self.acted))
-        if idle or not self.acted:
+        beyond = [each for each in self.uncarried if each in choices]
+        if idle or not (self.acted or beyond):
             what = ", ".join(map(label, idle)) or "no known parameter"
             remark = f"{what} had no effect here ({evidence})"
             self.ledger.remarks[rule] = remark
             if not self.acted and self.bench.words.phrases:
                 # Where its tokens are no part of prompts, only a model says them.
                 self.ledger.out_of_reach[rule] = f"{remark}: no model of random weights says much"
-        elif beyond := [each for each in self.uncarried if each in choices]:
+        elif beyond:
             self.ledger.remarks[rule] = cannot_be_sent(beyond)
 
     def document(self) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Self
 
 import attrs
@@ -258,6 +259,7 @@ def _within(
     if isinstance(value, torch.Tensor | np.ndarray):
         yield from _of_array(value)
     elif isinstance(value, dict):
+        yield from islice((path for path in _paths(value) if len(path) > 1), MOST_PHRASES)
         yield from _each(
             [*islice(value, LARGEST), *islice(value.values(), LARGEST)], folder, known, depth
         )
@@ -268,11 +270,29 @@ def _within(
             yield from _each(islice(value, LARGEST), folder, known, depth - 1)
     elif isinstance(value, set | frozenset):
         yield from _each(islice(value, LARGEST), folder, known, depth - 1)
-    elif _beside(type(value).__module__, folder):
-        fields = [getattr(value, name, None) for name in _slots(type(value))]
-        yield from _each(
-            [*getattr(value, "__dict__", {}).values(), *fields], folder, known, depth - 1
-        )
+    else:
+        yield from _each(_held(value, folder), folder, known, depth - 1)
+
+
+def _paths(table: dict[Any, Any], length: int = LONGEST_PHRASE) -> Iterator[list[int]]:
+    """Yield the tokens by which one gets to the ends of a table of tables, as a trie is."""
+    for key, value in islice(table.items(), LARGEST):
+        if type(key) is int:
+            inner = value if isinstance(value, dict) and length > 1 else {}
+            further = list(islice(_paths(inner, length - 1), MOST_PHRASES))
+            yield from ([key, *path] for path in further or [[]])
+
+
+def _held(value: object, folder: Path | None) -> list[object]:
+    """Return what an object of the plugin's holds, or a function that is bound to such."""
+    if isinstance(value, partial):  # as vLLM's adapter keeps what serves a request
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, MethodType):
+        return [value.__self__]
+    if not _beside(type(value).__module__, folder):
+        return []
+    fields = [getattr(value, name, None) for name in _slots(type(value))]
+    return [*getattr(value, "__dict__", {}).values(), *fields]
 
 
 def _each(

@@ -162,6 +162,11 @@ def earlier(trial: Trial) -> Finding:
 
     if not any(judge(sample).acted for sample in known):
         why = "the parser reads no reasoning that has begun in the prompt"
+        if trial.drawing is not None and _begins(trial.drawing.first()):
+            why = (
+                "answers begin with their reasoning, and whether an earlier turn's end stands in "
+                "a prompt is for the chat template to say, which the profile does not name"
+            )
         return Finding(Verdict.NOT_APPLICABLE, message=why)
     drawn = None if drawing is None else drawing.samples()
     return trial.sought(known, drawn, judge)
@@ -211,6 +216,13 @@ def broken_off(trial: Trial) -> Finding:
         return found
 
     return trial.search_with(st.integers(0, 200), judge, [None])
+
+
+def _begins(samples: Iterable[Sample]) -> bool:
+    """Tell whether answers begin with their reasoning: no marker stands before it."""
+    return all(
+        each.says is None or each.text.startswith(each.says.reasoning.strip()) for each in samples
+    )
 
 
 def _behind(bench: Bench, answer: Answer, prompt: str) -> Judged | None:
