@@ -15,6 +15,7 @@ import torch
 from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, eager
 from conformance.engine.offline import MARGIN
+from conformance.watching.comparison import same_rows
 from conformance.watching.interruption import OutOfTime, limited, progressed
 
 #: Tokens of an answer.
@@ -34,9 +35,6 @@ MAX_MODEL_LEN = 2048
 #: An engine on a tiny model computes something again within so many seconds, or never:
 #: one that failed may go on for ever.
 LIMIT = 60.0
-
-#: What is pooled may differ by so much of its largest value: other batches round otherwise.
-ROUNDING = 1e-3
 
 
 class EngineFailed(Exception):
@@ -93,8 +91,7 @@ class Response:
             if self.pooled.shape != wanted.pooled.shape:
                 shapes = tuple(self.pooled.shape), tuple(wanted.pooled.shape)
                 return f"is answered values of shape {shapes[0]} instead of {shapes[1]}"
-            bound = ROUNDING * float(wanted.pooled.abs().max())
-            if not torch.allclose(self.pooled, wanted.pooled, 0.0, bound, equal_nan=True):
+            if not same_rows(self.pooled, wanted.pooled):
                 apart = float((self.pooled - wanted.pooled).abs().max())
                 return f"is answered other values, up to {apart:.3g} apart"
         return None
@@ -235,10 +232,8 @@ class MultiModalEngine:
         prompts = [_prompt(request) for request in requests]
         if self.llm.model_config.runner_type == "pooling":
             pooled = PoolingParams(task=self.llm.pooling_task)
-            # LLM.enqueue is for models that generate; this is what it calls.
-            names = self.llm._add_completion_requests(  # noqa: SLF001 - as said
-                prompts, params=pooled, use_tqdm=False
-            )
+            add = self.llm._add_completion_requests  # noqa: SLF001 - LLM.enqueue, which calls it, refuses models that pool
+            names = add(prompts, params=pooled, use_tqdm=False)
         else:
             params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
             names = self.llm.enqueue(prompts, params, use_tqdm=False)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Collection
-from contextlib import suppress
 from typing import Any
 
 from vllm.pooling_params import PoolingParams
@@ -55,13 +54,11 @@ def asks(plugin: Watched, bench: Bench) -> Any:  # noqa: ANN401 - a method of th
         given = copy.deepcopy(arguments)
         try:
             return bare(*arguments)
-        except Exception:
-            found: list[Any] = []
-            with suppress(Exception):
-                found.append(asyncio.run(_of_request(plugin, bench, given)))
-            if found:
-                return found[0]
-            raise
+        except Exception as error:  # noqa: BLE001 - raised below, unless it needed a request
+            try:
+                return asyncio.run(_of_request(plugin, bench, given))
+            except Exception:  # noqa: BLE001 - what it raised by itself is told
+                raise error from None
 
     return method
 

@@ -330,14 +330,10 @@ class Stock:
 
     def logits_row(self, prompt: Sequence[int], outputs: Sequence[int]) -> int:
         """Return which row of :attr:`table` the model would give after these tokens."""
-        return self.given_row(sum(prompt) * 31 + len(prompt) * 7 + sum(outputs) * 3 + len(outputs))
-
-    def given_row(self, number: int) -> int:
-        """Return which row of :attr:`table` is given for a number, whatever it is."""
-        row = number % _LOGITS_ROWS
+        row = (sum(prompt) * 31 + len(prompt) * 7 + sum(outputs) * 3 + len(outputs)) % _LOGITS_ROWS
         # Combined requests say themselves which tokens are left: a mask that they did not ask for
-        # would leave none of those, and blame the plugin.  Nor has a plugin to get over what it
-        # refuses.
+        # would leave none of those, and blame the plugin.  Where the table has none, programs are
+        # told of the row that the masked one is a copy of.
         plain = self._combined or not self.maskable
         return row - 1 if plain and row % _KINDS == _MASKED else row
 

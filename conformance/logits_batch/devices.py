@@ -73,7 +73,7 @@ def _together(
         instance.update_state(updates.get(step))
         rows = last if step == steps else count
         if rows:
-            before = bench.table[[bench.given_row(step + row) for row in range(rows)]]
+            before = bench.table[[(step + row) % len(bench.table) for row in range(rows)]]
             yield before, instance.apply(before.clone())
         for tokens in outputs:
             tokens.append(bench.words.said(step))

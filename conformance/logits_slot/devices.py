@@ -64,7 +64,7 @@ def _together(
     if len(choices) == 1:
         steps = devices.steps_alone(bench, choices[0])
     for step in range(steps):
-        rows = [bench.given_row(step + row) for row in range(len(requests))]
+        rows = [(step + row) % len(bench.table) for row in range(len(requests))]
         before = bench.table[rows]
         yield before, together(requests, before)
         for request in requests:

@@ -13,7 +13,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.parser.bench import Bench, Streaming
 from conformance.parser.formats import PROBE
-from conformance.parser.hostile import LONGEST, brief
+from conformance.parser.hostile import brief
 from conformance.parser.messages import Call, Message
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Trial
@@ -27,8 +27,8 @@ STEPS = 16
 #: Lines of a step that no answer is too short for, and how many times as many are no growth.
 LINES, TIMES = 100, 2
 
-#: Tokens of each delta of the longest answer.
-WIDE = 1_000
+#: Tokens of the longest answer, and of each delta of it.
+LONGEST, WIDE = 32_000, 1_000
 
 
 def lines_of(function: Callable[[], object]) -> int:

@@ -13,10 +13,7 @@ from conformance.parser.bench import Bench
 from conformance.parser.messages import quoted
 from conformance.watching.interruption import PluginHung
 
-#: Tokens of the longest answer.
-LONGEST = 32_000
-
-#: Seconds that a call may compute of that answer: so long nobody else is served.
+#: Seconds of processor time that a call may take: the server answers nobody meanwhile.
 STALL = 5.0
 
 #: Characters that mean something in one format or another.
@@ -30,8 +27,8 @@ _STRUCTURE = re.compile(r"</?[^<>\s]+>|[^\w\s]+")
 #: stall, or grows by more than its length squared.
 SIZES, SQUARE = (1_000, 4_000, 8_000), 20
 
-#: Seconds of processor time that are none.
-NOTHING = 0.01
+#: Seconds of processor time that are too few to tell how a call's time grows.
+TOO_FEW = 0.01
 
 
 def nearly(text: str) -> Iterator[str]:
@@ -75,13 +72,13 @@ def survives_endless(bench: Bench, text: str) -> int:
         part = text.replace(marker, "")
         if not part.strip():
             continue
-        before = 0.0
+        before, length = 0.0, len(bench.answer(part))
         for size in SIZES:
-            answer = bench.answer(part * (size // len(bench.answer(part)) + 1))
+            answer = bench.answer(part * (size // length + 1))
             what = f"the parser, given {len(answer)} tokens of {quoted(part)} again and again,"
             took = brief(what, partial(bench.whole, answer))
             count += 1
-            steep = took > max(SQUARE * before, NOTHING)
+            steep = took > max(SQUARE * before, TOO_FEW)
             if size > SIZES[0] and not steep and took * (SIZES[-1] / size) ** 2 < STALL:
                 break
             before = took

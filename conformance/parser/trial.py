@@ -115,7 +115,7 @@ class Trial(Simulation):
         except Undecided:
             return super()._all_survived()
         # The first two are a call, or a thought, and the same with text.
-        count = sum(hostile.survives(self.bench, text) for text in texts[1:2] or texts[:1])
+        count = hostile.survives(self.bench, texts[:2][-1])
         count += hostile.survives_endless(self.bench, texts[0])
         found = super()._all_survived()
         if self._obstacle is not None:

@@ -20,20 +20,18 @@ def likely(target: Target, source: str | None) -> str:
     if target.module == targets.MODEL_REGISTRY:  # a model's folder
         group = targets.GENERAL_PLUGINS
     of_group = next((each.name for each in all_generations() if each.group == group), None)
-    told = _told(target, source)
+    told = _told(source, (target.qualname or "").rpartition(".")[2])
     if targets.registers(target):  # any kind of plugin
         of_group, told = told, of_group
     # The first one answers for a file that tells nothing of itself.
     return target.generation or of_group or told or all_generations()[0].name
 
 
-def _told(target: Target, source: str | None) -> str | None:
-    """Return the generation of the class that is asked for, or what else of its file tells one."""
-    return _of_file(source, (target.qualname or "").rpartition(".")[2])
+def _told(source: str | None, wanted: str, hops: int = 4) -> str | None:
+    """Return the generation of the class that is asked for, or what else of its file tells one.
 
-
-def _of_file(source: str | None, wanted: str, hops: int = 4) -> str | None:
-    """Return the generation that a file tells, or the one that defines a base of the class."""
+    Where nothing does, the file tells one from which a base of the class comes.
+    """
     tree, text = _parsed(source)
     if tree is None:
         return _imported(text)
@@ -53,7 +51,7 @@ def _of_file(source: str | None, wanted: str, hops: int = 4) -> str | None:
         return told
     bases = [_last(base) for each in classes[:1] for base in each.bases] if hops else []
     handed_on = ((base, _handed_on(tree, base, source)) for base in bases)
-    return next((_of_file(file, base, hops - 1) for base, file in handed_on if file), None)
+    return next((_told(file, base, hops - 1) for base, file in handed_on if file), None)
 
 
 def _parsed(source: str | None) -> tuple[ast.Module | None, str]:

@@ -13,11 +13,25 @@ import torch
 #: Floats may differ by this much: torch adds up in another order on another number of threads.
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 
+#: Rows of a model may differ by this share of the largest number in them: torch adds up in another
+#: order in another batch.
+OF_LARGEST = 1e-3
+
 #: Characters of a message that a sentence can hold.
 LINE = 200
 
 #: A place in an answer; an index into a list is written as ``*``.
 Place = tuple[str, ...]
+
+
+def same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors are the same but for how torch adds up."""
+    if one.shape != other.shape:
+        return False
+    if torch.equal(one, other):
+        return True
+    scale = max(float(one.abs().max()), float(other.abs().max()), 1e-6) if one.numel() else 1.0
+    return bool(torch.allclose(one, other, rtol=0.0, atol=OF_LARGEST * scale, equal_nan=True))
 
 
 def first_line(text: str) -> str:

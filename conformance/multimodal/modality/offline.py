@@ -28,7 +28,7 @@ from conformance.multimodal.modality.deployment import Prompt
 from conformance.multimodal.modality.live import ModalityTrial
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.processor.answers import Answer
-from conformance.multimodal.processor.sameness import same_rows
+from conformance.watching.comparison import same_rows
 from conformance.watching.interruption import OutOfTime, place_in
 from conformance.watching.raised import said
 

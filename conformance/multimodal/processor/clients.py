@@ -19,11 +19,11 @@ from typing import Any
 import attrs
 import numpy as np
 import openai
+import torch
 from PIL import Image
 
 from conformance.engine import access
-from conformance.engine.multimodal_engine import ROUNDING
-from conformance.watching.comparison import first_line
+from conformance.watching.comparison import first_line, same_rows
 
 #: A request to a tiny model that is not answered after this long hangs.
 LIMIT = 60.0
@@ -47,7 +47,7 @@ class Answer:
     prompt: tuple[int, ...] = ()  #: tokens, as the server counts them
     tokens: tuple[int, ...] = ()
     error: str = ""
-    pooled: np.ndarray | None = None  #: of a model that pools: it has no tokens
+    pooled: torch.Tensor | None = None  #: of a model that pools: it has no tokens
 
     @property
     def good(self) -> bool:
@@ -58,17 +58,14 @@ class Answer:
         """Tell whether this says the same as another answer."""
         if self.pooled is None or other.pooled is None:
             return self.tokens == other.tokens
-        if self.pooled.shape != other.pooled.shape:
-            return False
-        bound = ROUNDING * float(np.abs(other.pooled).max(initial=0.0))
-        return bool(np.allclose(self.pooled, other.pooled, 0.0, bound, equal_nan=True))
+        return same_rows(self.pooled, other.pooled)
 
     def says(self) -> str:
         """Say what the answer is."""
         if self.pooled is None:
             return str(self.tokens)
-        first = ", ".join(f"{value:.3g}" for value in self.pooled.flat[:SHOWN])
-        return f"values of shape {self.pooled.shape} that begin with {first}"
+        first = ", ".join(f"{value:.3g}" for value in self.pooled.flatten()[:SHOWN].tolist())
+        return f"values of shape {tuple(self.pooled.shape)} that begin with {first}"
 
     def describe(self) -> str:
         """Say what came back instead of an answer."""
@@ -146,7 +143,7 @@ async def crowd(
             prompt = found.get("prompt_token_ids") or (0,) * found["usage"]["prompt_tokens"]
             if client.pools:
                 (pooled,) = found["data"]
-                return Answer(200, tuple(prompt), pooled=np.array(pooled["data"], float))
+                return Answer(200, tuple(prompt), pooled=torch.tensor(pooled["data"]))
             (choice,) = found["choices"]
             return Answer(200, tuple(prompt), tuple(choice.get("token_ids") or ()))
 

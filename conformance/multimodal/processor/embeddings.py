@@ -14,12 +14,11 @@ from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.processed import Range, by_place, mask_of, ranges_of
 from conformance.multimodal.processor.prompts import Prompt
-from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.trial import Trial
 from conformance.plugin.missing import way_out
 from conformance.verdict import Verdict
-from conformance.watching.comparison import letter
+from conformance.watching.comparison import letter, same_rows
 
 
 def interface(trial: Trial) -> Finding:

@@ -12,10 +12,10 @@ from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.host import MODALITIES
 from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import side_by_side
-from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
+from conformance.watching.comparison import same_rows
 
 #: Items of a modality whose rows are given, alone and then the first two together.
 _MOST = 4

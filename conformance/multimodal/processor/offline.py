@@ -23,10 +23,9 @@ from conformance.multimodal.processor import checkpoint, forms, live
 from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.live import ProcessorTrial
 from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.sameness import same_rows
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.plugin.expectation import OracleFailed
-from conformance.watching.comparison import first_line, letter
+from conformance.watching.comparison import first_line, letter, same_rows
 from conformance.watching.interruption import OutOfTime, place_in
 from conformance.watching.raised import said
 

@@ -7,11 +7,7 @@ from typing import Any
 
 import torch
 
-from conformance.watching.comparison import plain, shortened
-
-#: Rows may differ by this share of the largest number in them: torch adds up in another order in
-#: another batch.
-RELATIVE = 1e-3
+from conformance.watching.comparison import plain, same_rows, shortened
 
 
 def outline(value: object) -> Any:  # noqa: ANN401 - a number of placeholders, or data
@@ -19,16 +15,6 @@ def outline(value: object) -> Any:  # noqa: ANN401 - a number of placeholders, o
     if not isinstance(value, torch.Tensor):
         return plain(value)
     return [list(value.shape), float(value.double().sum())]
-
-
-def same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors are the same but for how torch adds up."""
-    if one.shape != other.shape:
-        return False
-    if torch.equal(one, other):
-        return True
-    scale = max(float(one.abs().max()), float(other.abs().max()), 1e-6) if one.numel() else 1.0
-    return bool(torch.allclose(one, other, rtol=0.0, atol=RELATIVE * scale, equal_nan=True))
 
 
 def same_data(one: object, other: object) -> bool:
