@@ -4,7 +4,8 @@
     python tests/gpu_record.py FOLDER ...
 
 Collects the certificates and the judgements of the host that the GPU lane left in folders, the last
-of each kind, into ``reports/gpu.json``, and draws ``docs/gpu-results.md``.
+of each kind, into ``reports/gpu.json``, and draws ``docs/gpu-results.md``.  What earlier runs showed
+of plugins that are still the same is kept.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ Drawn from `reports/gpu.json`, which `python tests/gpu_record.py FOLDER ...` mak
 """
 
 
-def collect(folders: list[Path]) -> dict[str, Any]:
+def collect(folders: list[Path], earlier: dict[str, Any]) -> dict[str, Any]:
     """Return what runs on a GPU showed of the reference plugins as they are now.
 
     Of a plugin's runs, eager or with CUDA graphs, it is the last that was not interrupted; of the
-    host's, what is in the last folder that has any.
+    host's, what is in the last folder that has any.  ``earlier`` is what was collected before.
     """
-    runs: dict[tuple[object, ...], dict[str, Any]] = {}
-    host: list[dict[str, Any]] = []
+    runs: dict[tuple[object, ...], dict[str, Any]] = {
+        (run["plugin"], run["cuda_graphs"]): run
+        for run in earlier["runs"]
+        if digest_of(str(ROOT / run["source"])) == run["digest"]
+    }
+    host: list[dict[str, Any]] = earlier["host"]
     for folder in folders:
         for path in sorted(folder.rglob("certificate.json")):
             found = _run(json.loads(path.read_text("utf-8")))
@@ -66,6 +71,8 @@ def _run(certificate: dict[str, Any]) -> dict[str, Any] | None:
             why.setdefault(rule["message"], []).append(rule["id"])
     return {
         "plugin": certificate["plugin"]["target"].removeprefix("reference_plugins/"),
+        "source": source,
+        "digest": certificate["plugin"]["digest"],
         "generation": certificate["plugin"]["generation"],
         "evidence": ", ".join(run["evidence"]),
         "budget": run["budget"],
@@ -118,7 +125,8 @@ def _name(run: dict[str, Any]) -> str:
 
 def main(folders: list[str]) -> None:
     """Collect, keep and draw."""
-    data = collect([Path(folder) for folder in folders])
+    earlier = json.loads(DATA.read_text("utf-8"))
+    data = collect([Path(folder) for folder in folders], earlier)
     DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page(data), encoding="utf-8")
 

@@ -54,7 +54,8 @@ def _collected(folder: Path, *certificates: dict[str, Any]) -> list[dict[str, An
     for number, certificate in enumerate(certificates):
         (folder / str(number)).mkdir()
         (folder / str(number) / "certificate.json").write_text(json.dumps(certificate))
-    runs: list[dict[str, Any]] = gpu_record.collect([folder])["runs"]
+    nothing: dict[str, Any] = {"runs": [], "host": []}
+    runs: list[dict[str, Any]] = gpu_record.collect([folder], nothing)["runs"]
     return runs
 
 
@@ -89,3 +90,15 @@ def test_the_last_run_of_this_source_counts(tmp_path: Path) -> None:
     )
 
     assert run["verdict"] == "incomplete"
+
+
+def test_earlier_runs_of_the_same_source_are_kept(tmp_path: Path) -> None:
+    """A run of some plugins takes nothing from the record of others."""
+    (run,) = _collected(tmp_path, _certificate())
+    changed = {**run, "plugin": "another", "digest": "sha256:0"}
+    nothing_new = tmp_path / "empty"
+    nothing_new.mkdir()
+
+    again = gpu_record.collect([nothing_new], {"runs": [run, changed], "host": ["seen"]})
+
+    assert again == {"runs": [run], "host": ["seen"]}
