@@ -4,8 +4,8 @@
     python tests/gpu_record.py FOLDER ...
 
 Collects the certificates and the judgements of the host that the GPU lane left in folders, the last
-of each kind, into ``reports/gpu.json``, and draws ``docs/gpu-results.md``.  What earlier runs showed
-of plugins that are still the same is kept.
+of each kind, into ``reports/gpu.json``, and draws ``docs/gpu-results.md``.
+What earlier runs showed of plugins that are still the same is kept.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def collect(folders: list[Path], earlier: dict[str, Any]) -> dict[str, Any]:
             if found is not None:
                 key = (found["plugin"], found["cuda_graphs"])
                 runs[key] = max(found, runs.get(key, found), key=lambda each: str(each["finished"]))
-        host = [json.loads(path.read_text("utf-8")) for path in folder.rglob("host.json")] or host
+        host = [_host(path) for path in folder.rglob("host.json")] or host
     return {
         "runs": sorted(runs.values(), key=lambda each: (each["cuda_graphs"], each["plugin"])),
-        "host": [_host(document) for document in host],
+        "host": host,
     }
 
 
@@ -87,7 +87,8 @@ def _run(certificate: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _host(document: dict[str, Any]) -> dict[str, Any]:
+def _host(path: Path) -> dict[str, Any]:
+    document = json.loads(path.read_text("utf-8"))
     counts = Counter(rule["verdict"] for rule in document["rules"])
     return {"verdict": document["verdict"], "counts": dict(sorted(counts.items()))}
 

@@ -14,6 +14,7 @@ from conformance.plugin.files import digest_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+HOST: dict[str, Any] = {"verdict": "conformant", "counts": {"pass": 3}}
 SOURCE = "reference_plugins/logits_batch/target_token.py"
 
 
@@ -96,9 +97,9 @@ def test_earlier_runs_of_the_same_source_are_kept(tmp_path: Path) -> None:
     """A run of some plugins takes nothing from the record of others."""
     (run,) = _collected(tmp_path, _certificate())
     changed = {**run, "plugin": "another", "digest": "sha256:0"}
-    nothing_new = tmp_path / "empty"
+    nothing_new = tmp_path / "nothing"
     nothing_new.mkdir()
 
-    again = gpu_record.collect([nothing_new], {"runs": [run, changed], "host": ["seen"]})
+    again = gpu_record.collect([nothing_new], {"runs": [run, changed], "host": [HOST]})
 
-    assert again == {"runs": [run], "host": ["seen"]}
+    assert again == {"runs": [run], "host": [HOST]}
