@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.watching.endless import endless
+from conformance.watching.endless import endless, taking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,3 +152,59 @@ def test_what_answers_nothing_is_left_as_it_is() -> None:
 
     assert endless(plugin, lambda: 0) is None
     assert plugin.kept == {"request 1": [1]}
+
+
+#: Held by a module, as a plugin's may be.
+SERVED: list[int] = []
+
+
+class KeepsInModule(Keeps):
+    """Keeps everything in its module."""
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        SERVED.append(number)
+
+
+class KeepsWithin(Keeps):
+    """Keeps everything in what one of its attributes refers to."""
+
+    def __init__(self) -> None:
+        self.inner = SimpleNamespace(parts=[set()])
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.inner.parts[0].add(number)
+
+
+class CountsAll(Keeps):
+    """Keeps a count of each, in a class derived from dict."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[int]()
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.counts[number] += 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (Keeps, "a dict (self.kept) has 6 entries"),
+        (KeepsAList, "a list (self.all) has 6 entries"),
+        (KeepsInCache, "a cache (self.known) has 6 entries"),
+        (KeepsInModule, "a list (SERVED) has 6 entries"),
+        (KeepsWithin, "a set (in self.inner) has 6 entries"),
+        (CountsAll, "a Counter (self.counts) has 6 entries"),
+    ],
+)
+def test_what_takes_in_most_is_named(kind: type[Keeps], named: str) -> None:
+    """A message names the attribute or the global, whatever container it is."""
+    plugin = kind()
+
+    def serve(numbers: range) -> None:
+        for number in numbers:
+            plugin.take(number)
+
+    serve(range(3))
+
+    assert taking(plugin, lambda: serve(range(3, 6))) == f"; {named} by now"
+    assert not taking(plugin, lambda: None)

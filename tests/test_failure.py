@@ -10,7 +10,7 @@ import pytest
 from samples import COUNTEREXAMPLE, GENERATION, sample
 
 from conformance.reporting import summary
-from conformance.reporting.failure import render
+from conformance.reporting.failure import WIDTH, render
 from conformance.rules import Evidence, Reason, Rule, Source, changes, ends
 from conformance.verdict import Verdict
 
@@ -203,6 +203,24 @@ def test_requests_at_the_same_time_fit_the_terminal(width: int) -> None:
 
     assert max(map(len, text.splitlines())) <= width
     assert "served with" not in text
+
+
+def test_requests_that_differ_late_can_be_told_apart() -> None:
+    """Of long data that begin alike the part is shown in which they differ."""
+    twins = [
+        {**request, "data": {"lines": ["red"] * 40 + [last]}}
+        for request, last in zip(TRAFFIC["requests"], ("cat", "dog", "dog"), strict=True)
+    ]
+    text = render(
+        RULE,
+        message="request A was answered otherwise",
+        evidence=["simulator"],
+        counterexample={**TRAFFIC, "awaited": False, "requests": twins},
+    )
+    (first,) = (line for line in text.splitlines() if line.startswith("  A = "))
+
+    assert '"cat"' in first
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_a_failure_in_a_step_without_a_row(snapshot: SnapshotAssertion) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,19 @@ import torch._dynamo  # noqa: F401 - its hook is set below
 from torch._C._dynamo.eval_frame import set_eval_frame
 
 from conformance.watching import leaks
-from conformance.watching.leaks import BYTES_PER_REQUEST, Given, Spent, growing, kept
+from conformance.watching.leaks import (
+    BYTES_PER_REQUEST,
+    Given,
+    Spent,
+    growing,
+    kept,
+    more_files,
+    names_of_files,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 NAMES = ("SamplingParams",)
@@ -67,3 +78,14 @@ def test_a_busy_machine_leaves_as_much_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     passed[0] = 7.2
     assert spent.beyond(5.0, 3.0)
+
+
+def test_what_was_opened_is_named(tmp_path: Path) -> None:
+    """A file by its path, anything else by what it is."""
+    before = names_of_files()
+    with (tmp_path / "journal").open("w") as journal:
+        assert more_files(1, before) == f"1 more files are open, such as {journal.name}"
+        ends = os.pipe()
+        assert more_files(3, before) == "3 more files are open, such as a pipe"
+        for end in ends:
+            os.close(end)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -16,7 +18,7 @@ from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-from conformance.watching.endless import endless
+from conformance.watching.endless import endless, taking
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import (
     FLAT,
@@ -98,22 +100,33 @@ def _forgets(bench: Bench, budget: Budget) -> Finding:
     if what := kept(given[: count // 2], ("context",), KEPT):
         return failed(f"after {count} calls {what}", count)
     what = growing(*_evenly(sizes))
-    if what and count < STRAIGHT:
+    return _grown(bench, hook, count, what) if what else passed(count, count)
+
+
+def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: ANN401 - a hook
+    if count < STRAIGHT:
         why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
         return Finding(Verdict.NOT_VERIFIED, count, message=why)
-    return failed(f"after {count} calls {what}", count) if what else passed(count, count)
+    with suppress(Exception):  # what it raises then is nothing new
+        what += taking(hook, _few(bench, hook, count))
+    return failed(f"after {count} calls {what}", count)
 
 
-def _endless(bench: Bench, hook: Any, count: int) -> str | None:  # noqa: ANN401 - a hook
-    """Say what of a hook that takes its time has no end, as far as a few calls tell."""
+def _few(bench: Bench, hook: Any, count: int) -> Callable[[], int]:  # noqa: ANN401 - a hook
+    """Return what makes some more calls, each with a text of its own."""
     numbers = itertools.count(count)
 
     def serve() -> int:
         texts = [f"{bench.texts[0]} {number}" for number in islice(numbers, SOME)]
         return sum(call.good for call in bench.row(hook, texts, [f"id-{text}" for text in texts]))
 
+    return serve
+
+
+def _endless(bench: Bench, hook: Any, count: int) -> str | None:  # noqa: ANN401 - a hook
+    """Say what of a hook that takes its time has no end, as far as a few calls tell."""
     try:
-        return endless(hook, serve)
+        return endless(hook, _few(bench, hook, count))
     except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
         return None
 

@@ -47,15 +47,12 @@ def answers(trial: Trial) -> Finding:
             answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)[0]
             if answer.guessed:
                 answer = _by_its_id(bench, data, request_id) or answer
+            how = answer.describe(served=not where)
+            what = f"{where}the valid request {shortened(data)} {how}"
             if answer.guessed:
-                guessed = guessed or made_up(
-                    f"{where}the valid request {shortened(data)} {answer.describe()}"
-                )
+                guessed = guessed or made_up(what)
             elif answer.kind is not Kind.ANSWERED:
-                return failed(
-                    f"{where}the valid request {shortened(data)} {answer.describe()}",
-                    case={"data": data, "index": index},
-                )
+                return failed(what, case={"data": data, "index": index})
             nothing = nothing and answer.data is None
     if nothing and not guessed:
         return _nothing(bench)
@@ -98,8 +95,9 @@ def no_longer(trial: Trial) -> Finding | None:
             ("offline, ", bench.try_offline(data)[0]),
         ):
             if answer.kind is not Kind.ANSWERED:
+                how = answer.describe(served=not where)
                 return failed(
-                    f"{where}the valid request {shortened(data)} {answer.describe()}; before, it "
+                    f"{where}the valid request {shortened(data)} {how}; before, it "
                     "was answered: what requests leave behind outlives the instance",
                     case={"data": data, "late": True},
                 )
@@ -149,7 +147,8 @@ def refuses(trial: Trial) -> Finding:
         ):
             if answer.kind is Kind.REFUSED or (answer.kind is Kind.FAILED and not answer.guessed):
                 continue
-            what = f"{where}the invalid request {shortened(data)} {answer.describe()}"
+            how = answer.describe(served=not where)
+            what = f"{where}the invalid request {shortened(data)} {how}"
             if not answer.guessed:
                 return failed(what, case={"data": data})
             guessed = guessed or made_up(what)

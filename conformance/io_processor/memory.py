@@ -28,7 +28,7 @@ from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-from conformance.watching.endless import endless
+from conformance.watching.endless import endless, taking
 from conformance.watching.interruption import limited, progressed
 from conformance.watching.later import ahead
 from conformance.watching.leaks import (
@@ -40,6 +40,8 @@ from conformance.watching.leaks import (
     flat,
     growing,
     kept,
+    more_files,
+    names_of_files,
     open_files,
     size_of,
 )
@@ -146,7 +148,7 @@ def _judged(load: _Load, *, most: int, first: int) -> Finding:
     if first < most and load.served >= first and not flat(sizes):
         each, sizes = _sizes(load, most)
     served = load.served
-    found = f"{load.left_open} more files are open" if load.left_open > KEPT else None
+    found = load.open_files
     if found is None and load.case["answered"]:
         found = kept(load.given, NAMES, KEPT)
     if found is None and (grew := growing(sizes, each)):
@@ -169,6 +171,8 @@ def _judged(load: _Load, *, most: int, first: int) -> Finding:
             )
             bounded = passed(load.served, load.served)
             return attrs.evolve(bounded, message=said, case=load.case)
+        if load.left_open <= KEPT:
+            said += _taking(load)
         return failed(said, load.served, case=load.case)
     return passed(load.served, load.served)
 
@@ -213,6 +217,13 @@ def _endless(load: _Load) -> str | None:
         return None
 
 
+def _taking(load: _Load) -> str:
+    """Say which container takes in most; what a plugin raises then is nothing new."""
+    with suppress(Exception):
+        return taking(load.plugin.plugin, lambda: load.serve(SOME, LONGEST))
+    return ""
+
+
 def _keeps_growing(load: _Load, most: int) -> bool:
     """Tell whether a plugin that grew still does after many more requests.
 
@@ -254,6 +265,7 @@ class _Load:
             self.case["alike"] = True
         self.plugin = plugin
         self.served = self.left_open = 0
+        self.open_files: str | None = None
         self.given: list[Given] = []
         self._bench = bench
         self._answered, self._unlike = answered, unlike
@@ -267,7 +279,7 @@ class _Load:
             for data, outputs in self._templates
         )
         self._places = [_telling(bench, data) for data in valid]
-        self._open = open_files()
+        self._open, self._files = open_files(), names_of_files()
         self.blocks_before = self.blocks()
 
     def serve(self, most: int, seconds: float) -> int:
@@ -281,6 +293,7 @@ class _Load:
                 gc.collect()  # what is in cycles is closed when they are
                 if (left := self._left()) > KEPT:
                     self.left_open = left
+                    self.open_files = more_files(left, self._files)
                     return count
             if count >= FEWEST and spent.beyond(seconds, seconds):
                 return count

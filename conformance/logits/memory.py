@@ -14,6 +14,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
@@ -30,6 +31,7 @@ from conformance.logits.requests import Stock
 from conformance.logits.trial import Trial
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching.endless import taking
 from conformance.watching.interruption import PluginHung, limited
 from conformance.watching.leaks import (
     FLAT,
@@ -38,6 +40,8 @@ from conformance.watching.leaks import (
     flat,
     growing,
     kept,
+    more_files,
+    names_of_files,
     open_files,
     size_of,
     threads,
@@ -151,7 +155,7 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
     given: list[Given] = []
     sizes: list[int] = []
     plugin, serve = begin(requests)
-    acted, files = 0, open_files()
+    acted, files, opened = 0, open_files(), names_of_files()
     with limited(LIMIT):
         serve(FIRST, given, True)  # noqa: FBT003 - with apply
         before = threads()
@@ -165,7 +169,7 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
                 acted += serve(count // MEASUREMENTS, given, True)  # noqa: FBT003 - with apply
                 sizes.append(size_of(plugin))
                 if (left := open_files() - files) > KEPT:
-                    said = f"after {len(given)} requests {left} more files are open"
+                    said = f"after {len(given)} requests {more_files(left, opened)}"
                     return failed(said, len(given), acted)
             if flat(sizes):
                 break
@@ -174,6 +178,7 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
             what = _with_values(requests, serve, grew) if requests.places else grew
         if what:
             case = {"varied": _varied(requests)} if requests.places else None
+            what += taking(plugin, partial(serve, FIRST, [], True))  # noqa: FBT003 - with apply
             return failed(f"after {count} requests {what}", count, acted, case=case)
         # Ranks of a pipeline but the last, and batches of greedy requests, never get to ``apply``.
         given, sizes = [], sizes[-1:]
@@ -181,6 +186,7 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
             serve(count // IDLE, given, False)  # noqa: FBT003 - without apply
             sizes.append(size_of(plugin))
         if what := kept(given, names, KEPT) or growing(sizes, count // IDLE):
+            what += taking(plugin, partial(serve, FIRST, [], False))  # noqa: FBT003 - without apply
             return failed(f"after {len(given)} requests without apply {what}", count, acted)
     return passed(count, acted)
 

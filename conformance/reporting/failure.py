@@ -18,6 +18,7 @@ from rich.table import Table
 from conformance.counterexample import FIELDS
 from conformance.reporting import steps
 from conformance.rules import Reason
+from conformance.watching.comparison import cut, cut_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,21 +100,19 @@ def _steps(table: steps.Steps, width: int) -> list[str]:
     # What is left of a line, with two columns of space on either side of each cell.
     room = max(20, width - sum(taken[:-1]) - 12) if table.long else None
     for row in table.rows:
-        cells = (*row[:-1], _cut(row[-1], room))
+        cells = (*row[:-1], row[-1] if room is None else cut(row[-1], room))
         # Square brackets are rich's markup.
         drawn.add_row(*(cell.replace("[", r"\[") for cell in cells))
     lines = _text(drawn, width)
     if table.remark:
         lines.append(f"  ({table.remark})")
-    for note in table.notes:
-        head = f"  {note.head} = "
-        left = width - len(head) - len(note.tail) if table.long else None
-        lines.append(head + _cut(note.says, left) + note.tail)
+    said = [note.says for note in table.notes]
+    if table.long and said:
+        left = width - max(len(note.head) + len(note.tail) for note in table.notes) - len("   = ")
+        said = cut_apart(said, left)
+    for note, says in zip(table.notes, said, strict=True):
+        lines.append(f"  {note.head} = {says}{note.tail}")
     return lines
-
-
-def _cut(text: str, room: int | None) -> str:
-    return text if room is None or len(text) <= room else text[: max(0, room - 4)] + " ..."
 
 
 def _paragraph(heading: str, text: str, width: int | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,9 @@ OF_LARGEST = 1e-3
 
 #: Characters of a message that a sentence can hold.
 LINE = 200
+
+#: Characters of a value in one.
+SHOWN = 80
 
 #: A place in an answer; an index into a list is written as ``*``.
 Place = tuple[str, ...]
@@ -40,10 +43,34 @@ def first_line(text: str) -> str:
     return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 
-def shortened(value: object, length: int = 80) -> str:
+def shortened(value: object, length: int = SHOWN) -> str:
     """Return a value as JSON, cut to a length."""
-    text = _printable(json.dumps(value, default=repr, ensure_ascii=False))
-    return text if len(text) <= length else text[: length - 4] + " ..."
+    return cut(_json(value), length)
+
+
+def cut(text: str, length: int, start: int = 0) -> str:
+    """Return a part of a text that has no more than so many characters, with what marks a cut."""
+    head = "... " if start else ""
+    text = head + text[start:]
+    return text if len(text) <= length else text[: max(0, length - 4)] + " ..."
+
+
+def cut_apart(texts: Sequence[str], length: int) -> list[str]:
+    """Return texts cut to a length, in which those that differ can be told apart."""
+    found = [cut(text, length) for text in texts]
+    for number, text in enumerate(texts):
+        for other in texts[:number]:
+            if cut(text, length) == cut(other, length) and text != other:
+                pairs = enumerate(zip(text, other, strict=False))
+                same = next((place for place, (a, b) in pairs if a != b), length)
+                start = max(0, same - length // 2)
+                found[number] = cut(text, length, start)
+                found[texts.index(other)] = cut(other, length, start)
+    return found
+
+
+def _json(value: object) -> str:
+    return _printable(json.dumps(value, default=repr, ensure_ascii=False))
 
 
 def _printable(text: str) -> str:
@@ -90,7 +117,8 @@ def difference(
         if _generic(place) not in hidden and not _equal(one, other, rtol):
             where = "".join(f"[{part!r}]" for part in place)
             at = f" at {where}" if where else ""
-            return f"{shortened(one)} instead of {shortened(other)}{at}"
+            told, expected = cut_apart([_json(one), _json(other)], SHOWN)
+            return f"{told} instead of {expected}{at}"
     return None
 
 

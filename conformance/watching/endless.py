@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from conformance.watching.leaks import STRAIGHT, reached
+from conformance.watching.leaks import STRAIGHT, name_of, reached
 
 #: A container that takes in something with so many of the requests grows with them.
 SHARE = 0.5
@@ -25,6 +25,7 @@ ENTRIES = 2 * STRAIGHT
 NEAR = 1_000.0
 
 _Lru = type(lru_cache(len))
+_PLAIN = (dict, OrderedDict, list, set, deque)
 
 
 def endless(plugin: object, serve: Callable[[], int]) -> str | None:
@@ -57,13 +58,44 @@ def endless(plugin: object, serve: Callable[[], int]) -> str | None:
         return None
     for (value, length), before in zip(filled, full, strict=True):
         if len(value) - before >= count * SHARE:
-            kind = type(value).__name__
-            return f"a {kind} holds {length} entries, and with {before} it takes one more each time"
+            holds = f"{_described(plugin, value)} holds {length} entries"
+            return f"{holds}, and with {before} it takes one more each time"
     return None
 
 
-def _lengths(plugin: object) -> dict[int, tuple[Any, int]]:
-    """Return the containers that can be reached, each with how many entries it has."""
+def taking(plugin: object, serve: Callable[[], object]) -> str:
+    """Say which container of a plugin that grows takes in most; empty where none is seen.
+
+    Args:
+        plugin: what has served requests.
+        serve: serves some more.
+
+    """
+    before = _lengths(plugin, every=True)
+    serve()
+    after = _lengths(plugin, every=True)
+    grown = {
+        key: length - before[key][1]
+        for key, (_, length) in after.items()
+        if key in before and length > before[key][1]
+    }
+    if not grown:
+        return ""
+    value, length = after[max(grown, key=lambda key: grown[key])]
+    return f"; {_described(plugin, value)} has {length} entries by now"
+
+
+def _described(plugin: object, value: object) -> str:
+    kind = "cache" if isinstance(value, _Lru) else type(value).__name__
+    name = name_of(plugin, value)
+    return f"a {kind} ({name})" if name else f"a {kind}"
+
+
+def _lengths(plugin: object, *, every: bool = False) -> dict[int, tuple[Any, int]]:
+    """Return the containers that can be reached, each with how many entries it has.
+
+    Those of derived classes only where ``every`` is true: their entries may not be anybody's.
+    """
     values = list(reached(plugin))
     # What is in one is its own affair: no entry could be added from outside.
     inside = {
@@ -76,7 +108,9 @@ def _lengths(plugin: object) -> dict[int, tuple[Any, int]]:
     for value in values:
         if isinstance(value, _Lru):
             found[id(value)] = (value, value.cache_info().currsize)
-        elif type(value) in (dict, OrderedDict, list, set, deque) and id(value) not in inside:
+        elif (type(value) in _PLAIN or (every and isinstance(value, _PLAIN))) and id(
+            value
+        ) not in inside:
             found[id(value)] = (value, len(value))
     return found
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -85,6 +87,24 @@ def open_files() -> int:
     return _entries("/proc/self/fd")
 
 
+def names_of_files() -> Counter[str]:
+    """Return what the process has open: the paths of files, else what they are, such as a pipe."""
+    found: Counter[str] = Counter()
+    folder = Path("/proc/self/fd")
+    for number in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError):  # the folder itself was open while it was listed
+            name = str(number.readlink())
+            kind, _, inode = name.partition(":")
+            found[f"a {kind}" if inode.startswith("[") else name] += 1
+    return found
+
+
+def more_files(left: int, before: Counter[str]) -> str:
+    """Say that more files are open than before, and name the most frequent of them."""
+    ((name, _),) = (names_of_files() - before).most_common(1) or [("one without a name", 0)]
+    return f"{left} more files are open, such as {name}"
+
+
 def threads() -> int:
     """Return how many threads the process has, with those of libraries."""
     return _entries("/proc/self/task")
@@ -136,9 +156,27 @@ def reached(plugin: object) -> Iterator[Any]:
     the other classes of these; other modules, the engine configuration and other people's classes
     and functions are not.
     """
-    seen: set[int] = set()
     # The plugin's own comes first: its module may lead to more than can be followed.
-    stack: list[Any] = [*_roots(plugin)][::-1]
+    return _reached([*_roots(plugin)][::-1])
+
+
+def name_of(plugin: object, wanted: object) -> str | None:
+    """Return the name of the attribute or global in which something is that a plugin holds."""
+    named = [(f"self.{name}", value) for name, value in getattr(plugin, "__dict__", {}).items()]
+    for cls in _own_classes(plugin):
+        named += [(f"{cls.__name__}.{name}", value) for name, value in vars(cls).items()]
+        named += vars(sys.modules[cls.__module__]).items()
+    for inside in (False, True):
+        for name, value in named:
+            if value is wanted:
+                return name
+            if inside and any(each is wanted for each in _reached([value])):
+                return f"in {name}"
+    return None
+
+
+def _reached(stack: list[Any]) -> Iterator[Any]:
+    seen: set[int] = set()
     while stack and len(seen) < MOST_OBJECTS:
         value = stack.pop()
         if id(value) in seen or isinstance(value, ModuleType | type):
@@ -157,13 +195,18 @@ def reached(plugin: object) -> Iterator[Any]:
 
 def _roots(plugin: object) -> Iterator[object]:
     yield plugin
-    for cls in type(plugin).__mro__:
-        if cls is not object and not cls.__module__.startswith("vllm."):
-            known = dict(vars(sys.modules[cls.__module__]))
-            yield known
-            for value in (cls, *known.values()):
-                if isinstance(value, type) and value.__module__ == cls.__module__:
-                    yield dict(vars(value))
+    for cls in _own_classes(plugin):
+        known = dict(vars(sys.modules[cls.__module__]))
+        yield known
+        for value in (cls, *known.values()):
+            if isinstance(value, type) and value.__module__ == cls.__module__:
+                yield dict(vars(value))
+
+
+def _own_classes(plugin: object) -> list[type]:
+    """Return the class of a plugin, and those that it is made of, without vLLM's."""
+    classes = type(plugin).__mro__
+    return [cls for cls in classes if cls is not object and not cls.__module__.startswith("vllm.")]
 
 
 def _foreign(value: object) -> bool:

@@ -63,6 +63,19 @@ def test_floats_may_differ_a_little() -> None:
     assert difference(float("nan"), 0.0) == "NaN instead of 0.0"
 
 
+def test_what_differs_is_shown() -> None:
+    """Of long values the part in which they differ."""
+    one, other = ({"words": ["same"] * 30 + [last]} for last in ("cat", "dog"))
+
+    assert difference("a" * 200 + "b", "a" * 200 + "c") == (
+        f'... {"a" * 40}b" instead of ... {"a" * 40}c"'
+    )
+    assert difference([one], [other]) == '"cat" instead of "dog" at [0][\'words\'][30]'
+    assert difference({"a": one}, {"b": one}) == (
+        f"{shortened({'a': one})} instead of {shortened({'b': one})}"
+    )
+
+
 def test_hidden_places_do_not_count() -> None:
     """What differs from one time to the next is left out, whatever its place in a list."""
     answers = [{"rows": [{"time": time, "n": 1}] * 2} for time in (1, 2)]

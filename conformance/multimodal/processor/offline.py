@@ -272,7 +272,8 @@ class Trial(ProcessorTrial):
     def _blame(self, prompts: Sequence[Prompt], error: Exception) -> None:
         """Find the rule that an engine's or a processor's exception is about."""
         why = said(error)
-        what = live.shown(prompts[0]) if len(prompts) == 1 else f"{len(prompts)} prompts at once"
+        what = f"{len(prompts)} prompts at once" if prompts else "a text without items"
+        what = live.shown(prompts[0]) if len(prompts) == 1 else what
         if isinstance(error, OutOfTime):
             place = place_in(error, inspect.getsourcefile(self.opening.cls))
             if place is not None:
