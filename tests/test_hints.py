@@ -14,10 +14,14 @@ from conformance.coverage.hints import Sent, hints, said
 
 FUNCTION = dedent(
     """\
+    WORDS = {"yes": 1}
+
     class Hook:
-        def __init__(self, strict=False, *, words=()):
+        def __init__(self, strict=False, *, words=(), given=None):
             self.strict = strict
             self._words = words
+            self.known = {"yes": 1}
+            self.given = given
 
         def score(self, params):
             args = params.extra_args or {}
@@ -31,7 +35,7 @@ FUNCTION = dedent(
 
 def _found(statement: str, want: Want, profile: object) -> list[str]:
     tree = ast.parse(FUNCTION.replace("STATEMENT", statement))
-    (made,) = tree.body
+    made = tree.body[-1]
     assert isinstance(made, ast.ClassDef)
     function = made.body[-1]
     assert isinstance(function, ast.FunctionDef)
@@ -90,6 +94,16 @@ BARE = {"on": [{"extra_args": {"mode": "soft", "tokens": []}}]}
         ("if self.strict:", Want.TRUE, PROFILE, None),
         ("if tokens[0] > 3:", Want.TRUE, PROFILE, None),
         ("if params.seed:", Want.TRUE, PROFILE, None),
+        ("if self.known.get('yes'):", Want.TRUE, PROFILE, None),
+        ("if WORDS['yes'] in tokens:", Want.TRUE, PROFILE, None),
+        ("if self.given['yes']:", Want.TRUE, PROFILE, "nothing in the profile has `yes`"),
+        (
+            "if os.environ.get('MODE'):",
+            Want.TRUE,
+            PROFILE,
+            "no `environment` in the profile sets `MODE`",
+        ),
+        ("if os.getenv('MODE'):", Want.TRUE, {**PROFILE, "environment": {"MODE": "x"}}, None),
     ],
 )
 def test_what_a_profile_lacks(

@@ -24,6 +24,12 @@ _HAND_ON = frozenset(
     {"enumerate", "items", "keys", "list", "reversed", "sorted", "tuple", "values"}
 )
 
+#: What makes a dictionary.
+_MADE = (ast.Dict, ast.DictComp)
+
+#: What stands for the environment of the process, or for the module that has it.
+_ENVIRONMENT = frozenset({"os", "environ", "os.environ"})
+
 #: Types that a condition may ask for, as data have them.
 _TYPES: Mapping[str, type] = {kind.__name__: kind for kind in (bool, dict, float, int, list, str)}
 
@@ -33,6 +39,7 @@ class Need(StrEnum):
 
     KEY = "key"  #: the key
     OPTION = "option"  #: an argument of the constructor with that name
+    VARIABLE = "variable"  #: the environment variable
     VALUE = "value"  #: the key with that value
     OTHER = "other"  #: the key with another value
     TYPE = "type"  #: the key with a value of that type
@@ -46,6 +53,7 @@ class Need(StrEnum):
 _SAYS = {
     Need.KEY: "nothing in the profile has `{key}`",
     Need.OPTION: "no `arguments` in the profile have `{key}`",
+    Need.VARIABLE: "no `environment` in the profile sets `{key}`",
     Need.VALUE: "no `{key}` in the profile is {value}",
     Need.OTHER: "every `{key}` in the profile is {value}",
     Need.TYPE: "no `{key}` in the profile is of type {value}",
@@ -104,7 +112,7 @@ def hints(decided: Decided | None, sent: Sent, tree: ast.AST) -> list[Hint]:
     """
     if decided is None:
         return []
-    names = _origins(decided.within)
+    names = _Names(_origins(decided.within), _tables(tree))
     found = list(_needs(decided.expression, decided.want, names, sent)) if sent.values else []
     if sent.options is not None and decided.want is Want.TRUE:
         given = sent.options
@@ -124,6 +132,31 @@ def _within(value: object) -> Iterator[tuple[str, Any]]:
             yield from _within(each)
 
 
+@attrs.frozen
+class _Names:
+    """What the names of a function and of its file stand for."""
+
+    origins: Mapping[str, ast.expr]  #: of a local name, what it was made of
+    tables: frozenset[str]  #: what is made in the file itself, so that no request has its keys
+
+    def made_here(self, container: ast.expr) -> bool:
+        return ast.unparse(container) in self.tables
+
+
+def _tables(tree: ast.AST) -> frozenset[str]:
+    """Return the globals, and attributes of ``self``, that are made of a literal or by a call."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, _MADE):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {ast.unparse(each) for each in targets if isinstance(each, ast.Attribute)}
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {each.id for each in targets if isinstance(each, ast.Name)}
+    return frozenset(found)
+
+
 def _origins(within: ast.AST) -> dict[str, ast.expr]:
     """Return what a name of a function was made of, the last thing that it was."""
     found: dict[str, ast.expr] = {}
@@ -138,7 +171,7 @@ def _origins(within: ast.AST) -> dict[str, ast.expr]:
     return found
 
 
-def _needs(node: ast.expr, want: Want, names: Mapping[str, ast.expr], sent: Sent) -> Iterator[Hint]:
+def _needs(node: ast.expr, want: Want, names: _Names, sent: Sent) -> Iterator[Hint]:
     """Yield what an expression lacks to be as it is wanted."""
     match node:
         case ast.BoolOp(values=parts):
@@ -155,13 +188,13 @@ def _needs(node: ast.expr, want: Want, names: Mapping[str, ast.expr], sent: Sent
             # What is in no profile and was there all the same is looked for elsewhere.
             if isinstance(how, ast.In) is not (want is Want.TRUE):
                 return
-    keys = dict.fromkeys(_keys(node, names))
-    unsent = [key for key in keys if key not in sent.values]
+    keys = dict(_keys(node, names))
+    unsent = [Hint(need, key) for key, need in keys.items() if key not in sent.values]
     if unsent:
-        yield from (Hint(Need.KEY, key) for key in unsent)
+        yield from unsent
     elif len(keys) == 1:
         (key,) = keys
-        yield from _of_values(node, want, key, sent.values[key], names)
+        yield from _of_values(node, want, key, sent.values[key], names.origins)
 
 
 def _of_values(
@@ -244,22 +277,31 @@ def _key(node: ast.expr, names: Mapping[str, ast.expr], depth: int = 3) -> str |
     return _key(inner, names, depth - 1) if inner is not None and depth else key
 
 
-def _keys(node: ast.AST, names: Mapping[str, ast.expr], depth: int = 2) -> Iterator[str]:
+def _keys(node: ast.AST, names: _Names, depth: int = 2) -> Iterator[tuple[str, Need]]:
     """Yield the keys that an expression reads of something, directly or by a name."""
     for each in ast.walk(node):
         match each:
             case ast.Call(
-                func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(value=str(key)), *_]
+                func=ast.Attribute(value=container, attr="get" | "getenv"),
+                args=[ast.Constant(value=str(key)), *_],
             ):
-                yield key
-            case ast.Subscript(slice=ast.Constant(value=str(key))):
-                yield key
-            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()]) if (
-                key.isidentifier()
-            ):  # else it is rather looked for in a text
-                yield key
-            case ast.Name(id=name) if depth and name in names:
-                yield from _keys(names[name], names, depth - 1)
+                pass
+            case ast.Subscript(value=container, slice=ast.Constant(value=str(key))):
+                pass
+            case ast.Compare(
+                left=ast.Constant(value=str(key)),
+                ops=[ast.In() | ast.NotIn()],
+                comparators=[container],
+            ) if key.isidentifier():  # else it is rather looked for in a text
+                pass
+            case ast.Name(id=name) if depth and name in names.origins:
+                yield from _keys(names.origins[name], names, depth - 1)
+                continue
+            case _:
+                continue
+        if not names.made_here(container):
+            of_process = ast.unparse(container) in _ENVIRONMENT
+            yield key, Need.VARIABLE if of_process else Need.KEY
 
 
 def _options(node: ast.AST, tree: ast.AST) -> Iterator[str]:
