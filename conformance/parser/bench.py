@@ -53,6 +53,7 @@ class Wish:
     choice: Choice = "auto"
     parallel: bool = True
     tools: bool = True  #: whether it has any
+    earlier: Sequence[dict[str, Any]] = ()  #: messages behind its first one
 
 
 #: What a request says that does not speak of it.
@@ -160,9 +161,8 @@ class Bench:
             return ResponsesRequest(model="m", input="x", stream=stream, **wanted)
         if self.chat:
             wanted["chat_template_kwargs"] = dict(self.chat)
-        return ChatCompletionRequest(
-            model="m", messages=[{"role": "user", "content": "x"}], stream=stream, **wanted
-        )
+        wanted["messages"] = [{"role": "user", "content": "x"}, *wish.earlier]
+        return ChatCompletionRequest(model="m", stream=stream, **wanted)
 
     def make(self, request: Any) -> Any:  # noqa: ANN401 - vLLM's parser
         """Make the parser of a request, as a server does; the plugin is a part of it.
@@ -237,7 +237,10 @@ class Bench:
                 enable_auto_tools=self.calls,
                 model_output_token_ids=list(answer.ids),
             )
-            made = tuple(Call(str(call.name), str(call.arguments)) for call in calls or ())
+            made = tuple(
+                Call(str(call.name), str(call.arguments), str(call.id or ""))
+                for call in calls or ()
+            )
             return Message(reasoning or "", content or "", made)
 
         with told_of(self.cls, answer):

@@ -11,6 +11,7 @@ from vllm.exceptions import VLLMClientError
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
+from conformance.parser import player
 from conformance.parser.answers import differing, right
 from conformance.parser.bench import Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
@@ -50,6 +51,32 @@ def order(trial: Trial) -> Finding:
                 scene = partial(bench.scene, "begins", answer, cuts)
                 return Judged(wrong=told, scene=scene)
         return right(trial, bench.by_token(answer).said, lambda: bench.whole(answer))
+
+    return trial.search(judge)
+
+
+@checks("TP-18", after=("TP-08",))
+def new_ids(trial: Trial) -> Finding:
+    """Look whether calls have ids that those of the turn before have not."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        says = bench.by_token(answer).said
+        for way, calls in (("whole", bench.whole(answer).calls), ("token by token", says.calls)):
+            streams = way != "whole"
+            wish = Wish(
+                earlier=player.turn([(each.id, each.name, each.arguments) for each in calls])
+            )
+            again = bench.by_token(answer, wish).said if streams else bench.whole(answer, wish)
+            # What stands in the answer is the model's to say.
+            known = {call.id for call in calls if call.id and call.id not in sample.text}
+            for index, call in enumerate(again.calls):
+                if call.id in known:
+                    told = f"{quoted(sample.text)} {way}, in two turns: call {index} of the second"
+                    told = f"{told} has the id {call.id!r}, as one of the first"
+                    scene = partial(bench.scene, "new_ids", answer, range(1, len(answer)))
+                    return Judged(wrong=told, scene=partial(scene, streams=streams))
+        return right(trial, says, lambda: bench.whole(answer))
 
     return trial.search(judge)
 

@@ -18,6 +18,7 @@ class Call:
 
     name: str
     arguments: str  #: JSON, as text
+    id: str = attrs.field(default="", eq=False)
 
     @property
     def value(self) -> Any:  # noqa: ANN401 - whatever the JSON says
@@ -148,7 +149,7 @@ class Client:
     def stream(self, raised: str | None, sizes: tuple[int, ...] = ()) -> Stream:
         """Return what was put together."""
         order = sorted(self._calls)
-        calls = tuple(Call(*self._calls[index]) for index in order)
+        calls = tuple(Call(*self._calls[index], self._ids[index]) for index in order)
         return Stream(
             Message(self._reasoning, self._content, calls, raised),
             tuple(self._stumbles),

@@ -26,6 +26,7 @@ def served(
     prompt: str,
     chat: dict[str, Any],
     stream: bool,
+    earlier: Any = (),
 ) -> tuple[Any, Any, Any, list[int]]:
     """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
     tokenizer: Any = ByT5Tokenizer()
@@ -34,7 +35,8 @@ def served(
     managers[role].register_module(name, force=True, module=plugin)
     names: Any = {f"{role}_parser_name": name}
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
-    asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
+    said = [{"role": "user", "content": "x"}, *earlier]
+    asked: Any = {"messages": said, "tools": tools or None}
     request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
     tokens = tokenizer.encode(prompt, add_special_tokens=False)
@@ -126,6 +128,37 @@ def check_begins(plugin: Any, deltas: list[str], **how: Any) -> str | None:
         if not good:
             return f"a delta has {call!r}\nexpected name, id and next index once for each call"
     return None
+
+
+def identified(plugin: Any, deltas: list[str], *, streams: bool, **how: Any) -> list[Any]:
+    """Return id, name and arguments of each call, of a whole answer or a streamed one."""
+    if not streams:
+        parser, request, tokenizer, _ = served(plugin, **how, stream=False)
+        text = "".join(deltas)
+        _, _, calls = parser.parse(text, request, bool(request.tools), tokenizer.encode(text))
+        return [(each.id, each.name, each.arguments) for each in calls or ()]
+    said = [call for each in streamed(plugin, deltas, **how) for call in each.tool_calls or ()]
+    names = {call.index: call.function.name for call in said if call.id and call.function}
+    return [(call.id, names[call.index], "{}") for call in said if call.id]
+
+
+def turn(calls: list[Any]) -> list[dict[str, Any]]:
+    """Return what a conversation has of calls: the answer with them, what came of each, a text."""
+    made = [
+        {"id": own, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for own, name, arguments in calls
+    ]
+    results = [{"role": "tool", "tool_call_id": own, "content": "x"} for own, _, _ in calls]
+    answer = {"role": "assistant", "content": "", "tool_calls": made}
+    return [answer, *results, {"role": "user", "content": "x"}]
+
+
+def check_new_ids(plugin: Any, deltas: list[str], *, streams: bool, **how: Any) -> str | None:
+    """The calls of two turns of a conversation have ids of their own, if any."""
+    first = identified(plugin, deltas, streams=streams, **how)
+    second = identified(plugin, deltas, streams=streams, earlier=turn(first), **how)
+    ids = [[own for own, _, _ in calls if own] for calls in (first, second)]
+    return f"{ids[0]}, then {ids[1]}\nexpected: other ids" if set(ids[0]) & set(ids[1]) else None
 
 
 def check_reads(plugin: Any, deltas: list[str], **how: Any) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 #: Rules whose failures a program shows: the others are about making, hanging, requests, and tokens.
-SHOWN = ("03", "04", "05", "06", "07", "08", "10", "11")
+SHOWN = ("03", "04", "05", "06", "07", "08", "10", "11", "18")
 
 #: Where the tokens make the difference, and not the text: those of a program are other ones.
 TOKENS = ("decodes_all_again",)
@@ -32,7 +32,7 @@ SPECIMENS = [
     for folder in DEFECTIVE_PARSER
     for specimen in gallery(folder)
     if str(specimen.rule)[3:] in SHOWN
-    and specimen.rule not in ("RP-06", "RP-07", "RP-08")
+    and specimen.rule not in ("RP-06", "RP-07", "RP-08", "RP-18")
     and "skipped_tokens" not in specimen.profile
     and specimen.name not in TOKENS
     and specimen.evidence is Evidence.SIMULATOR

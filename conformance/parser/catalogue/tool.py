@@ -164,4 +164,21 @@ RULES = (
     ),
     cost(TOOL),
     leaves_others_alone(TOOL),
+    Rule(
+        id="TP-18",
+        title="Ids of calls are new in every turn",
+        statement=(
+            "The calls of an answer have ids that no call of the conversation has had, unless the "
+            "model writes them."
+        ),
+        section="Answers",
+        sources=(
+            Source(
+                "vllm/entrypoints/generate/base/protocol.py:ToolCall",
+                "id: str = Field(default_factory=make_tool_call_id), which makes a random one",
+            ),
+        ),
+        hint="Leave the id of a ToolCall out, and use make_tool_call_id or a uuid in deltas; not "
+        "the index.",
+    ),
 )
