@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 COSTS = ROOT / "tests" / "seconds.json"
 KILLS, PASSES = "::test_dies_by_its_own_rule[", "::test_passes_everything["
 REFERENCES = f"{ROOT / 'reference_plugins'}/"
-PARTS = 96
-LONG = 2.5
+PARTS = 160
+LONG = 2.0
 SAMPLE, EVERYTHING = "sample", "all"
 
 _DAY = 24 * 60 * 60

@@ -21,7 +21,7 @@ from conformance.io_processor.stock import Stock, changed, near, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
-from conformance.watching.comparison import difference
+from conformance.watching.comparison import difference, shortened
 
 #: Data of a profile's strategy that are tried, and variations that are kept.
 DRAWN = 8
@@ -46,6 +46,9 @@ MOST_KEYS = 3
 #: Data that were refused that a profile is told of.
 REFUSED = 4
 
+#: The calls in which data are refused before others; where none raised, vLLM or the model did.
+_STAGES = {"parse_request": 0, "parse_data": 0}
+
 #: A key that is quoted.
 _QUOTED_KEY = re.compile(r"['\"`]([A-Za-z_]\w*)['\"`]")
 
@@ -65,11 +68,12 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         )
     keys: tuple[str, ...] = ()
     refused: list[Any] = []
+    furthest = ""
     if section:
         given = _distinct(_drawn(section["valid"], bench.seed))
         keys = read_of(bench, given)
     else:
-        given, keys, refused = discover(bench)
+        given, keys, refused, furthest = discover(bench)
     invalid = _distinct(_drawn(section.get("invalid", []), bench.seed))
     valid, counts = _with_variations(bench, given)
     pairs = tuple(_twins(bench, given, valid, counts, keys))
@@ -82,6 +86,7 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         prompts=tuple(counts),
         twins=pairs,
         refused=tuple(refused),
+        furthest=furthest,
     )
 
 
@@ -203,11 +208,12 @@ def _prompts(bench: Bench, data: Any) -> tuple[int, Answer | None]:  # noqa: ANN
     return waits[0] if waits else 0, answer if answer.kind is Kind.ANSWERED else None
 
 
-def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
+def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
     """Look for data that the plugin answers, by what it reads and what it complains about.
 
     Returns:
-        Two data that it answers, or none; the keys that it read; a few data that it refused.
+        Two data that it answers, or none; the keys that it read; a few data that it refused; and
+        where it answered none, what came of those that got furthest.
 
     """
     keys: list[str] = []
@@ -218,6 +224,7 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
     candidates: deque[tuple[Any, int]] = deque((each, 0) for each in begin)
     seen: list[Any] = []
     refused: list[Any] = []
+    furthest: tuple[int, str] = (0, "")
     for _ in range(ATTEMPTS):
         if not candidates:
             break
@@ -230,7 +237,9 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
         answer = bench.try_online(watching).answers[0]
         if answer.kind is Kind.ANSWERED and data != {}:
             keys.extend(key for key in dict.fromkeys(read) if key not in keys)
-            return [data, *_another(bench, data)], tuple(keys), refused
+            return [data, *_another(bench, data)], tuple(keys), refused, ""
+        if (far := _STAGES.get(answer.call, len(_STAGES))) > furthest[0]:
+            furthest = far, f"{shortened(data)} {answer.describe()}"
         if answer.kind is Kind.REFUSED and len(refused) < REFUSED:
             refused.append(data)
         known, looked = data if isinstance(data, dict) else {}, len(read)
@@ -247,9 +256,9 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any]]:
         if isinstance(data, dict) and answer.complaints:
             candidates.appendleft((mended(data, answer.complaints), looked))
     if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
-        return [{}], tuple(keys), []
+        return [{}], tuple(keys), [], ""
     # Without one that is answered nobody knows whether that was why.
-    return [], tuple(keys or mentioned), []
+    return [], tuple(keys or mentioned), [], furthest[1]
 
 
 def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:

@@ -30,6 +30,8 @@ class Stock:
 
     #: Some that were refused while valid ones were looked for.
     refused: tuple[Any, ...] = ()
+    #: What came of the data that got furthest, where none was answered.
+    furthest: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""

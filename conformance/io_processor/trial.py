@@ -235,6 +235,8 @@ class Trial(Judging):
     def _unknown_data(self) -> str:
         keys = ", ".join(self.bench.stock.keys)
         saw = f"it asks for {keys}" if keys else "nothing that was tried was answered"
+        if furthest := self.bench.stock.furthest:
+            saw += f"; {furthest}"
         return f"nobody knows what the plugin takes ({saw}); give a profile such as\n" + (
             discovery.starter(self.bench.stock.keys)
         )

@@ -162,3 +162,19 @@ def test_a_task_that_is_dropped_offline_is_named(zygote: Zygote, tmp_path: Path)
 
     assert found.verdict is Verdict.FAIL
     assert "given PoolingParams() as offline, leaves params.task" in (found.message or "")
+
+
+def test_the_error_is_told_where_no_data_are_answered(zygote: Zygote, tmp_path: Path) -> None:
+    """Of what was tried the message has what got past the reading of data."""
+    wants = """
+    def pre_process(self, prompt, request_id=None, **kwargs):
+        raise LookupError("the tokenizer has no token [SEP]")
+"""
+    path = tmp_path / "wants.py"
+    path.write_text(SOURCE + wants, encoding="utf-8")
+    found = certify(zygote, Specimen(f"{path}:Variation", None, {}, generation="io/data"), tmp_path)
+    said = str(found["IO-26"].message)
+
+    assert found["IO-26"].verdict is Verdict.NOT_VERIFIED
+    assert "(it asks for text; {" in said
+    assert "in pre_process (LookupError: the tokenizer has no token [SEP])); give a profile" in said
