@@ -24,6 +24,10 @@ from conformance.settings import Budget
 #: quick no more than so many.
 ENDS, MOST = 3, 100
 
+#: What may stand where a name or arguments are expected: JSON of other types, escapes that JSON
+#: does not have, and one of half a character.
+MISTYPED = ("null", "5", '["x"]', '"x"', r'"\get"', r'"\ud83d"', r'{"x": "\y"}', r'{"x": "\ud83d"}')
+
 #: What any model may say.
 PLAIN = "It rains. "
 
@@ -129,11 +133,11 @@ def malformed(trial: Trial) -> Finding:
 
 
 def _mistyped(texts: Iterable[str]) -> Iterator[str]:
-    """Yield answers whose name, or arguments, are JSON of another type."""
+    """Yield answers in which something else stands for a name, or for arguments."""
     for text in texts:
         for part in (json.dumps(PROBE.name), PROBE.arguments):
             if text.count(part) == 1:
-                yield from (text.replace(part, other) for other in ("null", "5", '["x"]', '"x"'))
+                yield from (text.replace(part, other) for other in MISTYPED)
 
 
 def _at_anything(trial: Trial) -> Judged | None:

@@ -47,8 +47,11 @@ if TYPE_CHECKING:
 
 START, END = "<tool_call>", "</tool_call>"
 
+#: What JSON makes a string of: no other escapes, and no half of a character.
+STRING = r'"(?:[^"\\]|\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))*"'
+
 #: What stands between the start of a call and its arguments; JSON writes the name.
-HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
+HEAD = re.compile(rf'\s*\{{\s*"name"\s*:\s*({STRING})\s*,\s*"arguments"\s*:\s*(?=\{{)')
 
 
 def held_back(text: str, marker: str) -> int:
