@@ -4,7 +4,12 @@ from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ["Here is my thought process: First I think.\n\nHere is my response: Then I say it."]
+DELTAS = [
+    "Here is my thought process:",
+    " First I think.\n\nHer",
+    "e ",
+    "is my response: Then I say it.",
+]
 tokenizer = ByT5Tokenizer()
 request = ChatCompletionRequest(messages=[])
 Parser = ParserManager.get_parser(reasoning_parser_name="granite", enable_auto_tools=True)
@@ -23,4 +28,7 @@ for number, text in enumerate(DELTAS, 1):
 
 # It printed:
 # whole: (' First I think.\n\n', ' Then I say it.', [])
-# 'Here is my thought process: First I think.\n\nHere is my response: Then I say it.' -> {'content': ' Then I say it.', 'reasoning': ''}
+# 'Here is my thought process:' -> None
+# ' First I think.\n\nHer' -> {'content': None, 'reasoning': ' First I think.\n\nHer'}
+# 'e ' -> {'content': None, 'reasoning': 'e '}
+# 'is my response: Then I say it.' -> {'content': ' Then I say it.', 'reasoning': None}

@@ -4,7 +4,7 @@ from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ["First I think.</think>", "Then I say it.First I think.</think>Then I say it."]
+DELTAS = ["First I think.</think>", "Then I say it.<think>First I think.</think>Then I say it."]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["<think>", "</think>"])
 request = ChatCompletionRequest(messages=[])
@@ -23,6 +23,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.', 'Then I say it.First I think.Then I say it.', [])
+# whole: ('First I think.', 'Then I say it.<think>First I think.Then I say it.', [])
 # 'First I think.</think>' -> {'reasoning': 'First I think.'}
-# 'Then I say it.First I think.</think>Then I say it.' -> {'content': 'Then I say it.First I think.</think>Then I say it.'}
+# 'Then I say it.<think>First I think.</think>Then I say it.' -> {'content': 'Then I say it.<think>First I think.</think>Then I say it.'}

@@ -5,7 +5,10 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    "<start_function_call>call:get_weather{city:<escape>xy<escape>,unit:<escape>xy<escape>}<end_function_call>",
+    "<start_function_call>call:get_weather{city:<escape>xy<escape>,unit:<escape>",
+    "x",
+    "y",
+    "<escape>}<end_function_call>",
 ]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
@@ -26,5 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-bd07dbe0d42e8249', name='get_weather', arguments='{"city": "xy", "unit": "xy"}')])
-# '<start_function_call>call:get_weather{city:<escape>xy<escape>,unit:<escape>xy<escape>}<end_function_call>' -> None
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-aaa1ed7fe497fac5', name='get_weather', arguments='{"city": "xy", "unit": "xy"}')])
+# '<start_function_call>call:get_weather{city:<escape>xy<escape>,unit:<escape>' -> None
+# 'x' -> {'tool_calls': [{'id': 'chatcmpl-tool-bf845a73dcb01406', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# 'y' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{"city": "xy"}'}}]}
+# '<escape>}<end_function_call>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': ' "unit": "xy"}'}}]}

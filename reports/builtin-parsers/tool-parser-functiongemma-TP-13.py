@@ -28,4 +28,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-922cfe45fe6c3b1b', name='get_weather', arguments='{"city": 42}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b2bb4ad2f03a6c15', name='get_weather', arguments='{"city": 42}')])

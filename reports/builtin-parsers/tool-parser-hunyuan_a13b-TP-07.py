@@ -5,7 +5,10 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n]</tool_calls>',
+    "<tool_calls>",
+    '[\n{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n',
+    "]</tool_calls>",
+    "",
 ]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
@@ -26,5 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='call_b0fdd913a9ad8555', name='get_weather', arguments='{"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
-# '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n]</tool_calls>' -> {'tool_calls': [{'id': 'call_0_ae5851d4bf26b23b', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}]}
+# whole: (None, None, [FunctionCall(id='call_8757bfdd7fcde43f', name='get_weather', arguments='{"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
+# '<tool_calls>' -> {'content': '<tool_calls>'}
+# '[\n{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n' -> {'tool_calls': [{'id': 'call_0_bc05932ee29b4e06', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# ']</tool_calls>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{'}}]}
+# '' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '"city": "True class= None &lt; ,}'}}]}

@@ -35,5 +35,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b2a2132b87afed95', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-92a62d8a12262cae', name='get_weather', arguments='{"city": "xy"}')])
-# '<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-b61b19b24f22a1e4', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>get_weather', 'arguments': '{"city": "xy"}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-85564d4a3366bd4a', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-a36030c514d4b0f0', name='get_weather', arguments='{"city": "xy"}')])
+# '<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-a60e0e2705197062', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>get_weather', 'arguments': '{"city": "xy"}'}}]}

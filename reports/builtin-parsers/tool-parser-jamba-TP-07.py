@@ -5,7 +5,10 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "", "limit": 0}}\n]</tool_calls>',
+    '<tool_calls>[\n{"name": "get_weather", "arguments": {"',
+    "city",
+    '": "',
+    '", "limit": 0}}\n]</tool_calls>',
 ]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
@@ -26,5 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b0ea4cb9f0b16450', name='get_weather', arguments='{"city": "", "limit": 0}')])
-# '<tool_calls>[\n{"name": "get_weather", "arguments": {"city": "", "limit": 0}}\n]</tool_calls>' -> None
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-80577b53d3d6c741', name='get_weather', arguments='{"city": "", "limit": 0}')])
+# '<tool_calls>[\n{"name": "get_weather", "arguments": {"' -> None
+# 'city' -> {'tool_calls': [{'id': 'chatcmpl-tool-b9bcf8f152cd1f92', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '": "' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{"city": "'}}]}
+# '", "limit": 0}}\n]</tool_calls>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': ', "limit": 0'}}]}

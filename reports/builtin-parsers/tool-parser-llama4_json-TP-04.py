@@ -4,7 +4,7 @@ from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ['<|python_tag|>{"name": "get_weather", "parameters": {}}']
+DELTAS = ['<|python_tag|>{"name": "get_weather", "parameters": {}', "}", ""]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["<|python_tag|>"])
@@ -24,5 +24,7 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-9c5b8cf8a5f64359', name='get_weather', arguments='{}')])
-# '<|python_tag|>{"name": "get_weather", "parameters": {}}' -> None
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-91885e4066aca675', name='get_weather', arguments='{}')])
+# '<|python_tag|>{"name": "get_weather", "parameters": {}' -> None
+# '}' -> {'tool_calls': [{'id': 'chatcmpl-tool-a8b368de67f25ee3', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '' -> None

@@ -1,6 +1,6 @@
 """tool-parser:phi4_mini_json, TP-03: A whole answer gives the calls that are in it.
 
-It says get_weather({"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}).
+It says get_weather({"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}).
 """
 
 from transformers import ByT5Tokenizer
@@ -8,7 +8,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    'functools[{"name": "get_weather", "arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}]',
+    'functools[{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}]',
 ]
 TOOLS = [
     {

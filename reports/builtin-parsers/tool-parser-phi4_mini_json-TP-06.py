@@ -1,13 +1,55 @@
 """tool-parser:phi4_mini_json, TP-06: Text without a call is content, all of it.
 
-It says content 'I say .'.
+It says content 'It is this:\\n```python\\nprint(1)\\n```\\nNothing else.'.
 """
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ["I", " ", "say", " ", ".", ""]
+DELTAS = [
+    "I",
+    "t",
+    " ",
+    "is ",
+    "th",
+    "is",
+    ":",
+    "\n",
+    "`",
+    "`",
+    "`",
+    "p",
+    "y",
+    "th",
+    "o",
+    "n",
+    "\n",
+    "p",
+    "r",
+    "in",
+    "t",
+    "(",
+    "1",
+    ")",
+    "\n",
+    "`",
+    "`",
+    "`",
+    "\n",
+    "N",
+    "o",
+    "th",
+    "in",
+    "g",
+    " ",
+    "e",
+    "l",
+    "s",
+    "e",
+    ".",
+    "",
+]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
@@ -22,8 +64,43 @@ for number, text in enumerate(DELTAS, 1):
 
 # It printed:
 # 'I' -> None
+# 't' -> None
 # ' ' -> None
-# 'say' -> None
+# 'is ' -> None
+# 'th' -> None
+# 'is' -> None
+# ':' -> None
+# '\n' -> None
+# '`' -> None
+# '`' -> None
+# '`' -> None
+# 'p' -> None
+# 'y' -> None
+# 'th' -> None
+# 'o' -> None
+# 'n' -> None
+# '\n' -> None
+# 'p' -> None
+# 'r' -> None
+# 'in' -> None
+# 't' -> None
+# '(' -> None
+# '1' -> None
+# ')' -> None
+# '\n' -> None
+# '`' -> None
+# '`' -> None
+# '`' -> None
+# '\n' -> None
+# 'N' -> None
+# 'o' -> None
+# 'th' -> None
+# 'in' -> None
+# 'g' -> None
 # ' ' -> None
+# 'e' -> None
+# 'l' -> None
+# 's' -> None
+# 'e' -> None
 # '.' -> None
 # '' -> None

@@ -5,8 +5,10 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    '[TOOL_CALLS][{"name": "get_weather", "',
-    'arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}]',
+    '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}',
+    "}",
+    "]",
+    "",
 ]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
@@ -27,6 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, '', [FunctionCall(id='call_0_864775bb569ff267', name='get_weather', arguments='{"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
-# '[TOOL_CALLS][{"name": "get_weather", "' -> {'tool_calls': [{'id': 'call_0_8bc84017403baec7', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
-# 'arguments": {"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}]' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{{"city": "True None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}'}}]}
+# whole: (None, '', [FunctionCall(id='call_0_a9c241a1de07c07c', name='get_weather', arguments='{"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
+# '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}' -> {'tool_calls': [{'id': 'call_0_8fe4b96b21fdb28e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '}' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{'}}]}
+# ']' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '"city": "True class= None &lt; ,}'}}]}
+# '' -> None
