@@ -144,7 +144,7 @@ class _Names:
 
 
 def _tables(tree: ast.AST) -> frozenset[str]:
-    """Return the globals, and attributes of ``self``, that are made of a literal or by a call."""
+    """Return the globals, and the attributes for which a dictionary is written down."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, _MADE):

@@ -13,7 +13,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.parser import player
 from conformance.parser.answers import differing, right
-from conformance.parser.bench import Bench, Wish, guarded
+from conformance.parser.bench import WHOLE, Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
 from conformance.parser.trial import Judged, Trial
@@ -62,16 +62,15 @@ def new_ids(trial: Trial) -> Finding:
     def judge(sample: Sample) -> Judged:
         bench, answer = trial.for_sample(sample)
         says = bench.by_token(answer).said
-        for way, calls in (("whole", bench.whole(answer).calls), ("token by token", says.calls)):
-            streams = way != "whole"
-            wish = Wish(
-                earlier=player.turn([(each.id, each.name, each.arguments) for each in calls])
-            )
+        for streams, calls in ((False, bench.whole(answer).calls), (True, says.calls)):
+            turn = player.turn([(each.id, each.name, each.arguments) for each in calls])
+            wish = Wish(earlier=turn)
             again = bench.by_token(answer, wish).said if streams else bench.whole(answer, wish)
             # What stands in the answer is the model's to say.
             known = {call.id for call in calls if call.id and call.id not in sample.text}
             for index, call in enumerate(again.calls):
                 if call.id in known:
+                    way = "token by token" if streams else WHOLE
                     told = f"{quoted(sample.text)} {way}, in two turns: call {index} of the second"
                     told = f"{told} has the id {call.id!r}, as one of the first"
                     scene = partial(bench.scene, "new_ids", answer, range(1, len(answer)))

@@ -106,11 +106,10 @@ def _lengths(plugin: object, *, every: bool = False) -> dict[int, tuple[Any, int
     }
     found: dict[int, tuple[Any, int]] = {}
     for value in values:
+        known = isinstance(value, _PLAIN) if every else type(value) in _PLAIN
         if isinstance(value, _Lru):
             found[id(value)] = (value, value.cache_info().currsize)
-        elif (type(value) in _PLAIN or (every and isinstance(value, _PLAIN))) and id(
-            value
-        ) not in inside:
+        elif known and id(value) not in inside:
             found[id(value)] = (value, len(value))
     return found
 
