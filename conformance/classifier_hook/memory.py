@@ -7,7 +7,6 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -107,8 +106,7 @@ def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: 
     if count < STRAIGHT:
         why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
         return Finding(Verdict.NOT_VERIFIED, count, message=why)
-    with suppress(Exception):  # what it raises then is nothing new
-        what += taking(hook, _few(bench, hook, count))
+    what += taking(hook, _few(bench, hook, count))
     return failed(f"after {count} calls {what}", count)
 
 

@@ -146,14 +146,16 @@ class _Names:
 def _tables(tree: ast.AST) -> frozenset[str]:
     """Return the globals, and the attributes for which a dictionary is written down."""
     found = set()
+    top = getattr(tree, "body", ())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, _MADE):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {ast.unparse(each) for each in targets if isinstance(each, ast.Attribute)}
-    for node in getattr(tree, "body", ()):
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {each.id for each in targets if isinstance(each, ast.Name)}
+            found |= {
+                ast.unparse(each)
+                for each in targets
+                if (isinstance(each, ast.Attribute) and isinstance(node.value, _MADE))
+                or (isinstance(each, ast.Name) and node in top)
+            }
     return frozenset(found)
 
 

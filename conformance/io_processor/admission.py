@@ -47,8 +47,7 @@ def answers(trial: Trial) -> Finding:
             answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)[0]
             if answer.guessed:
                 answer = _by_its_id(bench, data, request_id) or answer
-            how = answer.describe(served=not where)
-            what = f"{where}the valid request {shortened(data)} {how}"
+            what = _ended(where, "valid", data, answer)
             if answer.guessed:
                 guessed = guessed or made_up(what)
             elif answer.kind is not Kind.ANSWERED:
@@ -60,6 +59,12 @@ def answers(trial: Trial) -> Finding:
         return why
     count = 2 * bench.stock.given
     return guessed or passed(count, count)
+
+
+def _ended(where: str, kind: str, data: Any, answer: Answer) -> str:  # noqa: ANN401 - JSON values
+    """Say how a request ended: online, or *where* else, in which there is no HTTP."""
+    how = answer.describe(served=not where)
+    return f"{where}the {kind} request {shortened(data)} {how}"
 
 
 def _by_any_id(bench: Bench) -> Finding | None:
@@ -95,10 +100,9 @@ def no_longer(trial: Trial) -> Finding | None:
             ("offline, ", bench.try_offline(data)[0]),
         ):
             if answer.kind is not Kind.ANSWERED:
-                how = answer.describe(served=not where)
                 return failed(
-                    f"{where}the valid request {shortened(data)} {how}; before, it "
-                    "was answered: what requests leave behind outlives the instance",
+                    f"{_ended(where, 'valid', data, answer)}; before, it was answered: "
+                    "what requests leave behind outlives the instance",
                     case={"data": data, "late": True},
                 )
     return None
@@ -147,8 +151,7 @@ def refuses(trial: Trial) -> Finding:
         ):
             if answer.kind is Kind.REFUSED or (answer.kind is Kind.FAILED and not answer.guessed):
                 continue
-            how = answer.describe(served=not where)
-            what = f"{where}the invalid request {shortened(data)} {how}"
+            what = _ended(where, "invalid", data, answer)
             if not answer.guessed:
                 return failed(what, case={"data": data})
             guessed = guessed or made_up(what)

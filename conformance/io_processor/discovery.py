@@ -46,8 +46,8 @@ MOST_KEYS = 3
 #: Data that were refused that a profile is told of.
 REFUSED = 4
 
-#: The calls in which data are refused before others; where none raised, vLLM or the model did.
-_STAGES = {"parse_request": 0, "parse_data": 0}
+#: The calls that read data: what was refused in another one, or by vLLM, has got past these.
+_READING = frozenset({"parse_request", "parse_data"})
 
 #: A key that is quoted.
 _QUOTED_KEY = re.compile(r"['\"`]([A-Za-z_]\w*)['\"`]")
@@ -224,7 +224,7 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
     candidates: deque[tuple[Any, int]] = deque((each, 0) for each in begin)
     seen: list[Any] = []
     refused: list[Any] = []
-    furthest: tuple[int, str] = (0, "")
+    furthest = ""
     for _ in range(ATTEMPTS):
         if not candidates:
             break
@@ -238,8 +238,8 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
         if answer.kind is Kind.ANSWERED and data != {}:
             keys.extend(key for key in dict.fromkeys(read) if key not in keys)
             return [data, *_another(bench, data)], tuple(keys), refused, ""
-        if (far := _STAGES.get(answer.call, len(_STAGES))) > furthest[0]:
-            furthest = far, f"{shortened(data)} {answer.describe()}"
+        if not furthest and answer.call not in _READING:
+            furthest = f"{shortened(data)} {answer.describe()}"
         if answer.kind is Kind.REFUSED and len(refused) < REFUSED:
             refused.append(data)
         known, looked = data if isinstance(data, dict) else {}, len(read)
@@ -258,7 +258,7 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
     if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
         return [{}], tuple(keys), [], ""
     # Without one that is answered nobody knows whether that was why.
-    return [], tuple(keys or mentioned), [], furthest[1]
+    return [], tuple(keys or mentioned), [], furthest
 
 
 def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:

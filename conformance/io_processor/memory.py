@@ -172,7 +172,7 @@ def _judged(load: _Load, *, most: int, first: int) -> Finding:
             bounded = passed(load.served, load.served)
             return attrs.evolve(bounded, message=said, case=load.case)
         if load.left_open <= KEPT:
-            said += _taking(load)
+            said += taking(load.plugin.plugin, partial(load.serve, SOME, LONGEST))
         return failed(said, load.served, case=load.case)
     return passed(load.served, load.served)
 
@@ -215,13 +215,6 @@ def _endless(load: _Load) -> str | None:
         return endless(load.plugin.plugin, serve)
     except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
         return None
-
-
-def _taking(load: _Load) -> str:
-    """Say which container takes in most; what a plugin raises then is nothing new."""
-    with suppress(Exception):
-        return taking(load.plugin.plugin, lambda: load.serve(SOME, LONGEST))
-    return ""
 
 
 def _keeps_growing(load: _Load, most: int) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import attrs
 
+from conformance.watching.comparison import in_common
+
 #: Characters of a message that a sentence quotes.
 QUOTED = 160
 
@@ -170,9 +172,7 @@ def apart(one: Message, other: Message) -> tuple[str, str]:
     if str(one) != str(other):
         return str(one), str(other)
     texts = one.whole, other.whole
-    pairs = enumerate(zip(*texts, strict=False))
-    same = next((place for place, (a, b) in pairs if a != b), min(map(len, texts)))
-    start = max(0, same - QUOTED // 2)
+    start = max(0, in_common(*texts) - QUOTED // 2)
     first, second = (f"... {text[start : start + QUOTED]} ..." for text in texts)
     return first, second
 

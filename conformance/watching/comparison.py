@@ -61,12 +61,16 @@ def cut_apart(texts: Sequence[str], length: int) -> list[str]:
     for number, text in enumerate(texts):
         for other in texts[:number]:
             if cut(text, length) == cut(other, length) and text != other:
-                pairs = enumerate(zip(text, other, strict=False))
-                same = next((place for place, (a, b) in pairs if a != b), length)
-                start = max(0, same - length // 2)
+                start = max(0, in_common(text, other) - length // 2)
                 found[number] = cut(text, length, start)
                 found[texts.index(other)] = cut(other, length, start)
     return found
+
+
+def in_common(one: str, other: str) -> int:
+    """Return how many characters two texts begin with that are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _json(value: object) -> str:

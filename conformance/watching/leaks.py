@@ -87,16 +87,18 @@ def open_files() -> int:
     return _entries("/proc/self/fd")
 
 
+def links() -> Iterator[str]:
+    """Yield what the process has open, as the system names it; nothing where none does."""
+    folder = Path("/proc/self/fd")
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError):  # the folder itself was open while it was listed
+            yield str(entry.readlink())
+
+
 def names_of_files() -> Counter[str]:
     """Return what the process has open: the paths of files, else what they are, such as a pipe."""
-    found: Counter[str] = Counter()
-    folder = Path("/proc/self/fd")
-    for number in folder.iterdir() if folder.is_dir() else ():
-        with suppress(OSError):  # the folder itself was open while it was listed
-            name = str(number.readlink())
-            kind, _, inode = name.partition(":")
-            found[f"a {kind}" if inode.startswith("[") else name] += 1
-    return found
+    parts = ((name, *name.partition(":")) for name in links())
+    return Counter(f"a {kind}" if rest.startswith("[") else name for name, kind, _, rest in parts)
 
 
 def more_files(left: int, before: Counter[str]) -> str:

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import attrs
 
 from conformance.watching import replaced
+from conformance.watching.leaks import links
 from conformance.watching.process_facts import (
     blanket_filters,
     generator_states,
@@ -146,15 +146,9 @@ def _facts() -> Iterator[tuple[tuple[Kind, str], Any]]:
 
 def _open_files() -> Iterator[str]:
     """Yield files and sockets that are open, as far as the system says; not its own devices."""
-    folder = Path("/proc/self/fd")
-    for entry in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 - names are enough
-        try:
-            target = (folder / entry).readlink()
-        except OSError:
-            continue  # that of the folder itself
-        name = str(target)
+    for name in links():
         if name.startswith("socket:") or (
-            target.is_absolute() and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:"))
+            name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:"))
         ):
             yield name
 

@@ -70,6 +70,9 @@ def test_what_differs_is_shown() -> None:
     assert difference("a" * 200 + "b", "a" * 200 + "c") == (
         f'... {"a" * 40}b" instead of ... {"a" * 40}c"'
     )
+    assert difference("a" * 200, "a" * 200 + "b") == (
+        f'... {"a" * 40}" instead of ... {"a" * 40}b"'
+    )
     assert difference([one], [other]) == '"cat" instead of "dog" at [0][\'words\'][30]'
     assert difference({"a": one}, {"b": one}) == (
         f"{shortened({'a': one})} instead of {shortened({'b': one})}"
