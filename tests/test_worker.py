@@ -212,6 +212,26 @@ def test_a_function_may_name_what_else_is_imported(folder: Path) -> None:
         assert job.ask("is it?", limit=PATIENCE) == [True]
 
 
+def test_a_function_is_called_for_the_first_job_alone(folder: Path) -> None:
+    """Whichever job asks for it first: what it does is done for all that follow."""
+    counted = folder / "counted"
+    (folder / "counts.py").write_text(f"def call():\n    open({str(counted)!r}, 'a').write('.')\n")
+    variables = environment() | {"PYTHONPATH": str(folder)}
+    with Zygote(preload=["json"], environment=variables, log=folder / "zygote.log") as process:
+        for _ in range(2):
+            job = process.fork(
+                "deeds:imported",
+                {"name": "counts"},
+                log=folder / "job.log",
+                directory=folder,
+                python_path=[*sys.path, str(folder)],
+                preload=("counts:call",),
+            )
+
+            assert job.ask("is it?", limit=PATIENCE) == [True]
+    assert counted.read_text() == "."
+
+
 def gone(*pids: int) -> bool:
     """Tell whether processes are gone, in time."""
     alive = []

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Seconds in which an engine on a tiny model has started, and has answered, or has got further.
 LIMIT = 120.0
 
-#: Seconds in which an engine that has nothing to do has ended.
+#: Seconds in which a process that has let go of its connection has ended.
 GRACE = 5.0
 
 
@@ -106,14 +106,14 @@ class EngineProcess:
         """End the engine and its core."""
         import psutil
 
-        self._connection.close()
+        # Not politely: before its core ends, it looks through all that was ever imported.
         with contextlib.suppress(psutil.NoSuchProcess):
-            started = psutil.Process(self._process.pid).children(recursive=True)
-            self._process.join(GRACE)
-            for each in [psutil.Process(self._process.pid), *started]:
+            process = psutil.Process(self._process.pid)
+            for each in [*process.children(recursive=True), process]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
         self._process.join()
+        self._connection.close()
 
 
 def answering(connection: Connection, run: Callable[[], None]) -> None:
@@ -247,5 +247,6 @@ async def _answer(connection: Connection, arguments: dict[str, Any], device: str
         requests = connection.recv()
         tokens = await asyncio.gather(*(put(n, *one) for n, one in enumerate(requests)))
         connection.send(_Said(tokens=tokens))
+        connection.recv()  # nothing: whoever asked ends this process
     finally:
         llm.shutdown()

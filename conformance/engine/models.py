@@ -181,7 +181,8 @@ def _write_tiny_llama(folder: Path, tokenizer: Tokenizer | None, config: Mapping
     ends = {"bos_token_id": _BOS, "eos_token_id": _EOS, "pad_token_id": _PAD}
     if tokenizer:
         ends = dict.fromkeys(ends, tokenizer.end)
-    weights = _weights(vocabulary, {*ends.values()})
+    layers = int(config.get("num_hidden_layers", _LAYERS))
+    weights = _weights(vocabulary, {*ends.values()}, layers)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     documents: dict[str, Any] = {
         "config.json": _config() | {"vocab_size": vocabulary} | ends | dict(config),
@@ -227,7 +228,7 @@ def _config() -> dict[str, Any]:
     }
 
 
-def _weights(vocabulary: int, silent: set[int]) -> dict[str, NDArray[np.float32]]:
+def _weights(vocabulary: int, silent: set[int], layers: int) -> dict[str, NDArray[np.float32]]:
     import numpy as np
 
     # NumPy promises the stream of this legacy generator for ever, and that of no newer one.
@@ -240,7 +241,7 @@ def _weights(vocabulary: int, silent: set[int]) -> dict[str, NDArray[np.float32]
     inner = _HEADS * _HEAD
     rows = max(_DRAWN_ROWS, vocabulary)
     weights = {"model.embed_tokens.weight": matrix("embed_tokens", rows, _HIDDEN)[:vocabulary]}
-    for layer in range(_LAYERS):
+    for layer in range(layers):
         prefix = f"model.layers.{layer}"
         for kind in ("q_proj", "k_proj", "v_proj"):
             weights[f"{prefix}.self_attn.{kind}.weight"] = matrix(kind, inner, _HIDDEN)

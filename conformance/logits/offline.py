@@ -34,6 +34,7 @@ from conformance.logits.keywords import admissible
 from conformance.logits.live_trial import LogitsTrial
 from conformance.logits.ways import Reply, Ways, difference, hand_over
 from conformance.logits.workload import Job
+from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.watching.interruption import OutOfTime, PluginHung, limited, place_in
 
@@ -141,17 +142,15 @@ class Trial(LogitsTrial):
             group=LOGITSPROCS_GROUP,
             entries={"conformance-target": self.opening.plugin.fqcn},
         )
-        synchronous = SYNCHRONOUS[self.roles.runner]
         ways: list[tuple[str, list[Any], list[str], Mapping[str, Any]]] = [
             ("as a class", [self.bench.plugin], self._unlisted, {}),
-            (
-                f"as a {LOGITSPROCS_GROUP} entry point",
-                [],
-                [*self._unlisted, str(folder)],
-                synchronous,
-            ),
         ]
-        if self.opening.settings.budget is Budget.DEEP:
+        settings = self.opening.settings
+        served = Evidence.SERVER in settings.evidence and not settings.server_url
+        if not served:  # else vllm serve, which is an AsyncLLM, finds it as one
+            path, synchronous = [*self._unlisted, str(folder)], SYNCHRONOUS[self.roles.runner]
+            ways.append((f"as a {LOGITSPROCS_GROUP} entry point", [], path, synchronous))
+        if settings.budget is Budget.DEEP:
             # To AsyncLLM a name is what it is to LLM, and here every engine takes processor time.
             ways.append(("by name", [self.opening.plugin.fqcn], self._unlisted, {}))
         for how, processors, path, options in ways:

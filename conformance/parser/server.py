@@ -7,7 +7,7 @@ request has left something behind.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -35,6 +35,9 @@ CROWD, LEAVING = 16, 4
 
 #: Answers that are asked for through ``/v1/responses`` and cut off, and in how many parts.
 FEW, PARTS = 3, 4
+
+#: Whether an answer is streamed.
+WAYS = (False, True)
 
 #: vLLM's own parser of answers in which there is no reasoning.
 _IDENTITY = "vllm.reasoning.identity_reasoning_parser", "IdentityReasoningParser"
@@ -64,6 +67,11 @@ def _joined(heard: Heard) -> Stream:
     for delta in heard.deltas:
         client.receive(delta)
     return client.stream(heard.raised, heard.sizes)
+
+
+def both(questions: Iterable[Question]) -> Iterator[Question]:
+    """Yield each question twice: its answer not streamed, and streamed."""
+    return (attrs.evolve(each, stream=stream) for each in questions for stream in WAYS)
 
 
 class _Over(Exception):
@@ -205,6 +213,8 @@ class Trial(LiveTrial):
         heard = await asyncio.gather(*(asking.ask(self._sdk, name, each) for each in questions))
         for question, each in zip(questions, heard, strict=True):
             what = f"{quoted(question.text)}, {question.how}"
+            if len(questions) > 1:
+                what += f", or one of the {len(questions) - 1} requests beside it"
             if each.silent and self.server.healthy():
                 self.ledger.stop(f"this machine is too slow: {what}, took {asking.LIMIT:.0f} s")
                 raise _Over
@@ -214,16 +224,14 @@ class Trial(LiveTrial):
                 self._fail(2, f"{what}: {death or stalled}")
         return [_joined(each) for each in heard]
 
-    async def _both(
-        self,
-        question: Question,
-        **changes: Any,  # noqa: ANN401 - fields
-    ) -> AsyncIterator[tuple[Question, Stream]]:
-        """Ask a question, changed so, not streamed and streamed."""
-        for stream in (False, True):
-            asked = attrs.evolve(question, stream=stream, **changes)
-            (answer,) = await self._ask(asked)
-            yield asked, answer
+    async def _all(self, questions: Iterable[Question]) -> list[tuple[Question, Stream]]:
+        """Ask many questions, as many at a time as the server takes; return all answers."""
+        left = [*questions]
+        answers: list[tuple[Question, Stream]] = []
+        while some := left[:CROWD]:
+            del left[:CROWD]
+            answers += zip(some, await self._ask(*some), strict=True)
+        return answers
 
     def _fail(self, number: int, message: str) -> NoReturn:
         self.ledger.fail(self._rule(number), message)
@@ -275,24 +283,31 @@ class Trial(LiveTrial):
         if self.role != TOOL or self._rule(12) in self.ledger.beside:
             return
         for question, _ in self.found.answers[:1]:
-            for changes in ({"choice": "none"}, {"tools": ()}):
-                async for asked, answer in self._both(question, **changes):
-                    if answer.said.raised is not None or answer.said.calls:
-                        kind = "without tools" if "tools" in changes else "with tool_choice none"
-                        self._fail(12, f"a request {kind}, {asked.how}, got {answer.said}")
+            free = (attrs.evolve(question, choice="none"), attrs.evolve(question, tools=()))
+            for asked, answer in await self._all(both(free)):
+                if answer.said.raised is not None or answer.said.calls:
+                    kind = "with tool_choice none" if asked.tools else "without tools"
+                    self._fail(12, f"a request {kind}, {asked.how}, got {answer.said}")
             self.ledger.saw(self._rule(12), 4)
 
     async def _answers(self) -> None:
         """Every answer gives the same whole, streamed, and in larger deltas."""
-        for question, says in self.found.answers:
-            asked = attrs.evolve(question, stream=False)
-            (whole,) = await self._ask(asked)
+        for question, _ in self.found.answers:
+            (streamed,) = await self._ask(question)
+            self._alone.append((question, streamed))
+        self._before = True
+        others = await self._all(
+            attrs.evolve(question, stream=interval > 0, interval=max(interval, 1))
+            for question, _ in self.found.answers
+            for interval in (0, *INTERVALS)
+        )
+        for (question, says), (_, streamed) in zip(self.found.answers, self._alone, strict=True):
+            (asked, whole), *wider = others[: 1 + len(INTERVALS)]
+            del others[: 1 + len(INTERVALS)]
             expected = says or whole.said
             if not whole.said.same(expected) or whole.said.raised is not None:
                 self._wrong(3, asked, whole, f"expected {expected}")
             self._saw(whole, 3)
-            (streamed,) = await self._ask(question)
-            self._before = True
             self._complete(question, streamed)
             if not streamed.said.same(whole.said):
                 # A busy server joins deltas; is the answer right where it is not cut so?
@@ -300,31 +315,29 @@ class Trial(LiveTrial):
                 cut = alone is not None and alone.said.same(whole.said) and streamed.joined
                 self._wrong(5 if cut else 4, question, streamed, f"not streamed: {whole.said}")
             self._saw(streamed, 4, 7, 8)
-            for interval in INTERVALS:
-                asked = attrs.evolve(question, interval=interval)
-                (wide,) = await self._ask(asked)
-                self._complete(asked, wide)
+            for wider_asked, wide in wider:
+                self._complete(wider_asked, wide)
                 if not wide.said.same(streamed.said):
-                    self._wrong(5, asked, wide, f"token by token: {streamed.said}")
+                    self._wrong(5, wider_asked, wide, f"token by token: {streamed.said}")
                 if wide.joined:
                     self._saw(wide, 5)
             if self.found.partner is not None and streamed.said.calls:
                 self.ledger.saw(self._together)
-            self._alone.append((question, streamed))
 
     async def _choices(self) -> None:
         """Requests that want a call, a tool's, or one at the most, get what they want."""
-        for question, asks in self.found.choices:
-            async for asked, answer in self._both(question):
-                if not any(
-                    Message(calls=answer.said.calls).same(Message(calls=each.calls))
-                    for each in asks.expected
-                ):
-                    alone = self._without_server(asked)
-                    if self._forbidden(answer, alone, grammar=asks.grammar):
-                        continue
-                    self._wrong(15, asked, answer, f"{asks.how}, expected {asks.expected[-1]}")
-                self._saw(answer, 15)
+        wanted = [asks for _, asks in self.found.choices for _ in WAYS]
+        chosen = both(question for question, _ in self.found.choices)
+        for (asked, answer), asks in zip(await self._all(chosen), wanted, strict=True):
+            if not any(
+                Message(calls=answer.said.calls).same(Message(calls=each.calls))
+                for each in asks.expected
+            ):
+                alone = self._without_server(asked)
+                if self._forbidden(answer, alone, grammar=asks.grammar):
+                    continue
+                self._wrong(15, asked, answer, f"{asks.how}, expected {asks.expected[-1]}")
+            self._saw(answer, 15)
 
     def _complete(self, question: Question, answer: Stream) -> None:
         """Look whether a client can put calls together."""
@@ -338,16 +351,17 @@ class Trial(LiveTrial):
         """The same comes through the other endpoint, whose requests and tools are others."""
         # These requests have nowhere to say what a chat template is given.
         plain = [(question, alone) for question, alone in self._alone if not question.template]
-        for question, expected in plain[:FEW]:
-            async for asked, answer in self._both(question, responses=True):
-                rule = 4 if asked.stream else 3
-                if answer.said.same(expected.said):
-                    self._saw(answer, rule)
-                    continue
-                alone = self._without_server(asked)
-                if alone is None or not alone.said.same(expected.said):  # else it is vLLM's fault
-                    told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
-                    self._fail(1 if alone is None else rule, f"{told}; chat: {expected.said}")
+        wanted = [expected for _, expected in plain[:FEW] for _ in WAYS]
+        through = both(attrs.evolve(question, responses=True) for question, _ in plain[:FEW])
+        for (asked, answer), expected in zip(await self._all(through), wanted, strict=True):
+            rule = 4 if asked.stream else 3
+            if answer.said.same(expected.said):
+                self._saw(answer, rule)
+                continue
+            alone = self._without_server(asked)
+            if alone is None or not alone.said.same(expected.said):  # else it is vLLM's fault
+                told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
+                self._fail(1 if alone is None else rule, f"{told}; chat: {expected.said}")
 
     async def _crowd(self) -> None:
         """Everybody gets the same among many, and after clients that disconnected."""
@@ -379,11 +393,10 @@ class Trial(LiveTrial):
             for part in range(1, PARTS)
         ]
         for number, questions in ((10, cut), (11, self.found.malformed)):
-            for question in questions:
-                async for asked, answer in self._both(question):
-                    if answer.said.raised is not None:
-                        if self._forbidden(answer, self._without_server(asked)):
-                            continue
-                        told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
-                        self.ledger.advise(self._rule(number), told)
-                    self.ledger.saw(self._rule(number))
+            for asked, answer in await self._all(both(questions)):
+                if answer.said.raised is not None:
+                    if self._forbidden(answer, self._without_server(asked)):
+                        continue
+                    told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
+                    self.ledger.advise(self._rule(number), told)
+                self.ledger.saw(self._rule(number))

@@ -22,6 +22,9 @@ from conformance.settings import Settings, folder_name
 from conformance.watching.elsewhere import Elsewhere
 from conformance.worker import Job, JobDied, JobHung, Zygote
 
+#: What the process that imports vLLM does before engines and servers are forked from it.
+ENGINES = "conformance.engine.beforehand:modules"
+
 #: A plugin by its target, and the evidence that a trial of it gives.
 Key = tuple[str, Evidence]
 
@@ -117,7 +120,9 @@ class Trials:
 
         With ``simulates`` vLLM takes no device but the CPU there.
         """
-        zygote = self.zygote
+        zygote, preload = self.zygote, named(plugin.generation).preload
+        if not simulates:
+            preload = (*preload, ENGINES)
         if simulates and not zygote.on_cpu:
             if self._simulator is None:
                 self._simulator = start_zygote(simulates=True)
@@ -128,7 +133,7 @@ class Trials:
             log=log,
             directory=self.settings.directory,
             python_path=python_path(self.settings),
-            preload=named(plugin.generation).preload,
+            preload=preload,
         )
 
     def open_next(self, evidence: Evidence, pending: Iterable[Check]) -> None:

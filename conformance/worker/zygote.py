@@ -106,7 +106,7 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
             if not request:
                 break
             wanted = pickle.loads(request)  # noqa: S301 - our own parent wrote it
-            if new := [module for module in wanted["preload"] if module not in sys.modules]:
+            if new := [each for each in wanted["preload"] if _module(each) not in sys.modules]:
                 preload(new)  # what cannot be imported fails in the job, which says so
             pid = os.fork()
             if pid == 0:
@@ -137,7 +137,7 @@ def preload(modules: Sequence[str]) -> str | None:
     try:
         while left:
             module = left.pop(0)
-            name, _, function = module.partition(":")
+            name, function = _module(module), module.partition(":")[2]
             try:
                 imported = importlib.import_module(name)
             except ImportError as error:
@@ -157,6 +157,11 @@ def preload(modules: Sequence[str]) -> str | None:
         gc.freeze()
         gc.enable()
     return None
+
+
+def _module(name: str) -> str:
+    """Return the module of what is written ``module`` or ``module:function``."""
+    return name.partition(":")[0]
 
 
 def _on_cpu() -> bool:
