@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
 HARNESS = ROOT / "conformance"
 
-TREES = {
-    path.relative_to(HARNESS).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in HARNESS.rglob("*.py")
-}
-
 #: Methods of a sentence that only change how it is drawn.
 DRAWING = frozenset(("strip", "rstrip", "replace"))
 
@@ -40,19 +35,29 @@ EXCEPTIONS = {
 }
 
 
-def _own_exceptions() -> frozenset[str]:
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """Return the modules of the harness by their paths."""
+    return {
+        path.relative_to(HARNESS).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in HARNESS.rglob("*.py")
+    }
+
+
+@pytest.fixture(scope="module")
+def own(trees: dict[str, ast.Module]) -> frozenset[str]:
     """Return the names of the exceptions that the harness defines."""
-    classes = [n for tree in TREES.values() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    classes = [n for tree in trees.values() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
     bases = {each.name: {_called(base) for base in each.bases} for each in classes}
     known = {
         name
         for name, value in vars(builtins).items()
         if isinstance(value, type) and issubclass(value, BaseException)
     }
-    own: set[str] = set()
-    while more := {name for name in bases.keys() - own if bases[name] & (known | own)}:
-        own |= more
-    return frozenset(own)
+    found: set[str] = set()
+    while more := {name for name in bases.keys() - found if bases[name] & (known | found)}:
+        found |= more
+    return frozenset(found)
 
 
 def _called(node: ast.AST | None) -> str | None:
@@ -65,14 +70,12 @@ def _called(node: ast.AST | None) -> str | None:
     return None
 
 
-OWN = _own_exceptions()
-
-
 class _Reader(ast.NodeVisitor):
     """Finds the functions that read a message."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: frozenset[str]) -> None:
         self.found: set[str] = set()
+        self._own = own
         self._functions: list[str] = []
         self._errors: set[str | None] = set()  #: variables that are exceptions of the harness
 
@@ -117,7 +120,7 @@ class _Reader(ast.NodeVisitor):
     def _bind(self, name: str | None, kind: ast.expr | None) -> None:
         """Note whether a variable of that type is an exception of the harness."""
         kinds = {_called(each) for each in ast.walk(kind)} if kind else set()
-        (self._errors.add if kinds & OWN else self._errors.discard)(name)
+        (self._errors.add if kinds & self._own else self._errors.discard)(name)
 
     def _note(self, reads: bool) -> None:
         if reads:
@@ -136,16 +139,16 @@ class _Reader(ast.NodeVisitor):
         return _called(node) == "message"
 
 
-def _readers() -> Iterator[tuple[str, str]]:
-    for path, tree in TREES.items():
-        reader = _Reader()
+def _readers(trees: dict[str, ast.Module], own: frozenset[str]) -> Iterator[tuple[str, str]]:
+    for path, tree in trees.items():
+        reader = _Reader(own)
         reader.visit(tree)
         yield from ((path, function) for function in reader.found)
 
 
-def test_no_sentence_is_read_back() -> None:
+def test_no_sentence_is_read_back(trees: dict[str, ast.Module], own: frozenset[str]) -> None:
     """Nobody looks into a message, but for those who may; and each of those still does."""
-    assert set(_readers()) == set(EXCEPTIONS)
+    assert set(_readers(trees, own)) == set(EXCEPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +168,9 @@ def test_no_sentence_is_read_back() -> None:
         "try: f()\nexcept (OSError, PluginHung) as error: str(error).startswith(AFTER)",
     ],
 )
-def test_whatever_reads_one_is_found(source: str) -> None:
+def test_whatever_reads_one_is_found(source: str, own: frozenset[str]) -> None:
     """In each of the ways in which that was once done."""
-    reader = _Reader()
+    reader = _Reader(own)
     reader.visit(ast.parse(source))
     assert reader.found
 
@@ -183,8 +186,8 @@ def test_whatever_reads_one_is_found(source: str) -> None:
         'see(set(error) != {"type", "message"})',
     ],
 )
-def test_writing_one_and_handing_it_on_is_not(source: str) -> None:
+def test_writing_one_and_handing_it_on_is_not(source: str, own: frozenset[str]) -> None:
     """Nor is reading what somebody else has written."""
-    reader = _Reader()
+    reader = _Reader(own)
     reader.visit(ast.parse(source))
     assert not reader.found
