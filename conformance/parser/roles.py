@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -72,6 +73,21 @@ def base(role: str) -> type[Any]:
     """Return the class that parsers derive from."""
     found: type[Any] = getattr(import_module(ROLES[role].package), ROLES[role].base)
     return found
+
+
+def registered(folder: Path, role: str, fqcn: str, *, name: str) -> str:
+    """Write a file that registers a class, and return the option of servers that has it loaded."""
+    module, _, qualname = fqcn.partition(":")
+    keeper = f"{ROLES[role].base}Manager"
+    path = folder.absolute() / f"{role}_parser_plugin.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"from {ROLES[role].package} import {keeper}\n\n"
+        f"from {module} import {qualname.partition('.')[0]}\n\n"
+        f'{keeper}.register_module("{name}", force=True, module={qualname})\n',
+        encoding="utf-8",
+    )
+    return f"--{role}-parser-plugin={path}"
 
 
 def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers

@@ -22,7 +22,7 @@ from conformance.live_trial import LiveTrial
 from conformance.parser.bench import NAME, name_of
 from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
-from conformance.parser.roles import REASONING, ROLES, TOOL, other
+from conformance.parser.roles import REASONING, ROLES, TOOL, other, registered
 from conformance.parser.wanted import Wanted
 from conformance.verdict import Reason, must_wait
 from conformance.watching.untouched import Ended, Untouched
@@ -41,20 +41,6 @@ WAYS = (False, True)
 
 #: vLLM's own parser of answers in which there is no reasoning.
 _IDENTITY = "vllm.reasoning.identity_reasoning_parser", "IdentityReasoningParser"
-
-
-def _registered(folder: Path, role: str, module: str, qualname: str) -> str:
-    """Write a file that registers a class, and return the option that has it loaded."""
-    manager = f"{ROLES[role].base}Manager"
-    path = folder.absolute() / f"{role}_parser_plugin.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f"from {ROLES[role].package} import {manager}\n\n"
-        f"from {module} import {qualname.partition('.')[0]}\n\n"
-        f'{manager}.register_module("{NAME}", force=True, module={qualname})\n',
-        encoding="utf-8",
-    )
-    return f"--{role}-parser-plugin={path}"
 
 
 #: Rules about what is made of an answer; with a partner, what goes wrong may be the handover.
@@ -156,7 +142,7 @@ class Trial(LiveTrial):
             if role == TOOL:
                 arguments.append("--enable-auto-tool-choice")
             if each == NAME:
-                arguments.append(_registered(folder, role, module, qualname))
+                arguments.append(registered(folder, role, f"{module}:{qualname}", name=NAME))
         return Server.start(
             model,
             log=folder / "server.log",
