@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
@@ -20,9 +21,10 @@ from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.inputs import oddities
+from conformance.inputs import literals, oddities
 from conformance.inputs.oddities import spread
 from conformance.io_processor import stock
+from conformance.io_processor.addresses import PATIENCE, SilentServer, naming
 from conformance.io_processor.admission import unserved
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
@@ -38,7 +40,7 @@ from conformance.verdict import Verdict
 from conformance.watching import endurance
 from conformance.watching.comparison import shortened
 from conformance.watching.endurance import Growth, Guard, Sent, Stalled, Trouble
-from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung
+from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung, place_in
 from conformance.watching.untouched import Untouched
 
 #: Prompts of a long request that an engine serves, at most: that of the simulator, or a real one.
@@ -49,6 +51,13 @@ SHOWN = 60
 
 #: Requests of each outcome that are worth sending to a real server, for want of one that does harm.
 NEAREST = 8
+
+
+#: What messages say of a call that waits for a server which never answers.
+_FOR_EVER = (
+    "fetches from an address that the client names and sets no time limit: it waits for ever for a "
+    "server that takes the connection and says nothing"
+)
 
 
 @attrs.frozen
@@ -195,6 +204,10 @@ def send(plugin: type[Any], errand: endurance.Errand) -> Found | Trouble | Stall
             for name, data, form in stock.bodies(asked.valid, asked.invalid, asked.keys):
                 sending.ask(data, name, form)
             sending.draw(stock.hostile(asked.valid), asked.most)
+            with SilentServer.listening() as server:
+                words = list(literals.texts(plugin))
+                if server is not None:
+                    sending.name(server, naming(server.address, asked.valid, asked.keys, words))
         except _Stopped as stopped:
             return stopped.why
     sys.setrecursionlimit(100 * oddities.DEPTH)  # lists within lists are told, too
@@ -261,6 +274,31 @@ class _Sending:
         except (Shown, HypothesisException):
             if not self._failed:
                 raise
+
+    def name(self, server: SilentServer, requests: Iterable[object]) -> None:
+        """Send requests that name a server which never answers.
+
+        Raises:
+            _Stopped: one waits for it and has no time limit, or ended this process.
+
+        """
+        for data in requests:
+            with self._guard.sending(data, seconds=PATIENCE) as sent:
+                if sent.number < self._first:
+                    continue
+                try:
+                    self._served(data)
+                except OutOfTime:
+                    return
+                except PluginHung as error:
+                    if not server.waited_for:
+                        return  # it has a time limit, which each of the others would take as well
+                    place = place_in(error, self._bench.path)
+                    where = f" (at {place})" if place else ""
+                    what = f"stalls the server: {error.call} {_FOR_EVER}{where}"
+                    raise _Stopped(Trouble(sent, what)) from error
+                except PluginExited as error:
+                    raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
 
     def ask(self, data: object, name: str = "", form: object = None) -> Kind | None:
         """Send a request; return how it ended, where that is known.
