@@ -65,7 +65,7 @@ def saying(tokenizer: Any) -> Path:  # noqa: ANN401 - a transformers tokenizer
     tokenizer.chat_template = TEMPLATE
     with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
         tokenizer.save_pretrained(folder)
-        # What it says needs no thought.
+        # It says what it is told: one layer is enough.
         return tiny_llama(tokenizer=Path(folder), config={"num_hidden_layers": 1})
 
 

@@ -104,7 +104,10 @@ RULES = section(
 SURVIVES = Rule(
     id="MM-09",
     title="The plugin never ends or hangs its process",
-    statement="Every call into the processor and the model returns, or raises an exception.",
+    statement=(
+        "Every call into the processor and the model returns, or raises an exception; of an "
+        "engine's calls into the model none raises one, since that ends the engine."
+    ),
     section="Loading",
     evidence=ALL,
     sources=(
@@ -115,7 +118,8 @@ SURVIVES = Rule(
             )
         ),
     ),
-    hint="Look for loops without an end, and for sys.exit.",
+    hint="Look for loops without an end, and for sys.exit; in the model for whatever raises: what "
+    "may be wrong with an item is the processor's to refuse.",
 )
 
 FITS = Rule(
