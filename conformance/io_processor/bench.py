@@ -203,9 +203,11 @@ class Bench:
 
 
 def described(around: Surroundings) -> dict[str, str]:
-    """Return the plain values of the model's configuration."""
+    """Return the plain values of the model's configuration, and of its checkpoint's."""
+    config = around.config.model_config
+    checkpoint = {f"hf_config.{name}": value for name, value in config.hf_config.to_dict().items()}
     return {
         name: repr(value)
-        for name, value in vars(around.config.model_config).items()
+        for name, value in {**vars(config), **checkpoint}.items()
         if isinstance(value, str | int | float | bool | dict | list | tuple | None)
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from conformance.parser.bench import Bench
@@ -22,10 +23,13 @@ PIECES = ('"', "\\", "'", "{", "}", "[", "]", ",", ": ", "\n", "<", "</")
 #: A marker, or characters that are no word.
 _STRUCTURE = re.compile(r"</?[^<>\s]+>|[^\w\s]+")
 
-#: Tokens of answers whose parts do not end, in turn: a model that repeats itself is stopped by
-#: max_tokens, which seldom is more. The last one is tried where a call takes so long that it could
-#: stall, or grows by more than its length squared.
-SIZES, SQUARE = (1_000, 4_000, 8_000), 20
+#: Tokens of answers whose parts do not end, in turn, the second for those within an answer: a model
+#: that repeats itself is stopped by max_tokens, which seldom is more. The last one is tried where a
+#: call takes so long that it could stall, or grows by so much more than its length squared.
+SIZES, INNER_SIZES, SQUARE = (1_000, 4_000, 8_000), (400, 1_200, 8_000), 1.25
+
+#: Markers of a part of an answer that is repeated within it, and how many such parts are tried.
+MARKERS, INNER = 4, 40
 
 #: Seconds of processor time that are too few to tell how a call's time grows.
 TOO_FEW = 0.01
@@ -69,20 +73,49 @@ def survives_endless(bench: Bench, text: str) -> int:
     """
     count = 0
     for marker in dict.fromkeys(_STRUCTURE.findall(text)):
-        part = text.replace(marker, "")
-        if not part.strip():
-            continue
-        before, length = 0.0, len(bench.answer(part))
-        for size in SIZES:
-            answer = bench.answer(part * (size // length + 1))
-            what = f"the parser, given {len(answer)} tokens of {quoted(part)} again and again,"
-            took = brief(what, partial(bench.whole, answer))
-            count += 1
-            steep = took > max(SQUARE * before, TOO_FEW)
-            if size > SIZES[0] and not steep and took * (SIZES[-1] / size) ** 2 < STALL:
-                break
-            before = took
+        count += _repeated(bench, "", text.replace(marker, ""), "", SIZES)
+    for begins, part, ends in islice(inner(text), INNER):
+        count += _repeated(bench, begins, part, ends, INNER_SIZES)
     return count
+
+
+def _repeated(bench: Bench, begins: str, part: str, ends: str, sizes: Sequence[int]) -> int:
+    """Give a parser a part again and again, so many tokens of it in turn; return how many."""
+    if not part.strip():
+        return 0
+    within = f" between {quoted(begins)} and {quoted(ends)}" if begins else ""
+    length = len(bench.answer(part))
+    before: tuple[int, float] | None = None  # a size, and what it took
+    for count, size in enumerate(sizes, 1):
+        answer = bench.answer(begins + part * (size // length + 1) + ends)
+        again = f"{quoted(part)} again and again{within}"
+        took = brief(
+            f"the parser, given {len(answer)} tokens of {again},", partial(bench.whole, answer)
+        )
+        if before is not None:
+            usual = SQUARE * (size / before[0]) ** 2 * before[1]
+            if took <= max(usual, TOO_FEW) and took * (sizes[-1] / size) ** 2 < STALL:
+                return count
+        before = size, took
+    return len(sizes)
+
+
+def inner(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield what an answer begins with, a part of it that lacks a marker, and what it ends with.
+
+    What lacks its end comes first: an expression for a part looks for it behind all the others.
+    """
+    spans = [found.span() for found in _STRUCTURE.finditer(text)][1:-1]
+    seen = set()
+    for count in range(MARKERS, 1, -1):
+        for first in range(len(spans) - count + 1):
+            chosen = spans[first : first + count]
+            begin, end = chosen[0][0], chosen[-1][1]
+            for start, stop in reversed(chosen):
+                found = text[:begin], text[begin:start] + text[stop:end], text[end:]
+                if found not in seen:
+                    seen.add(found)
+                    yield found
 
 
 def brief(what: str, function: Callable[[], Any]) -> float:

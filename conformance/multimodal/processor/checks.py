@@ -80,6 +80,18 @@ def _also(trial: Trial, rule: str, prompts: Iterable[Prompt]) -> Finding:
     return found
 
 
+def _among(rule: str) -> Callable[[Trial], Finding]:
+    """Judge items of one prompt that are encoded together, or of several that have one each."""
+
+    def judge(trial: Trial) -> Finding:
+        found = _look(rule)(trial)
+        if found.verdict is not Verdict.NOT_APPLICABLE:
+            return found
+        return embeddings.among_prompts(trial.bench, swapped=rule == "MM-25")
+
+    return judge
+
+
 def _unsaid(trial: Trial) -> Finding | None:
     """Return that nobody says how many placeholders an item has, if so."""
     if trial.bench.expected is not None:
@@ -114,6 +126,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-16": writing.written,
     "MM-18": placeholders.empty,
     **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
+    **{rule: _among(rule) for rule in ("MM-25", "MM-26")},
     "MM-36": _in_a_row,
     "MM-37": hashing.told_apart,
     "MM-40": hashing.distinct,

@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
-from conformance.findings import Finding, failed
+from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.processed import Range, by_place, mask_of, ranges_of
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.search import Trouble
+from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
 from conformance.plugin.missing import way_out
 from conformance.verdict import Verdict
 from conformance.watching.comparison import letter, same_rows
+
+#: Items of different prompts that are encoded together.
+TOGETHER = 4
 
 
 def interface(trial: Trial) -> Finding:
@@ -116,8 +121,10 @@ def usable(bench: Bench, prompt: Prompt) -> Trouble | None:
         name = f"the rows of item {letter(index)}"
         if not rows.is_floating_point():
             return Trouble(f"{name} are of type {rows.dtype}", index, "floating", str(rows.dtype))
-        # A model may hand itself more than its width, if it takes it apart again.
-        if rows.shape[1] != width and (rows.shape[1] % width or not _own_placing(bench)):
+        # A model may hand itself more than its width, if it takes it apart again; of one that
+        # prunes vLLM takes the positions off, which such rows carry.
+        apart = rows.shape[1] % width == 0 and _own_placing(bench)
+        if rows.shape[1] != width and not (apart or _pruned(bench)):
             return Trouble(
                 f"{name} are {rows.shape[1]} wide", index, str(width), str(rows.shape[1])
             )
@@ -130,6 +137,15 @@ def _own_placing(bench: Bench) -> bool:
     from vllm.model_executor.models.interfaces import SupportsMultiModal
 
     return bench.host.cls.embed_input_ids is not SupportsMultiModal.embed_input_ids
+
+
+def _pruned(bench: Bench) -> bool:
+    """Tell whether the model leaves rows out, and says behind each row where it belongs."""
+    from vllm.model_executor.models import interfaces
+
+    supports = getattr(interfaces, "supports_multimodal_pruning", lambda _: False)
+    config = bench.host.config.model_config.multimodal_config
+    return bool(supports(bench.host.cls) and getattr(config, "video_pruning_rate", None))
 
 
 def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
@@ -182,6 +198,49 @@ def _differing(bench: Bench, prompt: Prompt) -> list[tuple[int, torch.Tensor]]:
         if wanted.good and not same_rows(rows, wanted.value):
             found.append((index, rows))
     return found
+
+
+def among_prompts(bench: Bench, *, swapped: bool) -> Finding:
+    """Items of several prompts that are encoded together get the rows that they get alone.
+
+    An engine does so whether or not a prompt may have more than one.
+
+    Args:
+        bench: what encodes them.
+        swapped: whether it is judged that one gets another's rows, and not that it gets different
+            ones.
+
+    """
+    count = 0
+    for modality, known in bench.stock.items.items():
+        items = [item for item in known if bench.rows(item).good][:TOGETHER]
+        for group in (items, items[::-1]) if len(items) > 1 else ():
+            count += 1
+            data = [(modality, bench.alone(item).value.data[modality][0]) for item in group]
+            together = answer(partial(bench.host.encode, data))
+            if not together.good:
+                if swapped:
+                    continue
+                what = f"encoding items of {len(group)} prompts together {together.describe()}"
+                return failed(f"{what}, and each alone is encoded", count)
+            for item, rows in zip(group, together.value, strict=True):
+                unlike = _unlike_alone(bench, item, rows, group, swapped=swapped)
+                if unlike is not None:
+                    return failed(unlike, count)
+    return passed(count, count)
+
+
+def _unlike_alone(
+    bench: Bench, item: Item, rows: torch.Tensor, group: Sequence[Item], *, swapped: bool
+) -> str | None:
+    if same_rows(rows, bench.rows(item).value):
+        return None
+    name = f"{item.modality} {item.text}"
+    beside = "in a batch with those of other prompts"
+    for other in group:
+        if other != item and same_rows(rows, bench.rows(other).value):
+            return f"{beside} {name} gets the rows of {other.text}" if swapped else None
+    return None if swapped else f"the rows of {name} {beside} are not those that it gets alone"
 
 
 def steady(bench: Bench, prompt: Prompt) -> Trouble | None:

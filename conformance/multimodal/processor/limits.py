@@ -85,12 +85,15 @@ def served(trial: Trial) -> Finding:
 def promised(trial: Trial) -> Finding:
     """Items, forms and options that the profile names are processed."""
     bench = trial.bench
+    lacking = ""
     for one in bench.promised:
         if not bench.limits.get(one.modality):
             continue  # the deployment allows none
         prompt = alone(bench.as_taken(one))
         found = bench.processed(prompt)
-        if not (found.good or found.lacks):
+        if found.lacks:
+            lacking = lacking or f"{one.modality} {one.text!r} {found.describe()}"
+        elif not found.good:
             what = f"{one.modality} {one.text!r}, which the profile names, {found.describe()}"
             return failed(what, case={"shown": prompt})
     options = range(1, len(bench.stock.options))
@@ -104,7 +107,7 @@ def promised(trial: Trial) -> Finding:
     if not count:
         why = "the profile names no items, forms or options"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
-    return passed(count, count)
+    return Finding(Verdict.NOT_VERIFIED, message=lacking) if lacking else passed(count, count)
 
 
 def odd(trial: Trial) -> Finding:

@@ -350,9 +350,12 @@ def at_any_rate(trial: Trial) -> Finding:
     """A sound has as many placeholders at one rate as at another."""
     bench = trial.bench
     count = 0
+    lacking = ""
     for modality in (name for name in bench.stock.items if name == "audio"):
         usual, *others = (alone(Item(modality, f"{SECONDS}s@{rate}#4")) for rate in (RATE, *RATES))
         for other in others:
+            if bench.processed(other).lacks:
+                lacking = f"{modality} {other.items[0].text!r} {bench.processed(other).describe()}"
             if not (bench.processed(usual).good and bench.processed(other).good):
                 continue
             count += 1
@@ -365,6 +368,8 @@ def at_any_rate(trial: Trial) -> Finding:
                     count,
                     case={"shown": other},
                 )
+    if not count and lacking:
+        return Finding(Verdict.NOT_VERIFIED, message=lacking)
     if not count:
         why = "it takes no sounds that come with their rates"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
