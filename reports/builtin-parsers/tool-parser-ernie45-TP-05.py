@@ -29,5 +29,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-997f8ad2ef2ab541', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='chatcmpl-tool-850c77a428cc18f1', name='get_time', arguments='{"city": "Rome"}')])
-# 'Let me look. <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>' -> {'content': 'Let me look. ', 'tool_calls': [{'id': 'chatcmpl-tool-be5a6af5a42bd8bd', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}
+# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-95afaca1bab883b7', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='chatcmpl-tool-82ca8c2e1cb6bf80', name='get_time', arguments='{"city": "Rome"}')])
+# 'Let me look. <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>' -> {'content': 'Let me look. ', 'tool_calls': [{'id': 'chatcmpl-tool-b12845b34810c159', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}

@@ -5,9 +5,12 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    "<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>",
+    "<tool_calls><tool_call>get_weather</tool_call><tool_call>f<arg_key>city</arg_key><arg_value>[]</arg_value></tool_call></tool_calls>",
 ]
-TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather"}},
+    {"type": "function", "function": {"name": "f"}},
+]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens([
     "<tool_calls>",
@@ -35,5 +38,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-85564d4a3366bd4a', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-a36030c514d4b0f0', name='get_weather', arguments='{"city": "xy"}')])
-# '<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-a60e0e2705197062', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>get_weather', 'arguments': '{"city": "xy"}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-99c46dd862e03ba5', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-b69043b2f75d9ada', name='f', arguments='{"city": "[]"}')])
+# '<tool_calls><tool_call>get_weather</tool_call><tool_call>f<arg_key>city</arg_key><arg_value>[]</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-8fa4a098d75a5f6b', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>f', 'arguments': '{"city": "[]"}'}}]}

@@ -29,8 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-80577b53d3d6c741', name='get_weather', arguments='{"city": "", "limit": 0}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-83ce9c0533825e24', name='get_weather', arguments='{"city": "", "limit": 0}')])
 # '<tool_calls>[\n{"name": "get_weather", "arguments": {"' -> None
-# 'city' -> {'tool_calls': [{'id': 'chatcmpl-tool-b9bcf8f152cd1f92', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# 'city' -> {'tool_calls': [{'id': 'chatcmpl-tool-9c54a3033ec1247c', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '": "' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{"city": "'}}]}
 # '", "limit": 0}}\n]</tool_calls>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': ', "limit": 0'}}]}

@@ -39,4 +39,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-98f50bc8ad8155c7', name='get_weather', arguments='{"city": "xy", "limit": "9007199254740993"}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-bded47f8a73e7e70', name='get_weather', arguments='{"city": "xy", "limit": "9007199254740993"}')])
