@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -12,6 +12,11 @@ from conformance.watching.comparison import in_common
 
 #: Characters of a message that a sentence quotes.
 QUOTED = 160
+
+
+def _no_number(name: str) -> NoReturn:
+    """Refuse ``NaN`` and ``Infinity``, which Python takes for JSON and clients do not."""
+    raise ValueError(f"{name} is no JSON")
 
 
 @attrs.frozen
@@ -26,7 +31,7 @@ class Call:
     def value(self) -> Any:  # noqa: ANN401 - whatever the JSON says
         """The arguments, or their text where that is no JSON."""
         try:
-            return json.loads(self.arguments)
+            return json.loads(self.arguments, parse_constant=_no_number)
         except ValueError:
             return f"no JSON: {self.arguments}"
 

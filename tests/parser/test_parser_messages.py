@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.parser.messages import QUOTED, Message, apart
+from conformance.parser.messages import QUOTED, Call, Message, apart
 
 
 def test_long_messages_are_told_apart() -> None:
@@ -20,3 +20,10 @@ def test_long_messages_are_told_apart() -> None:
 def test_short_ones_are_whole() -> None:
     """Nothing is left out that has room."""
     assert apart(Message("a"), Message("b")) == ("reasoning 'a'", "reasoning 'b'")
+
+
+def test_arguments_that_only_python_reads_are_no_json() -> None:
+    """A client in another language stops at them."""
+    assert Call("f", '{"x": 1.5}').value == {"x": 1.5}
+    for said in ("NaN", "Infinity", "-Infinity"):
+        assert Call("f", f'{{"x": {said}}}').value == f'no JSON: {{"x": {said}}}'

@@ -99,6 +99,8 @@ def agrees(trial: Trial) -> Finding:
         return failed(f"get_mm_max_tokens_per_item {found.describe()}")
     count = 0
     for modality, estimate in found.value.items():
+        if not bench.limits.get(modality):
+            continue  # of what no prompt may have, there is no dummy item
         made = answer(partial(_dummy, bench, {modality: 1}))
         if not made.good or not made.value.ranges.get(modality):
             continue
