@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 COSTS = ROOT / "tests" / "seconds.json"
 KILLS, PASSES = "::test_dies_by_its_own_rule[", "::test_passes_everything["
 REFERENCES = f"{ROOT / 'reference_plugins'}/"
-PARTS = 240
+PARTS = 300
 LONG = 2.0
 SAMPLE, EVERYTHING = "sample", "all"
 
