@@ -106,7 +106,7 @@ class EngineProcess:
         """End the engine and its core."""
         import psutil
 
-        # Not politely: before its core ends, it looks through all that was ever imported.
+        # Killed at once: a core that ends by itself collects all the garbage of its process first.
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
             for each in [*process.children(recursive=True), process]:
@@ -247,6 +247,6 @@ async def _answer(connection: Connection, arguments: dict[str, Any], device: str
         requests = connection.recv()
         tokens = await asyncio.gather(*(put(n, *one) for n, one in enumerate(requests)))
         connection.send(_Said(tokens=tokens))
-        connection.recv()  # nothing: whoever asked ends this process
+        connection.recv()  # until whoever asked ends this process
     finally:
         llm.shutdown()

@@ -7,22 +7,23 @@ the same each time.
 
 from __future__ import annotations
 
-import functools
 from importlib import import_module
 from typing import Any
 
-#: What a server, its engine, and an engine of ``LLM`` import when they start.
+#: What every engine of ``LLM`` on a tiny model imports when it starts, on any device.
+ENGINE_MODULES = ("vllm.entrypoints.llm", "vllm.model_executor.models.llama")
+
+#: What engines, and servers and theirs, import besides on a CPU, and what is called then.
 _MODULES = (
+    *ENGINE_MODULES,
     "vllm.entrypoints.cli.serve",
     "vllm.entrypoints.cli.benchmark.main",
-    "vllm.entrypoints.llm",
     "vllm.entrypoints.generate.api_router",
     "vllm.entrypoints.launchers.render.entry",
     "vllm.entrypoints.serve.instrumentator.metrics",
     "vllm.distributed.elastic_ep.elastic_execute",
     "vllm.model_executor.layers.quantization.compressed_tensors.utils",
     "vllm.model_executor.layers.quantization.online.base",
-    "vllm.model_executor.models.llama",
     "vllm.v1.attention.backends.cpu_attn",
     "vllm.v1.core.sched.scheduler",
     "vllm.v1.engine.async_llm",
@@ -41,7 +42,6 @@ def modules() -> tuple[str, ...]:
     return _MODULES if current_platform.is_cpu() else ()
 
 
-@functools.cache
 def economise() -> None:
     """Have engines of this process, and of its forks, leave out what changes nothing any more."""
     _register_kernels_once()

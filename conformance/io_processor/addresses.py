@@ -51,7 +51,7 @@ class SilentServer:
 
     @property
     def waited_for(self) -> bool:
-        """Whether somebody is connected who reads without a time limit.
+        """Whether a socket is connected that has no time limit.
 
         An event loop's own sockets do not block, whatever a coroutine waits for.
         """
@@ -71,7 +71,7 @@ def _connections(port: int, reached: list[socket.socket]) -> Iterator[None]:
     patched: Any = socket.socket
     connect = patched.connect
 
-    def watched(self: socket.socket, address: Any) -> None:  # noqa: ANN401 - of any family
+    def watched(self: socket.socket, address: object) -> None:
         if isinstance(address, tuple) and address[1:2] == (port,):
             reached.append(self)
         connect(self, address)

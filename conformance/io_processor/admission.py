@@ -61,7 +61,7 @@ def answers(trial: Trial) -> Finding:
     return guessed or passed(count, count)
 
 
-def _ended(where: str, kind: str, data: Any, answer: Answer) -> str:  # noqa: ANN401 - JSON values
+def _ended(where: str, kind: str, data: object, answer: Answer) -> str:
     """Say how a request ended: online, or *where* else, in which there is no HTTP."""
     how = answer.describe(served=not where)
     return f"{where}the {kind} request {shortened(data)} {how}"

@@ -205,9 +205,10 @@ def send(plugin: type[Any], errand: endurance.Errand) -> Found | Trouble | Stall
                 sending.ask(data, name, form)
             sending.draw(stock.hostile(asked.valid), asked.most)
             with SilentServer.listening() as server:
-                words = list(literals.texts(plugin))
                 if server is not None:
-                    sending.name(server, naming(server.address, asked.valid, asked.keys, words))
+                    words = list(literals.texts(plugin))
+                    named = naming(server.address, asked.valid, asked.keys, words)
+                    sending.name_server(server, named)
         except _Stopped as stopped:
             return stopped.why
     sys.setrecursionlimit(100 * oddities.DEPTH)  # lists within lists are told, too
@@ -275,7 +276,7 @@ class _Sending:
             if not self._failed:
                 raise
 
-    def name(self, server: SilentServer, requests: Iterable[object]) -> None:
+    def name_server(self, server: SilentServer, requests: Iterable[object]) -> None:
         """Send requests that name a server which never answers.
 
         Raises:
@@ -295,8 +296,7 @@ class _Sending:
                         return  # it has a time limit, which each of the others would take as well
                     place = place_in(error, self._bench.path)
                     where = f" (at {place})" if place else ""
-                    what = f"stalls the server: {error.call} {_FOR_EVER}{where}"
-                    raise _Stopped(Trouble(sent, what)) from error
+                    raise _Stopped(_stalling(sent, error, f"{_FOR_EVER}{where}")) from error
                 except PluginExited as error:
                     raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
 
@@ -321,7 +321,8 @@ class _Sending:
                 if self.guessing and error.call in AFTER_OUTPUTS:
                     self.guessed = f"{called(sent)}: {error}"
                     raise _Stopped(self.found(broken_off=True)) from error
-                raise _Stopped(Stalled(_stalling(sent, error, seconds))) from error
+                took = f"takes more than {seconds:.0f} s"
+                raise _Stopped(Stalled(_stalling(sent, error, took))) from error
             except PluginExited as error:
                 raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
         # Many prompts are the engine's work, which any client of vLLM can ask for.
@@ -379,5 +380,5 @@ def called(sent: Sent) -> str:
     return sent.name or f"the request {shortened(sent.value, SHOWN)}"
 
 
-def _stalling(sent: Sent, error: PluginHung, seconds: float) -> Trouble:
-    return Trouble(sent, f"stalls the server: {error.call} takes more than {seconds:.0f} s")
+def _stalling(sent: Sent, error: PluginHung, what: str) -> Trouble:
+    return Trouble(sent, f"stalls the server: {error.call} {what}")

@@ -23,6 +23,7 @@ import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP, cached_load_custom_logitsprocs
 
 from conformance.engine.async_engine import AsyncEngine, AsyncEngineFailed, AsyncEngineSlow
+from conformance.engine.beforehand import ENGINE_MODULES
 from conformance.engine.entry_points import synthetic_distribution, unlisted
 from conformance.engine.environment import has_no_room
 from conformance.engine.model_runner import SYNCHRONOUS
@@ -42,10 +43,6 @@ T = TypeVar("T")
 
 #: An engine on a tiny model that has not started, or made another step, after this long hangs.
 LIMIT = 120.0
-
-#: What every engine imports when it starts; once is enough for all forks.
-ENGINE_MODULES = ("vllm.entrypoints.llm", "vllm.model_executor.models.llama")
-CPU_MODULES = ("vllm.v1.worker.cpu_worker",)
 
 #: Where Model Runner V2 keeps the classes that it has loaded.
 _LOADER_V2 = "vllm.v1.worker.gpu.sample.logits_processor.loader"
@@ -128,7 +125,7 @@ class Trial(LogitsTrial):
 
     def _start_async(self) -> None:
         """Start the asynchronous engines, before anything here runs in threads."""
-        for module in (*ENGINE_MODULES, *(CPU_MODULES if self.device == "cpu" else ())):
+        for module in ENGINE_MODULES:  # once is enough for all forks
             importlib.import_module(module)
         gc.freeze()  # what is not looked at by collections stays shared with the forks
         if self._builtin:

@@ -281,7 +281,7 @@ class Drawing:
             return st.sampled_from(schema["enum"])
         kinds: dict[str, Callable[[], SearchStrategy[Any]]] = {
             "integer": lambda: st.integers(-9, 999) | st.just(2**53 + 1),
-            # None that is an integer as well: whoever reads it as 5.0 is right.
+            # Never a whole number: a parser may read 5 as 5.0 here.
             "number": lambda: st.integers(-9, 999).map(lambda n: n + 0.25) | st.just(48.8584),
             "boolean": st.booleans,
             "null": st.none,

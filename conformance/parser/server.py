@@ -9,6 +9,7 @@ request has left something behind.
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -212,12 +213,11 @@ class Trial(LiveTrial):
 
     async def _all(self, questions: Iterable[Question]) -> list[tuple[Question, Stream]]:
         """Ask many questions, as many at a time as the server takes; return all answers."""
-        left = [*questions]
-        answers: list[tuple[Question, Stream]] = []
-        while some := left[:CROWD]:
-            del left[:CROWD]
-            answers += zip(some, await self._ask(*some), strict=True)
-        return answers
+        asked = [*questions]
+        answers: list[Stream] = []
+        for start in range(0, len(asked), CROWD):
+            answers += await self._ask(*asked[start : start + CROWD])
+        return list(zip(asked, answers, strict=True))
 
     def _fail(self, number: int, message: str) -> NoReturn:
         self.ledger.fail(self._rule(number), message)
@@ -282,14 +282,15 @@ class Trial(LiveTrial):
             (streamed,) = await self._ask(question)
             self._alone.append((question, streamed))
         self._before = True
-        others = await self._all(
-            attrs.evolve(question, stream=interval > 0, interval=max(interval, 1))
-            for question, _ in self.found.answers
-            for interval in (0, *INTERVALS)
+        others = iter(
+            await self._all(
+                attrs.evolve(question, stream=interval > 0, interval=max(interval, 1))
+                for question, _ in self.found.answers
+                for interval in (0, *INTERVALS)
+            )
         )
         for (question, says), (_, streamed) in zip(self.found.answers, self._alone, strict=True):
-            (asked, whole), *wider = others[: 1 + len(INTERVALS)]
-            del others[: 1 + len(INTERVALS)]
+            (asked, whole), *wider = islice(others, 1 + len(INTERVALS))
             expected = says or whole.said
             if not whole.said.same(expected) or whole.said.raised is not None:
                 self._wrong(3, asked, whole, f"expected {expected}")

@@ -88,6 +88,7 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    done = set(modules)
     jobs: set[int] = set()
     orphans: dict[int, float] = {}
     scratch = _scratch()
@@ -106,7 +107,8 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> NoReturn:
             if not request:
                 break
             wanted = pickle.loads(request)  # noqa: S301 - our own parent wrote it
-            if new := [each for each in wanted["preload"] if _module(each) not in sys.modules]:
+            if new := [each for each in wanted["preload"] if each not in done]:
+                done.update(new)
                 preload(new)  # what cannot be imported fails in the job, which says so
             pid = os.fork()
             if pid == 0:
@@ -137,7 +139,7 @@ def preload(modules: Sequence[str]) -> str | None:
     try:
         while left:
             module = left.pop(0)
-            name, function = _module(module), module.partition(":")[2]
+            name, _, function = module.partition(":")
             try:
                 imported = importlib.import_module(name)
             except ImportError as error:
@@ -157,11 +159,6 @@ def preload(modules: Sequence[str]) -> str | None:
         gc.freeze()
         gc.enable()
     return None
-
-
-def _module(name: str) -> str:
-    """Return the module of what is written ``module`` or ``module:function``."""
-    return name.partition(":")[0]
 
 
 def _on_cpu() -> bool:

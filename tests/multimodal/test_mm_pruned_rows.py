@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
 from vllm.model_executor.models.interfaces import SupportsMultiModal
 
 from conformance.multimodal.processor.embeddings import usable
+
+if TYPE_CHECKING:
+    from conformance.multimodal.processor.bench import Bench
 
 WIDTH, POSITIONS = 64, 5
 
@@ -25,19 +28,20 @@ class DoesNot(SupportsMultiModal):
     """Has a row for each placeholder."""
 
 
-def bench(model: type, rate: float | None) -> Any:  # noqa: ANN401 - as much of a bench as is asked
+def bench(model: type, rate: float | None) -> Bench:
     """Return a bench with one item, whose rows are wider than the model's."""
     found = SimpleNamespace(good=True, value=[torch.zeros(3, WIDTH + POSITIONS)])
     config = SimpleNamespace(
         get_inputs_embeds_size=lambda: WIDTH,
         multimodal_config=SimpleNamespace(video_pruning_rate=rate),
     )
-    return SimpleNamespace(
+    made = SimpleNamespace(
         usable=lambda _: True,
         processed=lambda _: found,
         encode=lambda _: found,
         host=SimpleNamespace(cls=model, config=SimpleNamespace(model_config=config)),
     )
+    return cast("Bench", made)
 
 
 @pytest.mark.parametrize(

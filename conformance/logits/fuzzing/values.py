@@ -64,20 +64,8 @@ def edges(vocabulary: int, like: str = "int") -> tuple[Any, ...]:
         like: the name of the type of a value that works; there are two of it for one of others.
 
     """
-    integers = [
-        vocabulary,
-        -1,
-        2**40,
-        0,
-        2**63,
-        2**63 - 1,
-        vocabulary - 1,
-        2**31,
-        -(2**31) - 1,
-        2,
-        1,
-    ]
-    integers += [-(2**63), 10**9, -vocabulary - 1, 64]
+    integers = [vocabulary, -1, 2**40, 0, 2**63, 2**63 - 1, vocabulary - 1, 2**31]
+    integers += [-(2**31) - 1, 2, 1, -(2**63), 10**9, -vocabulary - 1, 64]
     floats = [math.nan, math.inf, -math.inf, 0.0, -0.5, 1.0, 1.5, 5e-324, 1e300, float(vocabulary)]
     texts = [
         "",

@@ -150,18 +150,15 @@ def _pruned(bench: Bench) -> bool:
 
 def ordered(bench: Bench, prompt: Prompt) -> Trouble | None:
     """Results come in the order of the items."""
-    differing = _differing(bench, prompt)
-    for index, rows in differing:
-        for other, item in enumerate(prompt.items):
-            if item != prompt.items[index] and same_rows(
-                rows, bench.rows(item, prompt.options).value
-            ):
-                return Trouble(
-                    f"item {letter(index)} gets the rows of item {letter(other)}",
-                    index,
-                    letter(index),
-                    letter(other),
-                )
+    for index, rows in _differing(bench, prompt):
+        other = _whose(bench, rows, index, prompt.items, prompt.options)
+        if other is not None:
+            return Trouble(
+                f"item {letter(index)} gets the rows of item {letter(other)}",
+                index,
+                letter(index),
+                letter(other),
+            )
     return None
 
 
@@ -190,14 +187,29 @@ def _differing(bench: Bench, prompt: Prompt) -> list[tuple[int, torch.Tensor]]:
     """Return the items whose rows are not those that they get alone."""
     if not _ready(bench, prompt) or not bench.encode(prompt).good:
         return []
-    found = []
-    for index, (rows, item) in enumerate(
-        zip(bench.encode(prompt).value, prompt.items, strict=True)
-    ):
-        wanted = bench.rows(item, prompt.options)
+    return _unlike_alone(bench, bench.encode(prompt).value, prompt.items, prompt.options)
+
+
+def _unlike_alone(
+    bench: Bench, found: Sequence[torch.Tensor], items: Sequence[Item], options: int = 0
+) -> list[tuple[int, torch.Tensor]]:
+    """Return the items that were encoded together whose rows are not those that they get alone."""
+    unlike = []
+    for index, (rows, item) in enumerate(zip(found, items, strict=True)):
+        wanted = bench.rows(item, options)
         if wanted.good and not same_rows(rows, wanted.value):
-            found.append((index, rows))
-    return found
+            unlike.append((index, rows))
+    return unlike
+
+
+def _whose(
+    bench: Bench, rows: torch.Tensor, index: int, items: Sequence[Item], options: int = 0
+) -> int | None:
+    """Return which other one of the items gets these rows alone, if any does."""
+    for other, item in enumerate(items):
+        if item != items[index] and same_rows(rows, bench.rows(item, options).value):
+            return other
+    return None
 
 
 def among_prompts(bench: Bench, *, swapped: bool) -> Finding:
@@ -223,24 +235,15 @@ def among_prompts(bench: Bench, *, swapped: bool) -> Finding:
                     continue
                 what = f"encoding items of {len(group)} prompts together {together.describe()}"
                 return failed(f"{what}, and each alone is encoded", count)
-            for item, rows in zip(group, together.value, strict=True):
-                unlike = _unlike_alone(bench, item, rows, group, swapped=swapped)
-                if unlike is not None:
-                    return failed(unlike, count)
+            for index, rows in _unlike_alone(bench, together.value, group):
+                name, beside = f"{modality} {group[index].text}", "beside items of other prompts"
+                other = _whose(bench, rows, index, group)
+                if swapped and other is not None:
+                    return failed(f"{beside} {name} gets the rows of {group[other].text}", count)
+                if not swapped and other is None:
+                    what = f"{beside} the rows of {name} are not those that it gets alone"
+                    return failed(what, count)
     return passed(count, count)
-
-
-def _unlike_alone(
-    bench: Bench, item: Item, rows: torch.Tensor, group: Sequence[Item], *, swapped: bool
-) -> str | None:
-    if same_rows(rows, bench.rows(item).value):
-        return None
-    name = f"{item.modality} {item.text}"
-    beside = "in a batch with those of other prompts"
-    for other in group:
-        if other != item and same_rows(rows, bench.rows(other).value):
-            return f"{beside} {name} gets the rows of {other.text}" if swapped else None
-    return None if swapped else f"the rows of {name} {beside} are not those that it gets alone"
 
 
 def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
