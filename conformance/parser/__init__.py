@@ -23,6 +23,11 @@ FIELDS: Mapping[str, Field] = {
     ),
     "tools": Field(list, "Tools of requests, as a client sends them.", '[{ name = "..." }]'),
     "special_tokens": Field(list, "Texts that are one token each.", '["<tool_call>"]'),
+    "tokenizer": Field(
+        str,
+        "A folder with the model's tokenizer (tokenizer.json), for a parser that wants its ids.",
+        '"path/to/model"',
+    ),
     "skipped_tokens": Field(
         list,
         "Those of them that are special tokens: skip_special_tokens leaves them out.",

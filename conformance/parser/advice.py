@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 from conformance.parser import markers
@@ -22,6 +23,26 @@ def way_out(cls: type[Any], role: str, where: str, raised: str | None = None) ->
     return (
         f"no {what} was found in {where}{makes}; give answers of the model in the profile: "
         f"[parser] samples = [{example}], special_tokens = [{special}]"
+    )
+
+
+def refused(error: BaseException | None) -> bool:
+    """Tell whether a constructor says itself that it cannot do with what it was given.
+
+    It has a line that raises, or looks for a token that there is not: vLLM's own ask for theirs so.
+    """
+    if error is None:
+        return False
+    line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+    return isinstance(error, KeyError) or line.split("(")[0].split()[:1] in (["raise"], ["assert"])
+
+
+def its_own_tokens(error: Exception) -> str:
+    """Say that a parser refuses a tokenizer that was made up."""
+    return (
+        f"making an instance raised {error}, with a tokenizer of the profile's special_tokens that "
+        "has no other; name all tokens that it looks for, or the folder with the tokenizer of its "
+        'model, where it wants them at their ids: [parser] tokenizer = "path/to/model"'
     )
 
 

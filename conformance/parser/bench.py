@@ -126,12 +126,15 @@ class Bench:
     chat: Mapping[str, Any] = attrs.field(factory=dict)  #: chat_template_kwargs of requests
     pieces: bool = False  #: the tokenizer has pieces of words, see :func:`tokens.tokenizer`
     skipped: tuple[str, ...] = ()  #: special tokens, whose text requests may have skipped
+    model: str | None = None  #: the folder of the model, whose tokenizer is taken as it is
     partner: type[Any] | None = None  #: of the other role, that takes the other part of answers
     _parser: type[Any] | None = None
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - a transformers tokenizer
         """The tokenizer of the model that the parser is for."""
+        if self.model is not None:
+            return tokens.of_model(self.model)
         return tokens.tokenizer(self.special, self.skipped, pieces=self.pieces)
 
     @property
@@ -200,7 +203,8 @@ class Bench:
 
     def answer(self, text: str) -> Answer:
         """Return the tokens of an answer, with the text that requests are given of them."""
-        skip = bool(self.skipped) and getattr(self.adjusted(), "skip_special_tokens", True)
+        special = bool(self.skipped) or self.model is not None
+        skip = special and getattr(self.adjusted(), "skip_special_tokens", True)
         return tokens.answer(self.tokenizer, text, skip=skip)
 
     def adjusted(self, wish: Wish = PLAIN) -> Any:  # noqa: ANN401 - a request

@@ -19,7 +19,7 @@ from conformance.settings import Budget
 CHECKS = collected(answers, calls, cost, endings, faults, handover)
 
 #: What of a profile is the partner's as well.
-_SHARED = ("special_tokens", "skipped_tokens", "tools", "chat_template_kwargs")
+_SHARED = ("special_tokens", "skipped_tokens", "tokenizer", "tools", "chat_template_kwargs")
 
 #: What of the partner's own says how its model writes.
 _WRITES = ("format", "serialise", "chat_template", "special_tokens")

@@ -180,6 +180,7 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
         special=errand.special,
         skipped=errand.skipped,
         partner=partner(cls, errand.wanted),
+        model=errand.wanted.model,
         prompt=question.prompt,
         responses=question.responses,
         chat=question.template,

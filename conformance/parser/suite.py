@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from conformance.parser import formats
 from conformance.parser.bench import Bench, NotMade, composed
 from conformance.parser.partners import resolved
 from conformance.parser.roles import ROLES
-from conformance.parser.tokens import tokenizer
+from conformance.parser.tokens import of_model, tokenizer
 from conformance.plugin.expectation import located
 from conformance.rules import Evidence
 from conformance.settings import Budget
@@ -62,31 +64,41 @@ def _opened(role: str, opening: Opening) -> Opened:
     return checks.trial(opening.cls, Wanted.of(opening, role))
 
 
-def _replay(role: str, cls: type, case: Mapping[str, Any], _model: str) -> Replayed:
+def _replay(role: str, cls: type, case: Mapping[str, Any], model: str) -> Replayed:
     from conformance.parser import checks
-    from conformance.parser.wanted import Wanted
+    from conformance.parser.wanted import Wanted, wanted_model
 
     section = located(case["section"], Path(case.get("beside", ".")), "the case")
     wanted = Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]))
+    wanted = attrs.evolve(wanted, model=wanted_model(section, model, "the case"))
     return replayed(checks.trial(cls, wanted).check(case["rule"]))
 
 
-def _maker(role: str, _: str, section: Mapping[str, Any]) -> Maker:
+def _maker(role: str, model: str, section: Mapping[str, Any]) -> Maker:
     """Return what makes parsers as a server does for a request, where their tokens are known."""
     from conformance.parser import samples
 
     named = tuple(map(str, section.get("special_tokens", ())))
+    own = model if "tokenizer" in section else None
     chat = dict(section.get("chat_template_kwargs", {}))
 
     def ready() -> Callable[[Any], object]:
         # With the tokens of each model that is known: nobody knows yet which one it is for.
-        known = dict.fromkeys((named, *(each.special for each in formats.KNOWN[role])))
+        formatted = () if own is not None else [each.special for each in formats.KNOWN[role]]
+        known = dict.fromkeys((named, *formatted))
         for special in known:
-            tokenizer(special)
+            tokenizer(special) if own is None else of_model(own)
 
         def make(cls: type) -> object:
             for special in known:
-                bench = Bench(cls=cls, role=role, tools=samples.TOOLS, special=special, chat=chat)
+                bench = Bench(
+                    cls=cls,
+                    role=role,
+                    tools=samples.TOOLS,
+                    special=special,
+                    chat=chat,
+                    model=own,
+                )
                 with suppress(NotMade):
                     return bench.make(bench.request(stream=True))
             return None

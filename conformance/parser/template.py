@@ -13,7 +13,7 @@ import attrs
 from conformance.parser.formats import Format
 from conformance.parser.messages import Message
 from conformance.parser.roles import TOOL
-from conformance.parser.tokens import tokenizer
+from conformance.parser.tokens import of_model, tokenizer
 from conformance.settings import UsageError
 
 #: The key of a profile, and the name of the format.
@@ -60,10 +60,13 @@ class Template:
     text: str
     role: str
     special: Any  #: texts that are one token each
+    tokenizer: Any  #: of transformers
     chat: Mapping[str, Any]
 
     @classmethod
-    def of(cls, section: Mapping[str, Any], origin: str | None, role: str) -> Self:
+    def of(
+        cls, section: Mapping[str, Any], origin: str | None, role: str, model: str | None
+    ) -> Self:
         """Read the one that a profile names.
 
         Raises:
@@ -76,7 +79,8 @@ class Template:
         except OSError as error:
             raise UsageError(f"{where}: {error.strerror}.") from None
         special = tuple(map(str, section.get("special_tokens", ())))
-        return cls(where, text, role, special, section.get("chat_template_kwargs", {}))
+        made = tokenizer(special) if model is None else of_model(model)
+        return cls(where, text, role, special, made, section.get("chat_template_kwargs", {}))
 
     def format(self) -> Format:
         """Return the format in which it writes answers.
@@ -146,9 +150,8 @@ class Template:
     def _render(self, *turns: Mapping[str, Any], add_generation_prompt: bool = False) -> str:
         messages = [dict(each) for each in (_USER, *turns)]
         more: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **self.chat}
-        made = tokenizer(self.special)
         try:
-            found: str = made.apply_chat_template(
+            found: str = self.tokenizer.apply_chat_template(
                 messages, chat_template=self.text, tokenize=False, **more
             )
         except Exception as error:  # noqa: BLE001 - whatever a template raises

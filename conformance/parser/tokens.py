@@ -19,7 +19,7 @@ from tokenizers import (
     pre_tokenizers,
     trainers,
 )
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 END = "<|end|>"
 
@@ -68,6 +68,25 @@ def tokenizer(
         [AddedToken(text, special=True, normalized=False) for text in (*skipped, END)]
     )
     return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+
+
+@cache
+def of_model(folder: str) -> Any:  # noqa: ANN401 - a transformers tokenizer
+    """Return the tokenizer of a model, which ends answers with a token of its own.
+
+    Raises:
+        ValueError: the folder has no ``tokenizer.json``, or an unreadable one.
+
+    """
+    try:
+        made = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # noqa: BLE001 - whatever transformers raises at what it cannot read
+        raise ValueError(str(error)) from None
+    if not made.is_fast:
+        raise ValueError("it has no tokenizer.json")
+    if made.eos_token is None:
+        made.add_special_tokens({"eos_token": END})
+    return made
 
 
 @attrs.frozen

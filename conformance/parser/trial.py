@@ -149,9 +149,10 @@ class Trial(Simulation):
     def _shows(self, scene: Mapping[str, Any] | None) -> bool:
         """Tell whether a program shows a failure, whose tokens are other than those of a trial.
 
-        No token of it is one that a request may have skipped.
+        No token of it is one that a request may have skipped, or has to have an id of its own.
         """
-        if not scene or self.wanted.section.get("skipped_tokens"):
+        own = self.wanted.section.get("skipped_tokens") or self.wanted.model
+        if not scene or own:
             return False
         given = dict(scene)
         play = getattr(player, f"check_{given.pop('is')}")
@@ -372,6 +373,7 @@ class Trial(Simulation):
             special=tuple(map(str, section.get("special_tokens", ()))),
             skipped=tuple(map(str, section.get("skipped_tokens", ()))),
             chat=dict(section.get("chat_template_kwargs", {})),
+            model=self.wanted.model,
         )
 
     def _sought(self) -> tuple[formats.Fit | None, str]:
@@ -403,14 +405,20 @@ class Trial(Simulation):
 
         Raises:
             NotMade: it raised, with tokens that the profile names or without any need.
-            Undecided: it raised with the tokens of each format that is known.
+            Undecided: it raised with the tokens of each format that is known, or refused those
+                that the profile names.
 
         """
         if why := formats.unfit(self.cls, self.role):
             raise NotMade(why)
         bench = self.plain_bench() if self.fit is None else self.fit.bench
-        if self.fit is not None or bench.special or self.given:
-            bench.instance()
+        if self.fit is not None or bench.model is not None or bench.special or self.given:
+            try:
+                bench.instance()
+            except NotMade as error:
+                if bench.model is None and advice.refused(error.__cause__):
+                    raise Undecided(advice.its_own_tokens(error)) from None
+                raise
             return bench
         raised = None
         known = [each.special for role in formats.KNOWN.values() for each in role]

@@ -8,12 +8,32 @@ from typing import Any, Self
 
 import attrs
 
-from conformance.parser import formats, samples, template
+from conformance.parser import formats, samples, template, tokens
 from conformance.parser.formats import Format
 from conformance.parser.samples import Sample
 from conformance.plugin import expectation
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening
+
+
+def wanted_model(section: Mapping[str, Any], model: str, origin: str | None) -> str | None:
+    """Return the folder of the model whose tokenizer answers are in; None where it is made up.
+
+    Raises:
+        UsageError: the profile names a tokenizer that is none, or tokens of another one.
+
+    """
+    if "tokenizer" not in section:
+        return None
+    where = f"profile {origin}: [parser] tokenizer = {section['tokenizer']!r}"
+    for key in ("special_tokens", "skipped_tokens"):
+        if key in section:
+            raise UsageError(f"{where} has tokens of its own; leave {key} out.")
+    try:
+        tokens.of_model(model)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}.") from None
+    return model
 
 
 @attrs.frozen
@@ -26,6 +46,7 @@ class Wanted:
     budget: Budget
     seed: int
     folder: str = "."  #: in which a file of a partner is looked for
+    model: str | None = None  #: a folder with the tokenizer that the profile names
 
     @classmethod
     def of(cls, opening: Opening, role: str) -> Self:
@@ -33,7 +54,8 @@ class Wanted:
         settings = opening.settings
         folder = opening.plugin.root or str(settings.directory)
         section = template.located(opening.section, opening.origin, folder)
-        return cls(role, section, opening.origin, settings.budget, settings.seed, folder)
+        model = wanted_model(section, opening.model, opening.origin)
+        return cls(role, section, opening.origin, settings.budget, settings.seed, folder, model)
 
     def samples(self) -> tuple[Sample, ...]:
         """Return the samples of the profile.
@@ -52,7 +74,8 @@ class Wanted:
 
         """
         if template.KEY in self.section:
-            return template.Template.of(self.section, self.origin, self.role).format()
+            named = template.Template.of(self.section, self.origin, self.role, self.model)
+            return named.format()
         if (serialise := self.section.get(expectation.SERIALISE)) is not None:
             return formats.own(serialise.load(), self.section, self.role)
         known = {each.name: each for each in formats.KNOWN[self.role]}

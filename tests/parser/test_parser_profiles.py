@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from specimens import parser_references
 from support import ROOT, Specimen, certify
 
-from conformance.parser import cost
+from conformance.parser import cost, tokens
 from conformance.parser.formats import TOOL_FORMATS, Format, named, own
 from conformance.parser.messages import Call, Message
 from conformance.parser.roles import TOOL
 from conformance.parser.samples import SCHEMAS, TOOLS, Drawing, Sample, read
 from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
-from conformance.verdict import Verdict
+from conformance.verdict import RuleResult, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -321,6 +321,42 @@ def test_tokens_of_the_source_are_tried_and_named(zygote: Zygote, tmp_path: Path
     assert found["RP-03"].verdict is Verdict.NOT_VERIFIED
     wanted = 'special_tokens = ["<|ask|>", "<|say|>", "[HUSH]", "<|a|>", ...]'
     assert str(found["RP-03"].message).endswith(wanted)
+
+
+#: Wants a token at the id that its model has it at.
+ITS_IDS = """\
+from reference_plugins.parser.tagged_calls import TaggedCallsParser
+
+class ItsIds(TaggedCallsParser):
+    def __init__(self, tokenizer, tools=None):
+        super().__init__(tokenizer, tools)
+        if self.vocab.get("<tool_call>") != EXPECTED:
+            raise RuntimeError(f"<tool_call> has to be token EXPECTED")
+"""
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_a_parser_may_want_the_ids_of_its_model(zygote: Zygote, tmp_path: Path) -> None:
+    """Its tokenizer shows all; one that is made up shows nothing of a parser that refuses it."""
+    made = tokens.tokenizer(("<more>", "<tool_call>", "</tool_call>"))
+    made.save_pretrained(tmp_path / "model")
+    path = tmp_path / "its_ids.py"
+    expected = str(made.get_vocab()["<tool_call>"])
+    path.write_text(ITS_IDS.replace("EXPECTED", expected), encoding="utf-8")
+    tokenized = {"format": "hermes", "tokenizer": str(tmp_path / "model")}
+
+    def judged(profile: dict[str, Any]) -> dict[str, RuleResult]:
+        plugin = Specimen(f"{path}:ItsIds", None, profile, generation="parser/tool")
+        return certify(zygote, plugin, tmp_path, rules={"TP-01", "TP-04", "TP-09", "TP-10"})
+
+    assert all(each.verdict is Verdict.PASS for each in judged(tokenized).values())
+
+    made_up = judged({"special_tokens": ["<tool_call>"]})["TP-01"]
+    assert made_up.verdict is Verdict.NOT_VERIFIED
+    assert "folder with the tokenizer of its model" in str(made_up.message)
+
+    with pytest.raises(UsageError, match="has tokens of its own; leave special_tokens out"):
+        judged({**tokenized, "special_tokens": []})
 
 
 #: Thinks where requests want it; else the template ends its reasoning in the prompt.
