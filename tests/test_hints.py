@@ -45,6 +45,9 @@ def _found(statement: str, want: Want, profile: object) -> list[str]:
     return [said(hint.document()) for hint in found]
 
 
+#: A profile that says how a model writes, and sends nothing of its own.
+WRITES = {"format": "hermes", "samples": [{"text": "x", "content": "x"}]}
+
 PROFILE = {"on": [{"extra_args": {"mode": "soft", "tokens": [1]}}]}
 BARE = {"on": [{"extra_args": {"mode": "soft", "tokens": []}}]}
 
@@ -55,6 +58,8 @@ BARE = {"on": [{"extra_args": {"mode": "soft", "tokens": []}}]}
         ("if args.get('softly'):", Want.TRUE, PROFILE, "nothing in the profile has `softly`"),
         ("if 'softly' in args:", Want.TRUE, PROFILE, "nothing in the profile has `softly`"),
         ("if 'softly' in args:", Want.FALSE, PROFILE, None),
+        ("if args.get('softly'):", Want.TRUE, WRITES, None),
+        ("if self.vocab.get('<call>'):", Want.TRUE, PROFILE, None),
         ("if 'softly' not in args:", Want.FALSE, PROFILE, "nothing in the profile has `softly`"),
         ("if '<call>' in args:", Want.TRUE, PROFILE, None),
         ("if mode == 'hard':", Want.TRUE, PROFILE, "no `mode` in the profile is 'hard'"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+import torch  # noqa: F401 - pytester forgets what a run imports, and this can be imported once only
 from click.testing import CliRunner
 from support import FIXTURES, ROOT
 from user import CLI, PYTEST, certificates, run, start, verdicts
@@ -270,6 +271,9 @@ WANTED = {
         + "try:\n    import no_such_package\n"
         + "except ImportError as error: raise ImportError('install the extra') from error\n"
         + "class Plugin(IOProcessor): ...\n"
+    ),
+    "install scikit-learn, or put the folder that has it on PYTHONPATH": (
+        IO_HEAD + "import sklearn.svm\nclass Plugin(IOProcessor): ...\n"
     ),
     "install the release of attrs (here is ": (
         IO_HEAD + "from attrs import no_such_name\nclass Plugin(IOProcessor): ...\n"

@@ -8,6 +8,7 @@ and then ``if mode == "x"`` ask for an ``m`` that is "x".
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -19,10 +20,16 @@ from conformance.coverage.gaps import Decided, Want
 #: The key of profiles that has what a constructor is given.
 _ARGUMENTS = "arguments"
 
+#: Keys of profiles that no request has.
+_SHOWN = frozenset({"alike", "likely", "samples"})
+
 #: Functions and methods that hand on what they go through.
 _HAND_ON = frozenset(
     {"enumerate", "items", "keys", "list", "reversed", "sorted", "tuple", "values"}
 )
+
+#: What clients call their keys: no marker of a model.
+_NAME = re.compile(r"[\w.:/-]+")
 
 #: What makes a dictionary.
 _MADE = (ast.Dict, ast.DictComp)
@@ -84,21 +91,27 @@ def said(hint: Mapping[str, Any]) -> str:
 
 @attrs.frozen
 class Sent:
-    """What a profile has under each of its keys, wherever it stands."""
+    """What a profile has under each key of what it sends, wherever that stands."""
 
     values: Mapping[str, Sequence[Any]]
+    any: bool = True  #: whether it sends anything that has keys, or may have some
     options: frozenset[str] | None = None  #: arguments of constructors, where there may be any
 
     @classmethod
     def of(cls, profile: object) -> Sent:
         """Return what a profile has."""
         found: dict[str, list[Any]] = {}
-        for key, value in _within(profile):
+        sections = profile if isinstance(profile, dict) else {}
+        # Its own keys say what is sent, and samples what comes of it.
+        sent = [value for key, value in sections.items() if key not in _SHOWN]
+        for key, value in _within(sent):
             found.setdefault(key, []).append(value)
         given = profile.get(_ARGUMENTS) if isinstance(profile, dict) else None
         each = given if isinstance(given, list) else []
         options = frozenset(name for arguments in each for name in arguments)
-        return cls(found, None if given is None else options)
+        each_of = (value if isinstance(value, list | tuple) else [value] for value in sent)
+        sends = any(isinstance(each, dict) for values in each_of for each in values)
+        return cls(found, sends, None if given is None else options)
 
 
 def hints(decided: Decided | None, sent: Sent, tree: ast.AST) -> list[Hint]:
@@ -113,7 +126,7 @@ def hints(decided: Decided | None, sent: Sent, tree: ast.AST) -> list[Hint]:
     if decided is None:
         return []
     names = _Names(_origins(decided.within), _tables(tree))
-    found = list(_needs(decided.expression, decided.want, names, sent)) if sent.values else []
+    found = list(_needs(decided.expression, decided.want, names, sent)) if sent.any else []
     if sent.options is not None and decided.want is Want.TRUE:
         given = sent.options
         options = _options(decided.expression, tree)
@@ -301,7 +314,7 @@ def _keys(node: ast.AST, names: _Names, depth: int = 2) -> Iterator[tuple[str, N
                 continue
             case _:
                 continue
-        if not names.made_here(container):
+        if not names.made_here(container) and _NAME.fullmatch(key):
             of_process = ast.unparse(container) in _ENVIRONMENT
             yield key, Need.VARIABLE if of_process else Need.KEY
 

@@ -88,6 +88,7 @@ class Question:
     interval: int = 1  #: tokens of a delta
     responses: bool = False
     ends: int | None = None  #: tokens after which the answer is cut off
+    stop: tuple[str, ...] = ()  #: stop strings of the request
     leaves: int | None = None  #: parts of the answer after which the client disconnects
 
     @property
@@ -96,7 +97,8 @@ class Question:
         streamed = f"in deltas of {self.interval} tokens" if self.interval > 1 else "streamed"
         found = streamed if self.stream else "not streamed"
         cut = f"ended after {self.ends} tokens, " if self.ends else ""
-        return f"through /v1/responses, {found}" if self.responses else cut + found
+        stop = f", with the stop string {self.stop[0]!r}" if self.stop else ""
+        return f"through /v1/responses, {found}" if self.responses else cut + found + stop
 
     def body(self, model: str) -> dict[str, Any]:
         """Return what OpenAI's client is called with."""
@@ -113,6 +115,7 @@ class Question:
             extra |= {"chat_template_kwargs": dict(self.template)} if self.template else {}
         found |= {"tool_choice": self.choice} if self.tools else {}
         found |= {} if self.parallel else {"parallel_tool_calls": False}
+        found |= {"stop": list(self.stop)} if self.stop else {}
         return {**found, "extra_body": extra}
 
 

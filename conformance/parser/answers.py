@@ -124,6 +124,32 @@ def cut(trial: Trial) -> Finding:
     return trial.search_with(samples.cuts(), judge, known, _joined(trial))
 
 
+#: Letters that are held back: all but one of those of a stop string.  One is as long as those of
+#: most clients, and one longer than any marker.
+HELD = (5, 40)
+
+
+@checks("TP-19", after=("TP-05",))
+@checks("RP-19", after=("RP-05",))
+def stops(trial: Trial) -> Finding:
+    """Compare answers to requests with a stop string that is not in them with others."""
+
+    def judge(sample: Sample) -> Judged:
+        bench, answer = trial.for_sample(sample)
+        expected = bench.by_token(answer).said
+        for held in HELD:
+            found = bench.by_token(answer, held=held).said
+            if not found.same(expected):
+                how = f"token by token, with a stop string of {held + 1} letters in the request"
+                stopped, free = apart(found, expected)
+                told = f"{quoted(sample.text)} {how}: {stopped}; without it: {free}"
+                scene = partial(bench.scene, "stops", answer, range(1, len(answer)), held=held)
+                return Judged(wrong=told, scene=scene)
+        return right(trial, expected)
+
+    return trial.search(judge)
+
+
 def _joined(trial: Trial) -> Iterator[tuple[Sample, Sequence[int]]]:
     """Yield short answers with some of their tokens in one delta, wherever these stand."""
     for sample in trial.first()[:SHORT]:

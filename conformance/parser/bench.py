@@ -251,13 +251,22 @@ class Bench:
             found = guarded(ROLES[self.role].whole, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
-    def stream(self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN) -> Stream:
-        """Return what the parser streams of an answer in parts, cut before these tokens."""
-        return Streaming(self, answer, cuts, wish).rest()
+    def stream(
+        self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN, held: int = 0
+    ) -> Stream:
+        """Return what the parser streams of an answer in parts, cut before these tokens.
 
-    def by_token(self, answer: Answer, wish: Wish = PLAIN) -> Stream:
-        """Return what the parser streams of an answer token by token."""
-        return self.stream(answer, range(1, len(answer)), wish)
+        *held*: letters of the text that each part but the last holds back, see :meth:`by_token`.
+        """
+        return Streaming(self, answer, cuts, wish, held).rest()
+
+    def by_token(self, answer: Answer, wish: Wish = PLAIN, held: int = 0) -> Stream:
+        """Return what the parser streams of an answer token by token.
+
+        *held*: letters by which the text comes later than its tokens, because they might be the
+        beginning of a stop string of the request; at the end all that is left comes at once.
+        """
+        return self.stream(answer, range(1, len(answer)), wish, held)
 
     def ways(
         self, answer: Answer, wish: Wish = PLAIN
@@ -335,12 +344,17 @@ class Streaming:
     """One answer on its way: several may be under way at a time."""
 
     def __init__(
-        self, bench: Bench, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN
+        self,
+        bench: Bench,
+        answer: Answer,
+        cuts: Sequence[int],
+        wish: Wish = PLAIN,
+        held: int = 0,
     ) -> None:
         self._cls = bench.cls
         self._what = ROLES[bench.role].streamed
         self._answer = answer
-        self._parts = deque(answer.deltas(cuts))
+        self._parts = deque(answer.deltas(cuts, held))
         self._client = Client()
         self._raised: str | None = None
         self._request: Any = bench.request(wish, stream=True)

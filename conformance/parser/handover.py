@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from conformance.checking import Undecided, checks
 from conformance.findings import Finding
 from conformance.parser.bench import Bench
+from conformance.parser.formats import PROBE, TOOL_FORMATS
 from conformance.parser.messages import Message, quoted
-from conformance.parser.roles import REASONING, TOOL
+from conformance.parser.roles import REASONING, TOOL, manager
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.trial import Judged, Trial
 from conformance.verdict import Verdict
@@ -23,6 +24,10 @@ ALONE = {
 
 #: What is thought before answers that are known.
 THOUGHT = "First I think."
+
+
+#: The parser of calls beside which answers without reasoning are read, where no partner is named.
+_CALLS = next(each for each in TOOL_FORMATS if each.name == "hermes")
 
 
 @attrs.frozen
@@ -130,3 +135,51 @@ def handover(trial: Trial) -> Finding:
         lambda example: pair.text(*example[:2]),
         where="any answer behind reasoning",
     )
+
+
+@checks("RP-20", after=("RP-05",))
+def without(trial: Trial) -> Finding:
+    """Compare answers without reasoning, with and without a call, streamed with whole."""
+    drawing = trial.drawing
+    if drawing is not None and drawing.format.opened:
+        return Finding(Verdict.NOT_APPLICABLE, message="reasoning begins in every prompt")
+    alone, texts = _calling(trial)
+    both = attrs.evolve(alone, cls=trial.cls, role=trial.role, partner=alone.cls, parser=None)
+
+    def judge(text: str) -> Judged:
+        answer = both.answer(text)
+        expected = both.whole(answer)
+        _, *calls = (found.calls for _, _, found in alone.ways(answer))
+        if (
+            expected.reasoning
+            or expected.raised
+            or not all(len(each) == len(expected.calls) for each in calls)
+        ):
+            return Judged(acted=False)  # it is reasoning; or the parser of calls is to blame
+        for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
+            if not (found := both.stream(answer, cuts).said).same(expected):
+                beside = f"beside {alone.cls.__name__}, {how}"
+                return Judged(wrong=f"{quoted(text)} {beside}: {found}; whole: {expected}")
+        return Judged()
+
+    known = ["I say it.", *texts]
+    shown = [judge(text) for text in known]
+    # Where text alone is reasoning, what calls look like may end it.
+    if not shown[0].acted and not any(each.wrong for each in shown):
+        why = "the parser takes an answer without markers for reasoning"
+        return Finding(Verdict.NOT_APPLICABLE, message=why)
+    drawn = None if drawing is None else drawing.content
+    return trial.sought(known, drawn, judge, str)
+
+
+def _calling(trial: Trial) -> tuple[Bench, list[str]]:
+    """Return a parser of calls with the tokens of both, and answers with calls."""
+    bench = trial.bench
+    if (partner := trial.partner) is not None:
+        cls, special = partner.cls, partner.bench.special
+        texts = [sample.text for sample in partner.first()]
+    else:
+        cls, special = manager(TOOL).get_tool_parser("hermes"), _CALLS.special
+        texts = [_CALLS.write(Message("", lead, (PROBE,))) for lead in ("", "Let me look. ")]
+    tokens = tuple(dict.fromkeys((*bench.special, *special)))
+    return attrs.evolve(bench, cls=cls, role=TOOL, special=tokens, parser=None), texts

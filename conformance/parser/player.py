@@ -63,13 +63,20 @@ def whole(plugin: Any, deltas: list[str], **how: Any) -> tuple[Any, ...]:
     return message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])
 
 
-def streamed(plugin: Any, deltas: list[str], **how: Any) -> list[Any]:
-    """Return what the parser says to each delta of an answer."""
+def streamed(plugin: Any, deltas: list[str], held: int = 0, **how: Any) -> list[Any]:
+    """Return what the parser says to each delta, whose text comes so many letters after its tokens.
+
+    That is how vLLM's detokenizer streams an answer to a request with a stop string.
+    """
     parser, request, tokenizer, prompt = served(plugin, **how, stream=True)
     found: list[Any] = []
-    for number, text in enumerate(deltas, 1):
+    rest = ""
+    for number, each in enumerate(deltas, 1):
         last = number == len(deltas)
-        ids = tokenizer.encode(text, add_special_tokens=last)
+        ids = tokenizer.encode(each, add_special_tokens=last)
+        rest += each
+        ready = len(rest) if last else max(0, len(rest) - held)
+        text, rest = rest[:ready], rest[ready:]
         said = parser.parse_delta(text, ids, request, prompt, finished=last)
         print(f"{text!r}: {said and said.model_dump(exclude_unset=True)}")
         found += [said] if said else []
@@ -92,6 +99,14 @@ def check_streamed(plugin: Any, deltas: list[str], **how: Any) -> str | None:
     """In these deltas the answer says what it says whole."""
     expected, found = whole(plugin, deltas, **how), joined(streamed(plugin, deltas, **how))
     return None if found == expected else f"streamed {found}\nexpected {expected}, as whole"
+
+
+def check_stops(plugin: Any, deltas: list[str], *, held: int, **how: Any) -> str | None:
+    """A stop string that is not in the answer changes nothing of what is streamed."""
+    expected = joined(streamed(plugin, deltas, **how))
+    print(f"and with a stop string of {held + 1} letters:")
+    found = joined(streamed(plugin, deltas, held, **how))
+    return None if found == expected else f"streamed {found}\nexpected {expected}, as without it"
 
 
 def check_whole(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> str | None:

@@ -37,6 +37,9 @@ CROWD, LEAVING = 16, 4
 #: Answers that are asked for through ``/v1/responses`` and cut off, and in how many parts.
 FEW, PARTS = 3, 4
 
+#: A stop string that is in no answer, and longer than markers are.
+STOP = "!" * 40
+
 #: Whether an answer is streamed.
 WAYS = (False, True)
 
@@ -183,6 +186,7 @@ class Trial(LiveTrial):
                 self._free,
                 self._answers,
                 self._choices,
+                self._stops,
                 self._responses,
                 self._crowd,
                 self._faults,
@@ -333,6 +337,17 @@ class Trial(LiveTrial):
         for call in answer.said.calls:
             if call.arguments and isinstance(call.value, str):
                 self._wrong(7, question, answer, "the arguments are no JSON")
+
+    async def _stops(self) -> None:
+        """A stop string that never comes changes nothing."""
+        rule = self._rule(19)
+        asked = [(attrs.evolve(each, stop=(STOP,)), alone.said) for each, alone in self._alone]
+        answers = await self._all(question for question, _ in asked)
+        for (question, expected), (_, answer) in zip(asked, answers, strict=True):
+            if STOP not in question.text and not answer.said.same(expected):
+                told = f"{quoted(question.text)}, {question.how}: {answer.said}"
+                self.ledger.advise(rule, f"{told}; without it: {expected}")
+            self._saw(answer, 19)
 
     async def _responses(self) -> None:
         """The same comes through the other endpoint, whose requests and tools are others."""

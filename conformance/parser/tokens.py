@@ -109,11 +109,19 @@ class Answer:
         """Return what is left of the answer when it ends after so many tokens."""
         return Answer(self.ids[:count], self.texts[:count])
 
-    def deltas(self, cuts: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-        """Return text and tokens of each part of the answer; it is cut before these tokens."""
+    def deltas(self, cuts: Sequence[int], held: int = 0) -> Iterator[tuple[str, list[int]]]:
+        """Return text and tokens of each part of the answer; it is cut before these tokens.
+
+        The text may lag behind by some letters, as vLLM's detokenizer holds them back for a stop
+        string; the last part brings all that is left.
+        """
         borders = [0, *sorted({cut for cut in cuts if 0 < cut < len(self.ids)}), len(self.ids)]
+        text = ""
         for start, stop in pairwise(borders):
-            yield "".join(self.texts[start:stop]), list(self.ids[start:stop])
+            text += "".join(self.texts[start:stop])
+            ready = len(text) if stop == len(self.ids) else max(0, len(text) - held)
+            yield text[:ready], list(self.ids[start:stop])
+            text = text[ready:]
 
 
 def answer(made: Any, text: str, *, skip: bool = False) -> Answer:  # noqa: ANN401 - as above

@@ -35,6 +35,21 @@ _ENVIRONMENT = re.compile(r"\b(environ(\.\w+)?|getenv)$")
 #: What the loader of the system says of a library; it has no type of its own.
 _LIBRARY = re.compile(r"^(?P<name>\S+): cannot open shared object file")
 
+#: What the environment has of a switch that is off.
+_OFF = (None, False, "", "0", "false", "False", "off", "no")
+
+#: What is installed under another name than it is imported by.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dotenv": "python-dotenv",
+    "fitz": "PyMuPDF",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+}
+
 
 def way_out(error: BaseException, module: str, source: str | None) -> str | None:
     """Return what to do on this machine so that an error does not come, or None."""
@@ -227,10 +242,16 @@ def _keys(node: ast.AST) -> list[ast.expr]:
     """Return what the environment is asked for by an expression, if it is asked."""
     asks, keys = None, list[ast.expr]()
     if isinstance(node, ast.Call):
-        asks, keys = node.func, node.args[:1]
+        asks, keys = node.func, [] if _does_without(node) else node.args[:1]
     elif isinstance(node, ast.Subscript):
         asks, keys = node.value, [node.slice]
     return keys if asks is not None and _ENVIRONMENT.search(ast.unparse(asks)) else []
+
+
+def _does_without(asks: ast.Call) -> bool:
+    """Tell whether a variable that is not set stands for something, and switches nothing off."""
+    other = [*asks.args[1:], *(each.value for each in asks.keywords)]
+    return any(not isinstance(each, ast.Constant) or each.value not in _OFF for each in other)
 
 
 def broken_host(error: BaseException) -> str | None:
@@ -275,7 +296,8 @@ def _package(error: BaseException, module: str, source: str | None) -> str | Non
     if top in sys.stdlib_module_names:
         version = ".".join(map(str, sys.version_info[:2]))
         return f"use a Python that has {top} ({version} has not)"
-    return f"install {top}, or put the folder that has it on PYTHONPATH"
+    name = _DISTRIBUTIONS.get(top, top)
+    return f"install {name}, or put the folder that has it on PYTHONPATH"
 
 
 def _unnamed(error: ImportError, module: str, source: str | None) -> str | None:

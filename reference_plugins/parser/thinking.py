@@ -3,8 +3,9 @@
 
     vllm serve MODEL --reasoning-parser-plugin thinking.py --reasoning-parser thinking
 
-The start may be missing, since chat templates put it at the end of the prompt.  Tokens say where
-the markers are, and the text is parted there: a step looks at its own tokens alone.
+The start may be missing, since chat templates put it at the end of the prompt.  Tokens say that a
+marker comes, and the text is parted where it is: a step looks at its own tokens alone.  Where a
+request has stop strings, the text of a marker comes later than its token, and in parts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 START, END = "<think>", "</think>"
 
 
+def held_back(text: str, marker: str) -> int:
+    """Return how many letters at the end of a text are the beginning of a marker."""
+    longest = min(len(text), len(marker) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(marker[:n])), 0)
+
+
 @ReasoningParserManager.register_module("thinking")
 class ThinkingParser(ReasoningParser):
     """Reasoning up to a marker, content behind it."""
@@ -39,7 +46,9 @@ class ThinkingParser(ReasoningParser):
             raise ValueError(f"the tokenizer has no token {missing[0]}")
         self._start: int = self.vocab[START]
         self._end: int = self.vocab[END]
-        self._started = self._ended = False
+        self._streams = self._started = self._ended = False
+        self._due: set[str] = set()  # markers whose tokens have come, and whose texts have not
+        self._rest = ""  # what may be the beginning of one of them
 
     def adjust_request(
         self, request: ChatCompletionRequest | ResponsesRequest
@@ -56,8 +65,8 @@ class ThinkingParser(ReasoningParser):
     def is_reasoning_end_streaming(
         self, input_ids: Sequence[int], delta_ids: Iterable[int]
     ) -> bool:
-        """Tell whether the end is among the tokens of this step."""
-        return self._end in delta_ids
+        """Tell whether the end is in this step: in its text, where this instance reads that."""
+        return self._ended if self._streams else self._end in delta_ids
 
     def extract_content_ids(self, input_ids: list[int]) -> list[int]:
         """Return the tokens behind the end."""
@@ -87,15 +96,27 @@ class ThinkingParser(ReasoningParser):
         delta_token_ids: Sequence[int],
     ) -> DeltaMessage | None:
         """Part what this delta adds."""
+        self._streams = True
         if self._ended:
             return DeltaMessage(content=delta_text) if delta_text else None
-        reasoning, content = delta_text, ""
-        if self._end in delta_token_ids:
-            reasoning, _, content = delta_text.partition(END)
-            self._ended = True
-        if not self._started and START in reasoning:
-            reasoning = reasoning.replace(START, "", 1)
+        if self._start in delta_token_ids and not self._started:
+            self._due.add(START)
             self._started = True
+        if self._end in delta_token_ids:
+            self._due.add(END)
+        reasoning, content = self._rest + delta_text, ""
+        if END in self._due:
+            reasoning, found, content = reasoning.partition(END)
+            self._ended = bool(found)
+        if START in self._due and START in reasoning:
+            reasoning = reasoning.replace(START, "", 1)
+            self._due.remove(START)
+        if not self._ended:
+            kept = max((held_back(reasoning, marker) for marker in self._due), default=0)
+            reasoning, self._rest = (
+                reasoning[: len(reasoning) - kept],
+                reasoning[len(reasoning) - kept :],
+            )
         if not reasoning and not content:
             return None
         return DeltaMessage(reasoning=reasoning or None, content=content or None)

@@ -43,6 +43,7 @@ LIVE = {
     "TP-12": "forces_a_grammar",
     "TP-14": "ends_at_an_empty_delta",
     "TP-15": "knows_auto_alone",
+    "TP-19": "begins_where_the_token_is",
     "RP-01": "takes_the_tokenizer_alone",
     "RP-02": "exits_without_an_end",
     "RP-03": "reads_the_messages",
@@ -52,6 +53,7 @@ LIVE = {
     "RP-10": "expects_the_end",
     "RP-11": "expects_one_start",
     "RP-12": "takes_the_choice_away",
+    "RP-19": "parts_where_the_token_is",
 }
 KILLERS = [specimen for specimen in SPECIMENS if LIVE.get(str(specimen.rule)) == specimen.name]
 

@@ -91,6 +91,41 @@ def streaming(role: str, parts: str) -> tuple[Rule, Rule]:
     )
 
 
+def stops(role: str, parts: str) -> Rule:
+    """Return the rule that a stop string which is not in an answer changes nothing of it."""
+    how = (
+        ""
+        if role == TOOL
+        else "Where an instance reads text, is_reasoning_end_streaming is true when the end's text "
+        "has come. "
+    )
+    return Rule(
+        id=ROLES[role].rule(19),
+        title="A stop string that never comes changes nothing",
+        statement=(
+            f"A streamed answer to a request with stop strings, none of which is in it, says the "
+            f"same {parts} as to a request without: the text of a delta comes later than its "
+            "tokens then."
+        ),
+        evidence=SERVED,
+        section="Streaming",
+        sources=(
+            Source(
+                "vllm/v1/engine/detokenizer.py:BaseIncrementalDetokenizer",
+                "stop_buffer_length: Number of chars to hold back when stop strings are to be "
+                "excluded from streamed output; token ids are not held back",
+            ),
+        ),
+        hint="A marker is where its text is, which may come in several deltas, later than its "
+        f"token. {how}Only a SHOULD: vLLM could hold back the tokens as well.",
+        resembles=(
+            "vllm-project/vllm#36830",
+            "vllm-project/vllm#41067",
+            "vllm-project/vllm#51641",
+        ),
+    )
+
+
 def others(role: str) -> tuple[Rule, ...]:
     """Return the rules about other requests, and about answers that make no sense."""
     error = Source(_LOOP, "an exception of the parser ends the stream with an error")

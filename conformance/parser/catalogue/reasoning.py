@@ -10,6 +10,7 @@ from conformance.parser.catalogue.common import (
     leaves_others_alone,
     method,
     others,
+    stops,
     streaming,
     survives,
     together,
@@ -65,6 +66,7 @@ RULES = (
         hint="Partition at the first end marker; what follows is content, whatever it holds.",
     ),
     *streaming(REASONING, "reasoning and content"),
+    stops(REASONING, "reasoning and content"),
     Rule(
         id="RP-06",
         title="Both say that reasoning ends at the same token",
@@ -203,6 +205,24 @@ RULES = (
         "in extract_reasoning, too. "
         "Only a SHOULD: whether it has begun may be said by the prompt alone.",
         resembles=("vllm-project/vllm#35221",),
+    ),
+    Rule(
+        id="RP-20",
+        title="An answer without reasoning is the same streamed as whole",
+        statement=(
+            "Where extract_reasoning takes an answer without markers for content, streamed it is "
+            "content too, and its calls are found, those of the partner that the profile names or "
+            "of Hermes."
+        ),
+        section="The end of reasoning",
+        sources=(
+            Source(
+                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+                "calls are looked for where is_reasoning_end, or its streaming twin, has been true",
+            ),
+        ),
+        hint="Let is_reasoning_end_streaming be true where the answer begins without reasoning. "
+        "Only a SHOULD: a model may always think.",
     ),
     *others(REASONING),
     together(REASONING),

@@ -10,6 +10,7 @@ from conformance.parser.catalogue.common import (
     leaves_others_alone,
     method,
     others,
+    stops,
     streaming,
     survives,
     together,
@@ -55,6 +56,7 @@ RULES = (
         hint="Let a JSON decoder find the end of an object, not a regular expression.",
     ),
     *streaming(TOOL, "content and calls"),
+    stops(TOOL, "content and calls"),
     Rule(
         id="TP-06",
         title="Text without a call is content, all of it",
