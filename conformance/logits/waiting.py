@@ -189,6 +189,7 @@ class TokenList(list[int]):
 _LOOKS = (
     *("__contains__", "__eq__", "__getitem__", "__iter__", "__len__", "__ne__", "__reversed__"),
     *("__add__", "__mul__", "__rmul__", "copy", "count", "index"),
+    *("__lt__", "__le__", "__gt__", "__ge__", "__repr__"),
 )
 
 
@@ -197,7 +198,9 @@ def _noted(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
     def noted(self: TokenList, *arguments: object) -> Any:  # noqa: ANN401 - as a list's
-        self._read.add(self._name)
+        for each in (self, *arguments):
+            if isinstance(each, TokenList):  # the other one of two that are joined or compared
+                each._read.add(each._name)  # noqa: SLF001 - of this class
         return method(self, *arguments)
 
     return noted

@@ -68,7 +68,8 @@ def types(trial: Trial) -> Finding:
         found = _means(trial, sample)
         return attrs.evolve(found, acted=found.acted and sample.says is not None)
 
-    return trial.search(judge)
+    drawing = trial.drawing
+    return trial.search(judge, besides=() if drawing is None else drawing.of_each_type())
 
 
 def _means(trial: Trial, sample: Sample) -> Judged:

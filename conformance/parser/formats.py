@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,10 @@ class Format:
     @cached_property
     def quotes(self) -> bool:
         """Whether names stand between quotes, where they may be any that clients can give."""
-        return '"get-time"' in self.write(Message(calls=(Call("get-time", "{}"),)))
+        for arguments in ("{}", PROBE.arguments):  # a model may write no call without any
+            with suppress(Unsaid):
+                return '"get-time"' in self.write(Message(calls=(Call("get-time", arguments),)))
+        return False
 
     def write(self, message: Message) -> str:
         """Return an answer that says a message.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from conformance.checking import Undecided, checks
 from conformance.findings import Finding
 from conformance.parser.bench import Bench
-from conformance.parser.formats import PROBE, TOOL_FORMATS
+from conformance.parser.formats import PROBE, TOOL_FORMATS, Unsaid
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import REASONING, TOOL, manager
 from conformance.parser.samples import Drawing, Sample
@@ -77,12 +77,15 @@ class Pair:
         both = attrs.evolve(certified, partner=self.partner.cls, parser=None)
         return both, alone, other_alone
 
-    def text(self, sample: Sample, thought: str) -> str:
-        """Return an answer in which a sample comes behind reasoning."""
+    def text(self, sample: Sample, thought: str) -> str | None:
+        """Return an answer in which a sample comes behind reasoning; None if it never does."""
         form = self.drawing.format
         if form.handover is not None and form.thinks is not None:
             return f"{'' if form.opened else form.thinks[0]}{thought}{form.handover}{sample.text}"
-        return form.write(Message(thought, sample.text))
+        try:
+            return form.write(Message(thought, sample.text))
+        except Unsaid:
+            return None
 
     def reads(self, sample: Sample) -> bool:
         """Tell whether a sample may come behind reasoning: content may have a place of its own."""
@@ -101,10 +104,11 @@ def handover(trial: Trial) -> Finding:
 
     def judge(example: tuple[Sample, str, tuple[int, ...]]) -> Judged:
         sample, thought, cuts = example
-        if not pair.reads(sample):
+        text = pair.text(sample, thought)
+        if text is None or not pair.reads(sample):
             return Judged(acted=False)
         both, tool, reasoning = pair.benches(sample)
-        answer, rest = both.answer(pair.text(sample, thought)), tool.answer(sample.text)
+        answer, rest = both.answer(text), tool.answer(sample.text)
         calls, *alone = (found for _, _, found in tool.ways(rest))
         if not calls.calls or not all(calls.same(each) for each in alone):
             return Judged(acted=False)
@@ -132,7 +136,7 @@ def handover(trial: Trial) -> Finding:
         [(sample, THOUGHT, ()) for sample in pair.tool.first()],
         st.tuples(pair.tool.answers(), thoughts, cut),
         judge,
-        lambda example: pair.text(*example[:2]),
+        lambda example: str(pair.text(*example[:2])),
         where="any answer behind reasoning",
     )
 

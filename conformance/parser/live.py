@@ -136,10 +136,11 @@ def _asked(
         bench, answer = judged.for_sample(sample)
         says = sample.says
         if pair is not None:
-            if not pair.reads(sample):
+            text = pair.text(sample, THOUGHT)
+            if text is None or not pair.reads(sample):
                 continue
             bench = pair.benches(sample)[0]
-            answer = bench.answer(pair.text(sample, THOUGHT))
+            answer = bench.answer(text)
             says = says and attrs.evolve(says, reasoning=THOUGHT)
         if len(answer) + len(bench.prompt_ids()) <= LONGEST:
             asked = Question(

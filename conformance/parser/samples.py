@@ -105,6 +105,20 @@ FENCED = "It is this:\n```python\nprint(1)\n```\nNothing else."
 #: Calls of an answer with many.
 MANY = 5
 
+#: Arguments of each type that :data:`TOOLS` have, and strings that look like another one.
+_TYPED: Mapping[str, Mapping[str, Any]] = {
+    "get_weather": {
+        "city": "42",
+        "unit": "true",
+        "days": 3,
+        "options": {"a": "x"},
+        "exact": True,
+        "height": 48.8584,
+        "limit": None,
+    },
+    "get_time": {"city": "null", "name": "1e3"},
+}
+
 #: Strings that a parser may take for something else.
 ALIKE = ("42", "-7", "3.5", "1e3", "007", "true", "False", "None", "{}", "[1]", '{"a": 1}')
 
@@ -195,6 +209,18 @@ class Drawing:
             return []
         found = self._sample(Message(content=FENCED))
         return [] if found is None else [found]
+
+    def of_each_type(self) -> list[Sample]:
+        """Return answers to known tools with arguments of each type, one and all at once."""
+        if not set(_TYPED) <= {tool["function"]["name"] for tool in self.tools}:
+            return []
+        calls = [
+            Call(name, json.dumps(arguments))
+            for name, values in _TYPED.items()
+            for arguments in (*({key: value} for key, value in values.items()), values)
+        ]
+        found = (self._sample(Message(calls=(call,))) for call in calls)
+        return [sample for sample in found if sample is not None]
 
     def _sample(
         self,

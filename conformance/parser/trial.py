@@ -282,15 +282,16 @@ class Trial(Simulation):
         judge: Callable[[Sample], Judged],
         drawn: SearchStrategy[Sample] | None = None,
         idle: str | None = None,
+        besides: Iterable[Sample] = (),
     ) -> Finding:
-        """Judge answers: those that are known, and those that are drawn.
+        """Judge answers: those that are known, and *besides*, and those that are drawn.
 
         *idle* is why nothing is said of a parser that never acted, if it is not the usual reason.
         """
         ready = self.once(Trial._drawn) if drawn is None else []
         if drawn is None and self.drawing is not None:
             drawn = self.drawing.samples()
-        return self.sought(self.first(), drawn, judge, ready=ready, idle=idle)
+        return self.sought([*self.first(), *besides], drawn, judge, ready=ready, idle=idle)
 
     def search_with(
         self,

@@ -80,6 +80,9 @@ import json
 def serialise(content, calls):
     lines = [f"@{call['name']} {json.dumps(call['arguments'])}\\n" for call in calls]
     return "".join([content + "\\n"] * bool(content) + lines)
+
+def never_bare(content, calls):
+    return serialise(content, calls) if all(call["arguments"] for call in calls) else None
 """
 
 PROFILE = """\
@@ -90,7 +93,8 @@ serialise = "lines:serialise"
 
 @pytest.mark.usefixtures("shared_zygote")
 @pytest.mark.parametrize(
-    ("function", "verdict"), [("serialise", Verdict.PASS), ("serialize", None)]
+    ("function", "verdict"),
+    [("serialise", Verdict.PASS), ("never_bare", Verdict.PASS), ("serialize", None)],
 )
 def test_answers_are_drawn_from_the_authors_function(
     zygote: Zygote, tmp_path: Path, function: str, verdict: Verdict | None

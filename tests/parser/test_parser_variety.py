@@ -38,6 +38,23 @@ def test_calls_vary(form: formats.Format) -> None:
     assert len({sample.text for sample in samples}) >= 0.6 * DRAWN
 
 
+def test_arguments_of_each_type_are_always_tried() -> None:
+    """Whatever the seed: each argument of the tools alone, and all of a tool."""
+    (hermes,) = (form for form in formats.TOOL_FORMATS if form.name == "hermes")
+    known = Drawing(hermes, TOOLS).of_each_type()
+    tried = {
+        (call.name, tuple(json.loads(call.arguments)))
+        for sample in known
+        if sample.says is not None
+        for call in sample.says.calls
+    }
+
+    for tool in TOOLS:
+        name, schema = tool["function"]["name"], tool["function"]["parameters"]
+        assert {(name, (key,)) for key in schema["properties"]} <= tried
+        assert (name, tuple(schema["properties"])) in tried
+
+
 @pytest.mark.parametrize("form", formats.REASONING_FORMATS, ids=lambda form: form.name)
 def test_thoughts_vary(form: formats.Format) -> None:
     """Thoughts and what is said are short and long, in letters of any kind."""
