@@ -33,8 +33,10 @@ def refused(error: BaseException | None) -> bool:
     """
     if error is None:
         return False
+    if isinstance(error, KeyError):
+        return not str(error.args[0]).isidentifier()  # else it is a name, and of no token
     line = traceback.extract_tb(error.__traceback__)[-1].line or ""
-    return isinstance(error, KeyError) or line.split("(")[0].split()[:1] in (["raise"], ["assert"])
+    return line.split("(")[0].split()[:1] in (["raise"], ["assert"])
 
 
 def its_own_tokens(error: Exception) -> str:

@@ -130,8 +130,8 @@ def cut(trial: Trial) -> Finding:
 HELD = (5, 40)
 
 
-@checks("TP-19", after=("TP-05",))
-@checks("RP-19", after=("RP-05",))
+@checks("TP-19", after=("TP-05", "TP-14"))
+@checks("RP-19", after=("RP-05", "RP-06", "RP-16"))
 def stops(trial: Trial) -> Finding:
     """Compare answers to requests with a stop string that is not in them with others."""
 

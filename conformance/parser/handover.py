@@ -141,7 +141,7 @@ def handover(trial: Trial) -> Finding:
     )
 
 
-@checks("RP-20", after=("RP-05",))
+@checks("RP-20", after=("RP-05", "RP-18"))
 def without(trial: Trial) -> Finding:
     """Compare answers without reasoning, with and without a call, streamed with whole."""
     drawing = trial.drawing

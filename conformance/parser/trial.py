@@ -417,7 +417,8 @@ class Trial(Simulation):
             try:
                 bench.instance()
             except NotMade as error:
-                if bench.model is None and advice.refused(error.__cause__):
+                made_up = self.fit is None and bench.model is None
+                if made_up and advice.refused(error.__cause__):
                     raise Undecided(advice.its_own_tokens(error)) from None
                 raise
             return bench

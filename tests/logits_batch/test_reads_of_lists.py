@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     [
         lambda prompt, outputs: prompt + outputs,
         lambda prompt, outputs: outputs + prompt,
-        lambda _, outputs: [1] + outputs,
+        lambda _, outputs: [1] + outputs,  # noqa: RUF005 - the way that is looked at
         lambda prompt, outputs: prompt == outputs,
         lambda prompt, outputs: prompt < outputs,
         lambda _, outputs: [*outputs],

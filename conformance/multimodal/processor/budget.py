@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 
 from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor import forms
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.processed import Processed
+from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
+
+#: How much larger than what is reserved an item is made.
+BEYOND = 1.25
 
 
 def _occasions(bench: Bench) -> Iterator[dict[str, int]]:
@@ -72,7 +79,7 @@ def never_exceeded(trial: Trial) -> Finding:
     count = 0
     # What options ask for beyond that, vLLM refuses.
     plain = (prompt for prompt in trial.each_alone() if not prompt.options)
-    for prompt in plain:
+    for prompt in chain(plain, _beyond(trial, estimates)):
         (item,) = prompt.items
         got = bench.processed(prompt)
         # A modality that is not named has the room that others need: it may share placeholders.
@@ -89,6 +96,18 @@ def never_exceeded(trial: Trial) -> Finding:
                 count,
             )
     return passed(count, count)
+
+
+def _beyond(trial: Trial, estimates: Mapping[str, int]) -> Iterator[Prompt]:
+    """Yield large items that are so much larger that they may exceed what is reserved."""
+    bench = trial.bench
+    for item in trial.large():
+        if not (reserved := estimates.get(item.modality)) or not bench.processed(alone(item)).good:
+            continue
+        times = BEYOND * reserved / max(1, bench.counts(alone(item))[0])
+        text = forms.grown(item.modality, item.text, times) if times > 1 else None
+        if text is not None:
+            yield alone(bench.as_taken(Item(item.modality, text)))
 
 
 def agrees(trial: Trial) -> Finding:

@@ -9,6 +9,7 @@ vLLM's affair.  Programs of counterexamples have what they need of this module.
 """
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +22,9 @@ Form = Callable[[Any], Any]
 
 #: Samples of a sound in a second, where it does not say how many.
 RATE = 16_000
+
+#: Seconds of a sound, or frames of a film, and the side of a picture that are made at most.
+LONGEST, WIDEST = 1200, 6000
 
 #: EXIF's tag of the orientation, and the value that says: turn it by a quarter.
 _ORIENTATION = 0x0112
@@ -200,6 +204,24 @@ def made(modality: str, text: str) -> Any:
     data = _drawn(modality, found)
     form = found["form"]
     return FORMS[modality][form](data) if form else data
+
+
+def grown(modality: str, text: str, times: float) -> str | None:
+    """Return the description of an item that is so many times as long, or as wide and high.
+
+    None where it is of no known modality, or would take long to make.
+    """
+    if (found := TEXTS[modality].fullmatch(text) if modality in TEXTS else None) is None:
+        return None
+    if modality == "audio":
+        seconds = math.ceil(float(found["seconds"]) * times)
+        return f"{seconds}s" if seconds <= LONGEST else None
+    if modality == "video":
+        frames = math.ceil(int(found["frames"]) * times)
+        size = f"{found['width']}x{found['height']}"
+        return f"{size}x{frames}" if frames <= LONGEST else None
+    width, height = (math.ceil(int(found[side]) * times**0.5) for side in ("width", "height"))
+    return f"{width}x{height}" if max(width, height) <= WIDEST else None
 
 
 def plain(modality: str, text: str) -> bool:

@@ -137,7 +137,8 @@ RULES = section(
             ),
             sentence(_MOST),
         ),
-        hint="The largest item is often not the widest: try all shapes with as many pixels.",
+        hint="Refuse what is longer than the dummy item. The largest picture is often not the "
+        "widest: try all shapes with as many pixels.",
     ),
     Rule(
         id="MM-35",
