@@ -11,6 +11,7 @@ import attrs
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.exceptions import VLLMClientError
 
+from conformance.plugin.missing import way_out
 from conformance.watching.raised import said
 
 #: What vLLM answers with HTTP 400; up to 0.22 all of them were ``ValueError``.
@@ -51,10 +52,15 @@ class Answer:
         found = create_error_response(self.error).error
         return int(found.code) < HTTPStatus.INTERNAL_SERVER_ERROR
 
+    def wants(self, module: str = "") -> str | None:
+        """Return what to install where what was raised wants a package that is not here."""
+        return way_out(self.error, module, None) if isinstance(self.error, ImportError) else None
+
     def describe(self) -> str:
-        """Say what was raised."""
+        """Say what was raised, and what to install if that helps."""
         assert self.error is not None
-        return f"raised {said(self.error)}"
+        way = self.wants()
+        return f"raised {said(self.error)}" + (f": {way}" if way else "")
 
 
 def answer(call: Callable[[], Any]) -> Answer:

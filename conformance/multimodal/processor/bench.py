@@ -18,7 +18,6 @@ from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, 
 from conformance.multimodal.processor.texts import Texts
 from conformance.oracle import asked
 from conformance.plugin.expectation import Expected, OracleFailed
-from conformance.plugin.missing import way_out
 from conformance.watching.comparison import plain, shortened
 from conformance.watching.raised import said
 
@@ -154,17 +153,12 @@ class Bench:
                 good.append(item)
             elif found.refused:
                 self.refused[item] = found.describe()
-            elif (way := self._wants(found)) is not None:
+            elif found.wants(self.host.cls.__module__) is not None:
                 self.lacks = True
-                self.refused[item] = f"{found.describe()}: {way}"
+                self.refused[item] = found.describe()
             else:
                 self.failing[item] = found.describe()
         return tuple(good)
-
-    def _wants(self, found: Answer) -> str | None:
-        """Return what to do where what was raised wants a package that is not on this machine."""
-        error, module = found.error, self.host.cls.__module__
-        return way_out(error, module, None) if isinstance(error, ImportError) else None
 
     def as_taken(self, item: Item) -> Item:
         """Return an item in the form in which the processor takes those of its modality."""

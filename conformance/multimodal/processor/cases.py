@@ -154,7 +154,7 @@ def _lines(bench: Bench, prompt: Prompt, broken: Broken) -> list[dict[str, Any]]
         ranges = processed.value.ranges.get(name, ()) if processed.good else ()
         if place < len(ranges):
             one = ranges[place]
-            line |= {"where": f"{one.offset} to {one.end - 1}", "placeholders": str(one.count)}
+            line |= {"where": one.where, "placeholders": str(one.count)}
         if rows is not None and rows.good:
             line["rows"] = str(len(rows.value[index]))
         lines.append(line)

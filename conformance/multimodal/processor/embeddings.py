@@ -293,8 +293,7 @@ def _misplaced(
         # A model that makes wider rows takes them apart itself.
         if rows[index].shape[1] == there.shape[1] and not same_rows(there, rows[index]):
             return Trouble(
-                f"embed_input_ids does not put the rows of item {letter(index)} at "
-                f"{one.offset} to {one.end - 1}",
+                f"embed_input_ids does not put the rows of item {letter(index)} at {one.where}",
                 index,
             )
     return None

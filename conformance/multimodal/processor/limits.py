@@ -77,7 +77,7 @@ def served(trial: Trial) -> Finding:
     if unknown:
         why = f"no item is known of {', '.join(unknown)}"
         if not bench.lacks:
-            why += ": give some in [multimodal] items"
+            why += ": give some that it takes in [multimodal] items"
         return Finding(Verdict.NOT_VERIFIED, message=why)
     return passed(len(wanted), len(wanted))
 

@@ -76,8 +76,7 @@ def within(bench: Bench, prompt: Prompt) -> Trouble | None:
     for index, one in enumerate(ranges):
         if not (one.offset >= 0 and one.length >= least and one.end <= length):
             return Trouble(
-                f"item {letter(index)} is at {one.offset} to {one.end - 1} of a prompt that has "
-                f"{length} tokens",
+                f"item {letter(index)} is at {one.where} of a prompt that has {length} tokens",
                 index,
             )
         if one.mask is not None and len(one.mask) != one.length:
@@ -284,7 +283,7 @@ def _placed(bench: Bench, prompt: Prompt, processed: Processed, what: str) -> Tr
 
 
 def _told(ranges: Sequence[Range]) -> str:
-    return ", ".join(f"{one.offset} to {one.end - 1}" for one in ranges)
+    return ", ".join(one.where for one in ranges)
 
 
 def _with_empty_list(bench: Bench, prompt: list[int], modality: str) -> object:

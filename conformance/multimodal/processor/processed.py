@@ -26,6 +26,11 @@ class Range:
         """The first position behind it."""
         return self.offset + self.length
 
+    @property
+    def where(self) -> str:
+        """Its positions in a few words."""
+        return f"{self.offset} to {self.end - 1}" if self.length > 0 else f"{self.offset}, empty"
+
     def embedded(self) -> tuple[int, ...]:
         """Return the positions that get embeddings."""
         taken = range(self.length) if self.mask is None else _true(self.mask)

@@ -90,7 +90,8 @@ RULES = section(
         sources=(changes(CACHED),),
         hint=(
             "_get_prompt_updates gets only the items that are missing from the cache: look them "
-            "up in the replacement function, and by its index."
+            "up in the replacement function, and by its index.  Where all are cached, there is no "
+            "list of them at all."
         ),
     ),
 )
