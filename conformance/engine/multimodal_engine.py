@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -121,6 +122,7 @@ class MultiModalEngine:
         mode: str = "auto",
         blocks: int | None = None,
         chunked: bool = True,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
     ) -> MultiModalEngine:
         """Start an engine in this process.
 
@@ -133,6 +135,7 @@ class MultiModalEngine:
             mode: as ``--tokenizer-mode`` has it, by which a renderer is chosen.
             blocks: of the KV cache, with :data:`BLOCK` tokens each; prefixes are then used again.
             chunked: whether a prompt may be computed in chunks, which some models cannot.
+            arguments: others, which come before those that follow from the ones above.
 
         Raises:
             Exception: whatever vLLM raises when it cannot start.
@@ -148,23 +151,23 @@ class MultiModalEngine:
             memory["gpu_memory_utilization"] = GPU_SHARE
         if blocks is not None:
             memory |= {"num_gpu_blocks_override": blocks, "block_size": BLOCK}
-        llm = LLM(
-            model=str(model),
-            enforce_eager=eager(device),
-            max_model_len=max_model_len,
-            max_num_seqs=MAX_SEQUENCES,
-            max_num_batched_tokens=STEP_TOKENS if chunked else MAX_MODEL_LEN,
-            enable_chunked_prefill=chunked,
+        given: dict[str, Any] = {
+            "model": str(model),
+            "enforce_eager": eager(device),
+            "max_model_len": max_model_len,
+            "max_num_seqs": MAX_SEQUENCES,
+            "max_num_batched_tokens": STEP_TOKENS if chunked else MAX_MODEL_LEN,
+            "enable_chunked_prefill": chunked,
             # What is found there would not be computed again.
-            enable_prefix_caching=blocks is not None,
-            dtype="float32",
-            seed=0,
-            kv_cache_memory_bytes=64 << 20,
-            limit_mm_per_prompt=dict(limits),
-            load_format="auto" if weights else "dummy",
-            tokenizer_mode=mode,
-            **memory,
-        )
+            "enable_prefix_caching": blocks is not None,
+            "dtype": "float32",
+            "seed": 0,
+            "kv_cache_memory_bytes": 64 << 20,
+            "limit_mm_per_prompt": dict(limits),
+            "load_format": "auto" if weights else "dummy",
+            "tokenizer_mode": mode,
+        }
+        llm = LLM(**{**given, **memory, **arguments})
         engine = cls(llm)
         engine._watch()
         return engine

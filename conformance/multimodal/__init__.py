@@ -12,6 +12,11 @@ from conformance.multimodal.processor.catalogue import RULES
 
 FIELDS: Mapping[str, Field] = {
     "model": Field(str, "A folder with a tiny model of the class.", '"path/to/model"'),
+    "engine": Field(
+        dict,
+        "Arguments of the engine that the model needs, as vllm.EngineArgs has them.",
+        "{ enable_mm_embeds = true }",
+    ),
     "items": Field(dict, "Items by modality, where made-up ones cannot do.", "{ image = [] }"),
     "options": Field(list, "Values of mm_processor_kwargs to try.", "[{}]"),
     "expected": Field(

@@ -9,6 +9,7 @@ import pytest
 from specimens import builtin_processors, processor_references
 from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery
 
+from conformance.settings import UsageError
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -75,6 +76,53 @@ def test_a_model_that_needs_a_package_of_its_own(zygote: Zygote, tmp_path: Path)
         "No module named 'no_such_package': install no_such_package, or put the folder that has it "
         "on PYTHONPATH)"
     )
+
+
+#: Works in no engine but one that is told so.
+TOLD = """\
+from fixtures.multimodal.small_model import SmallModel, registered
+
+@registered()
+class Told(SmallModel):
+    def __init__(self, *, vllm_config, prefix=""):
+        if vllm_config.model_config.multimodal_config.enable_mm_embeds is False:
+            raise ValueError("serve it with --enable-mm-embeds")
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "verdict", "refusal"),
+    [
+        ({"enable_mm_embeds": True}, Verdict.PASS, None),
+        ({}, Verdict.FAIL, None),
+        (
+            {"mm_encoder_tp_mod": "data"},
+            None,
+            "no such argument. Did you mean 'mm_encoder_tp_mode'",
+        ),
+        ({"dtype": "half"}, None, "engine.dtype is for the harness to say"),
+    ],
+)
+def test_a_model_that_needs_an_argument_of_the_engine(
+    zygote: Zygote,
+    tmp_path: Path,
+    engine: dict[str, object],
+    verdict: Verdict | None,
+    refusal: str | None,
+) -> None:
+    """The profile names it, and a wrong one is told."""
+    (tmp_path / "told.py").write_text(TOLD, encoding="utf-8")
+    profile = {"model": "fixtures.multimodal.small_model:write_checkpoint", "engine": engine}
+    specimen = Specimen(f"{tmp_path / 'told.py'}:Told", None, profile, generation="mm/processor")
+
+    if refusal is not None:
+        with pytest.raises(UsageError, match=refusal):
+            certify(zygote, specimen, tmp_path, rules={"MM-02"})
+        return
+    results = certify(zygote, specimen, tmp_path, rules={"MM-02", "MM-20"})
+    assert results["MM-02"].verdict is verdict, results["MM-02"].message
+    assert (results["MM-20"].verdict is Verdict.PASS) == (verdict is Verdict.PASS)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from conformance.multimodal.processor import deployment
 from conformance.multimodal.processor.answers import Answer, CannotBuild, answer
 from conformance.multimodal.processor.host import Host
 from conformance.multimodal.processor.processed import Processed
@@ -58,6 +59,8 @@ class Bench:
     told: dict[tuple[Item, int], int] = attrs.field(factory=dict)
     #: And what is to be in its data, by name.
     told_data: dict[tuple[Item, int], Mapping[str, Any]] = attrs.field(factory=dict)
+    #: Arguments of the engine that the profile names.
+    engine: Mapping[str, Any] = attrs.field(factory=dict)
     _worn: Any = None
     _processed: dict[Prompt, Answer] = attrs.field(factory=dict)
     _rows: dict[tuple[Item, int], Answer] = attrs.field(factory=dict)
@@ -78,12 +81,13 @@ class Bench:
 
         Raises:
             CannotBuild: vLLM refuses the class, or its checkpoint.
-            UsageError: the profile's items or options are none.
+            UsageError: the profile's items, options or arguments of the engine are none.
 
         """
         named = tuple(section.get("items", {}))
+        engine = deployment.arguments(section, origin)
         try:
-            host = Host.open(model, folder, named)
+            host = Host.open(model, folder, named, engine)
         except Exception as error:
             raise CannotBuild(said(error)) from error
         # That the profile is well-formed is to be known before anything is judged.
@@ -93,7 +97,8 @@ class Bench:
             expected.load()
         else:
             expected = None
-        return cls(host, Stock({}), Texts(host, {}), name, origin, seed, expected=expected)
+        texts = Texts(host, {})
+        return cls(host, Stock({}), texts, name, origin, seed, expected=expected, engine=engine)
 
     def prepare(self, section: Mapping[str, Any]) -> None:
         """Ask the processor what it supports, and find out which items are taken.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.findings import Finding
+from conformance.multimodal.processor import deployment
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import outline
@@ -22,7 +23,8 @@ MEANS, PROMISED = "MM-81", "MM-85"
 
 def written(bench: Bench, rule: str, finding: Finding) -> dict[str, Any]:
     """Return a failure as data: enough to print it and to judge it again."""
-    shared = {"rule": rule, "seed": bench.seed, "model": bench.checkpoint}
+    shared: dict[str, Any] = {"rule": rule, "seed": bench.seed, "model": bench.checkpoint}
+    shared |= {deployment.KEY: dict(bench.engine)} if bench.engine else {}
     broken: Broken | None = (finding.case or {}).get("broken")
     if broken is None:
         document = bench.document()
@@ -90,7 +92,8 @@ _PLAYED: Mapping[str, str] = {
 def _program(bench: Bench, rule: str, prompt: Prompt | None) -> dict[str, Any]:
     """Return what a program is made of, under its key; nothing where none can be."""
     makes = ":" in bench.checkpoint or Path(bench.checkpoint).is_dir()
-    if prompt is None or rule not in _PLAYED or not makes or _objects(prompt):
+    plain = makes and not bench.engine  # what a program opens has no other arguments
+    if prompt is None or rule not in _PLAYED or not plain or _objects(prompt):
         return {}
     found: dict[str, Any] = {
         "is": "denied" if bench.processed(prompt).good and rule == "MM-83" else _PLAYED[rule],

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -76,13 +77,20 @@ class Host:
     _model: nn.Module | None = None
 
     @classmethod
-    def open(cls, model: type[Any], checkpoint: Path, modalities: Sequence[str] = ()) -> Host:
+    def open(
+        cls,
+        model: type[Any],
+        checkpoint: Path,
+        modalities: Sequence[str] = (),
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Host:
         """Prepare for a model class.
 
         Args:
             model: the class with the processor.
             checkpoint: a folder with a configuration, and what the processor reads.
             modalities: those that vLLM has no names for.
+            arguments: others of the engine.
 
         Raises:
             Exception: vLLM cannot read the checkpoint, or refuses the class.
@@ -95,11 +103,9 @@ class Host:
         for name in document.get("architectures") or [model.__name__]:
             ModelRegistry.register_model(name, model)
         limits: Any = dict.fromkeys((*MODALITIES, *modalities), LIMIT)
+        given: dict[str, Any] = {"enforce_eager": True, **arguments}
         config = EngineArgs(
-            model=str(checkpoint),
-            enforce_eager=True,
-            dtype="float32",
-            limit_mm_per_prompt=limits,
+            model=str(checkpoint), dtype="float32", limit_mm_per_prompt=limits, **given
         ).create_engine_config()
         return cls(model, config)
 

@@ -69,6 +69,7 @@ class Trial(ProcessorTrial):
                 weights=self.weights,
                 device=self.device,
                 chunked=self.bench.host.config.model_config.is_chunked_prefill_supported,
+                arguments=self.bench.engine,
             )
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
             why = f"an engine does not start: {said(error)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from conformance.multimodal.processor import checks, embeddings
+from conformance.multimodal.processor import checks, deployment, embeddings
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.checkpoint import folder_of, remove
@@ -78,7 +78,8 @@ def _read(found: Mapping[str, Any]) -> Saved:
     if prompt is not None:
         stock = _stock(prompt, found)
         prompt = attrs.evolve(prompt, options=stock.options.index(found["options"]))
-    section = {} if single else {key: found[key] for key in _SECTION if key in found}
+    keys = (deployment.KEY,) if single else (*_SECTION, deployment.KEY)
+    section = {key: found[key] for key in keys if key in found}
     model = str(found["model"])
     told, data = {}, {}
     for modality, text, count, *outlines in found.get("told", ()):

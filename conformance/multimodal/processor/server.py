@@ -24,7 +24,7 @@ import attrs
 from conformance.engine import access
 from conformance.engine.server import HostTrouble, Server, ServerFailed, external
 from conformance.live_trial import DEATH_SECONDS, START_LIMIT
-from conformance.multimodal.processor import checkpoint, clients, live
+from conformance.multimodal.processor import checkpoint, clients, deployment, live
 from conformance.multimodal.processor.clients import OUTPUT, Answer, Client, NotSendable, curl
 from conformance.multimodal.processor.host import LIMIT, MODALITIES
 from conformance.multimodal.processor.live import ProcessorTrial
@@ -86,7 +86,8 @@ class Trial(ProcessorTrial):
     def _start(self, name: str, arguments: Sequence[str]) -> Server:
         folder = Path(self.opening.folder)
         module = live.entry_module(folder / "entry", self)
-        named = tuple(self.opening.section.get("items", {}))
+        section = self.opening.section
+        named = tuple(section.get("items", {}))
         limits = dict.fromkeys((*MODALITIES, *named), LIMIT)
         settings = self.opening.settings
         return Server.start(
@@ -102,6 +103,7 @@ class Trial(ProcessorTrial):
                 f"--limit-mm-per-prompt={json.dumps(limits)}",
                 *(() if self.weights else ("--load-format=dummy",)),
                 *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
+                *deployment.options(deployment.arguments(section, self.opening.origin)),
                 *arguments,
             ],
             imported=True,

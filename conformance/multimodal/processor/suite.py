@@ -95,6 +95,7 @@ def _maker(model: str, section: Mapping[str, Any]) -> Maker:
 
     def make(cls: type) -> object:
         from conformance.multimodal.processor.checkpoint import folder_of, name_of, remove
+        from conformance.multimodal.processor.deployment import arguments
         from conformance.multimodal.processor.host import Host
 
         name = name_of(section, cls)
@@ -102,7 +103,8 @@ def _maker(model: str, section: Mapping[str, Any]) -> Maker:
             return None
         folder = folder_of(name)
         try:
-            return Host.open(cls, folder, tuple(section.get("items", {}))).processor()
+            named = arguments(section, None)
+            return Host.open(cls, folder, tuple(section.get("items", {})), named).processor()
         finally:
             remove(folder)
 
