@@ -23,8 +23,11 @@ Form = Callable[[Any], Any]
 #: Samples of a sound in a second, where it does not say how many.
 RATE = 16_000
 
-#: Seconds of a sound, or frames of a film, and the side of a picture that are made at most.
-LONGEST, WIDEST = 1200, 6000
+#: Seconds of a sound, or frames of a film, that are made at most.
+LONGEST = 1200
+
+#: The longest side of a picture.
+WIDEST = 6000
 
 #: EXIF's tag of the orientation, and the value that says: turn it by a quarter.
 _ORIENTATION = 0x0112
