@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,7 +39,10 @@ class Needy(SmallModel):
 def _passes(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
     results = certify(zygote, specimen, folder)
 
-    broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+    good = dict.fromkeys(results, GOOD)
+    if importlib.util.find_spec("torchaudio") is None:  # some of vLLM's own resample with it
+        good |= {"MM-88": {*GOOD, Verdict.NOT_VERIFIED}}
+    broken = {rule: one.message for rule, one in results.items() if one.verdict not in good[rule]}
     assert set(broken) == set(specimen.advice), broken
     rules = {"MM-10", "MM-12", "MM-21", "MM-34", "MM-40", "MM-29"}
     if specimen.name == "runs_on_raw_items":  # which have no places in a prompt

@@ -99,7 +99,10 @@ def never_exceeded(trial: Trial) -> Finding:
 
 
 def _beyond(trial: Trial, estimates: Mapping[str, int]) -> Iterator[Prompt]:
-    """Yield large items that are so much larger that they may exceed what is reserved."""
+    """Yield large items that are so much larger that they may exceed what is reserved.
+
+    No films: how many frames of one are kept is for the server to say.
+    """
     bench = trial.bench
     for item in trial.large():
         if not (reserved := estimates.get(item.modality)) or not bench.processed(alone(item)).good:

@@ -23,11 +23,11 @@ Form = Callable[[Any], Any]
 #: Samples of a sound in a second, where it does not say how many.
 RATE = 16_000
 
-#: Seconds of a sound, or frames of a film, that are made at most.
+#: Seconds of a sound that are made at most.
 LONGEST = 1200
 
-#: The longest side of a picture.
-WIDEST = 6000
+#: Pixels of a picture that is made at most.
+LARGEST = 32_000_000
 
 #: EXIF's tag of the orientation, and the value that says: turn it by a quarter.
 _ORIENTATION = 0x0112
@@ -210,21 +210,18 @@ def made(modality: str, text: str) -> Any:
 
 
 def grown(modality: str, text: str, times: float) -> str | None:
-    """Return the description of an item that is so many times as long, or as wide and high.
+    """Return the description of a sound, or a picture, that is so many times as long or large.
 
-    None where it is of no known modality, or would take long to make.
+    None for others, and where it would take long to make.
     """
-    if (found := TEXTS[modality].fullmatch(text) if modality in TEXTS else None) is None:
+    known = TEXTS[modality] if modality in ("audio", "image") else None
+    if (found := known.fullmatch(text) if known else None) is None:
         return None
     if modality == "audio":
         seconds = math.ceil(float(found["seconds"]) * times)
         return f"{seconds}s" if seconds <= LONGEST else None
-    if modality == "video":
-        frames = math.ceil(int(found["frames"]) * times)
-        size = f"{found['width']}x{found['height']}"
-        return f"{size}x{frames}" if frames <= LONGEST else None
     width, height = (math.ceil(int(found[side]) * times**0.5) for side in ("width", "height"))
-    return f"{width}x{height}" if max(width, height) <= WIDEST else None
+    return f"{width}x{height}" if width * height <= LARGEST else None
 
 
 def plain(modality: str, text: str) -> bool:
