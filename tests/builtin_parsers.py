@@ -70,6 +70,10 @@ behind the end of reasoning, `DelegatingParser.parse_delta` sends on what comes 
 while `parse` has all of the answer read by the parser's engine,
 to which a second block is reasoning again, or a second marker nothing at all.
 
+TP-19 and RP-19 have a cause in the host:
+where a request has stop strings, its detokenizer holds the text of the last letters back,
+and not their tokens, so what is known by its token is not in the text yet.
+
 """
 
 

@@ -223,6 +223,7 @@ RULES = (
         ),
         hint="Let is_reasoning_end_streaming be true where the answer begins without reasoning. "
         "Only a SHOULD: a model may always think.",
+        resembles=("tenstorrent/vllm#480",),
     ),
     *others(REASONING),
     together(REASONING),
