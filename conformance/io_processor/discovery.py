@@ -17,7 +17,7 @@ from conformance.interface import placeholders
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.complaints import QUOTED, TEXT, mended, missing
-from conformance.io_processor.stock import Stock, changed, near, places, varied
+from conformance.io_processor.stock import Stock, changed, fewer, near, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
@@ -91,11 +91,11 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
 
 
 def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
-    """Return the keys that are looked for in data, also where they are not there."""
+    """Return the keys that are looked for in data, also where they, or others, are not there."""
     keys: list[str] = []
-    for data in given:
-        if type(data) is dict:
-            bench.try_online(lookalikes.Watching(data, keys))
+    whole = [data for data in given if type(data) is dict]
+    for data in (*whole, *(less for data in whole[:1] for less in (*fewer(data), {}))):
+        bench.try_online(lookalikes.Watching(data, keys))
     return tuple(keys)
 
 

@@ -195,18 +195,30 @@ def bodies(
             yield "", changed(data, place, other), None
     known = {place for place, _, _ in grown}
     whole = next((data for data in valid if isinstance(data, dict)), None)
-    # What is looked for, and need not be there.
-    absent: list[Path] = [(key,) for key in keys if whole is not None and (key,) not in known]
-    for place in absent:
-        grown.append((place, "x", whole))
-        for other in (*oddities.instead_of(4), *oddities.instead_of("x")):
-            yield "", changed(whole, place, other), None
+    # What is looked for, and need not be there: beside the others, alone, or instead of one.
+    for key in keys if whole is not None else ():
+        if (key,) in known:
+            continue
+        for base in (whole, {}) if whole else (whole,):
+            grown.append(((key,), "x", base))
+            for other in (*oddities.instead_of(4), *oddities.instead_of("x")):
+                yield "", {**base, key: other}, None
+        for base in fewer(whole):
+            for other in (*oddities.TYPES, 4):
+                yield "", {**base, key: other}, None
     for place, value, data in grown:
         for form in oddities.forms(value):
             for size in oddities.SIZES:
                 where = "".join(f"[{part!r}]" for part in place)
-                name = f"a request with {size:,} characters {form.name} at data{where}"
+                alone = ", alone" if place and not data else ""
+                name = f"a request with {size:,} characters {form.name} at data{where}{alone}"
                 yield name, changed(data, place, form.make(size)), (place, form.name)
+
+
+def fewer(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield an object without one of its keys, where others are left."""
+    if len(whole) > 1:
+        yield from (without(whole, (key,)) for key in whole)
 
 
 def _each_place(valid: tuple[Any, ...]) -> Iterator[tuple[Path, Any, Any]]:
@@ -214,7 +226,8 @@ def _each_place(valid: tuple[Any, ...]) -> Iterator[tuple[Path, Any, Any]]:
     seen: set[Path] = set()
     for data in valid:
         for place, value in places(data):
-            # The first of a list stands for the others.
-            if place not in seen and not (place and isinstance(place[-1], int) and place[-1] > 0):
-                seen.add(place)
+            # The first of a list that has it stands for the others.
+            first = tuple(0 if isinstance(part, int) else part for part in place)
+            if first not in seen:
+                seen.add(first)
                 yield place, value, data
