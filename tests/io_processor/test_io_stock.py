@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
+import pydantic
 import pytest
 from specimens import REFERENCE_IO
 from support import UNUSUAL_IO, Specimen, ask_job, certify
 
 from conformance.io_processor import discovery, stock
 from conformance.io_processor.addresses import naming
+from conformance.io_processor.complaints import declared
 from conformance.plugin import target as targets
 from conformance.settings import UsageError
 
@@ -146,12 +148,32 @@ def test_what_is_only_looked_for_comes_alone_and_in_place_of_others() -> None:
     found = [data for _, data, _ in stock.bodies((valid,), (), ("text", "page"))]
     named = list(naming("http://a", [valid], ("text", "page"), ("word",)))
 
-    for other in ("", None, [], 4):
+    values: tuple[object, ...] = ("", None, [], 4)
+    for other in values:
         for beside in (valid, {}, {"language": "en"}, {"text": "a fox"}):
             assert {**beside, "page": other} in found
     for beside in (valid, {}, {"language": "en"}, {"text": "a fox"}):
         assert {**beside, "page": "http://a"} in named
     assert {"word": "http://a"} in named
+
+
+class Asked(pydantic.BaseModel):
+    """What a plugin here would take."""
+
+    text: str
+    whole: bool = pydantic.Field(True, alias="all")
+
+
+class Answered(pydantic.BaseModel):
+    """What it would answer."""
+
+    vector: list[float] = []
+
+
+def test_other_fields_of_the_model_that_takes_data_are_keys() -> None:
+    """Pydantic asks a dictionary for no key, and its other models are of no interest."""
+    assert list(declared(Asked, {"text": "a fox"})) == ["all"]
+    assert list(declared(Asked, {"text": "a fox", "other": 1})) == []
 
 
 def test_a_starter_is_a_profile() -> None:
