@@ -142,3 +142,18 @@ def test_linear_growth_needs_no_megabyte(took: list[float], goes_on: bool, limit
     assert growth.limit == pytest.approx(limit)
     assert growth.goes_on("another form")
     assert growth.limit == endurance.STALL
+
+
+def test_enough_of_one_kind_leaves_the_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What works long for each request is sent fewer of a kind; what is left out is counted."""
+    monkeypatch.setattr(endurance, "ENOUGH", 0.01)
+    shares = endurance.Shares()
+    sent = 0
+    for kind in ("odd", "odd", "odd", "long"):
+        if not shares.enough(kind):
+            with shares.taken(kind):
+                time.sleep(0.02)
+            sent += 1
+
+    assert sent == 2
+    assert shares.left_out == 2

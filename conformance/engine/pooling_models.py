@@ -39,9 +39,12 @@ def tiny_classification() -> Path:
 
 def naming_plugin(name: str, folder: Path, base: Path | str) -> Path:
     """Return a copy of a model, in *folder*, whose config.json names an IO processor plugin."""
-    return _write(
-        folder / f"model-naming-{name}", {"io_processor_plugin": name}, head=False, base=Path(base)
-    )
+    return with_options({"io_processor_plugin": name}, folder / f"model-naming-{name}", base)
+
+
+def with_options(options: Mapping[str, Any], folder: Path, base: Path | str) -> Path:
+    """Make a folder with a copy of a model whose config.json has further options; return it."""
+    return _write(folder, options, head=False, base=Path(base))
 
 
 #: What a profile may call a model.

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from conformance.io_processor.stock import changed, places
+from conformance.io_processor.stock import changed, fewer, places
 
 #: Where the server listens, if it can: what messages quote is then the same each time.
 PORT = 47_113
@@ -88,10 +88,11 @@ def naming(
 ) -> Iterator[Any]:
     """Yield requests that name an address: in place of each text, or under a key of their own.
 
-    With it stands in turn each word of the plugin's source, as what says how the text is meant.
+    That stands beside the others, alone, or instead of one.  With an address in place of a text
+    stands in turn each word of the plugin's source, as what says how the text is meant.
     """
     words = [word for word in dict.fromkeys(words) if 0 < len(word) <= LONGEST][:WORDS]
-    return islice(_naming(address, valid, (*keys, *words), words), MOST)
+    return islice(_naming(address, valid, keys, words), MOST)
 
 
 def _naming(
@@ -103,10 +104,13 @@ def _naming(
     for data, where in texts:
         for place in where:
             yield changed(data, place, address)
-    for data in valid[:1]:
-        for key in dict.fromkeys(keys) if isinstance(data, dict) else ():
-            if key not in data:
-                yield {**data, key: address}
+    whole = valid[0] if valid and isinstance(valid[0], dict) else None
+    if whole is not None:
+        absent = [key for key in dict.fromkeys((*keys, *words)) if key not in whole]
+        yield from ({**whole, key: address} for key in absent)
+        yield from ({key: address} for key in absent)
+        for less in fewer(whole):
+            yield from ({**less, key: address} for key in keys if key not in whole)
     for data, where in texts:
         for place in where:
             named = changed(data, place, address)

@@ -23,10 +23,12 @@ from conformance.io_processor.host import (
     Surroundings,
     surroundings,
 )
+from conformance.io_processor.own_options import lacking
 from conformance.io_processor.rehearsal import installed_hosts
 from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, play
 from conformance.io_processor.watched import Watched, file_of
+from conformance.plugin.missing import ModelLacks
 from conformance.watching.comparison import Place, unsteady
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.watching.raised import said
@@ -96,15 +98,23 @@ class Bench:
             PluginHung: it did not return.
 
         """
-        around = self.around
-        with_renderer = (around.config, around.renderer)
-        arguments = with_renderer if self.generation == DATA else with_renderer[:1]
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
-                return Watched(self.cls(*arguments), told=self._told)
+                try:
+                    return Watched(self._made(self.around), told=self._told)
+                except (AttributeError, KeyError) as error:
+                    if (own := lacking(self._made, self.around, error)) is not None:
+                        raise own from error
+                    raise
         except Exception as error:
-            why = explained(error) if out_of_memory(error) else said(error, self.path)
+            raised = error.__cause__ if isinstance(error, ModelLacks) else error
+            assert raised is not None
+            why = explained(raised) if out_of_memory(raised) else said(raised, self.path)
             raise ConstructorRaised(why) from error
+
+    def _made(self, around: Surroundings) -> Any:  # noqa: ANN401 - the plugin's class
+        with_renderer = (around.config, around.renderer)
+        return self.cls(*(with_renderer if self.generation == DATA else with_renderer[:1]))
 
     @property
     def valid(self) -> Sequence[Any]:

@@ -39,7 +39,7 @@ from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching import endurance
 from conformance.watching.comparison import shortened
-from conformance.watching.endurance import Growth, Guard, Sent, Stalled, Trouble
+from conformance.watching.endurance import Growth, Guard, Sent, Shares, Stalled, Trouble
 from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung, place_in
 from conformance.watching.untouched import Untouched
 
@@ -239,11 +239,12 @@ class _Sending:
     _short: dict[Kind, list[Any]] = attrs.field(factory=dict)  #: requests by how they ended
     _slowest: tuple[float, Any] = (0.0, None)  #: of the long ones
     _growth: Growth = attrs.field(factory=Growth)
+    _shares: Shares = attrs.field(factory=Shares)
 
     def found(self, *, broken_off: bool = False) -> Found:
         """Return what became of what was sent so far."""
         failed, late = _smallest(self._failed), _smallest(self._late)
-        count = self._guard.number
+        count = self._guard.number - self._shares.left_out
         nearest = [data for ended in self._short.values() for data in spread(ended, NEAREST)]
         if self._slowest[1] is not None:
             nearest.append(self._slowest[1])
@@ -267,7 +268,7 @@ class _Sending:
         """
 
         def look(data: object) -> None:
-            if self.ask(data) is Kind.FAILED:
+            if self.ask(data, kind="drawn") is Kind.FAILED:
                 raise Shown
 
         try:
@@ -285,10 +286,11 @@ class _Sending:
         """
         for data in requests:
             with self._guard.sending(data, seconds=PATIENCE) as sent:
-                if sent.number < self._first:
+                if sent.number < self._first or self._shares.enough("naming"):
                     continue
                 try:
-                    self._served(data)
+                    with self._shares.taken("naming"):
+                        self._served(data)
                 except OutOfTime:
                     return
                 except PluginHung as error:
@@ -300,7 +302,9 @@ class _Sending:
                 except PluginExited as error:
                     raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
 
-    def ask(self, data: object, name: str = "", form: object = None) -> Kind | None:
+    def ask(
+        self, data: object, name: str = "", form: object = None, *, kind: str = "odd"
+    ) -> Kind | None:
         """Send a request; return how it ended, where that is known.
 
         Raises:
@@ -312,8 +316,11 @@ class _Sending:
         with self._guard.sending(data, name, seconds=seconds) as sent:
             if data is None or sent.number < self._first or not goes_on:
                 return None  # vLLM itself refuses a request without data
+            kind = kind if form is None else "long"
+            if self._shares.enough(kind):
+                return None
             try:
-                with self._growth.measured():
+                with self._shares.taken(kind), self._growth.measured():
                     answer, prompts = (self._served(data), 0) if form is None else self._begun(data)
             except OutOfTime:
                 return None  # the host itself, or this machine

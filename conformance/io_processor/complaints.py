@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from conformance.io_processor.stock import Path
 
@@ -52,6 +53,20 @@ class Complaint:
     place: Path
     kind: str  #: pydantic's name of the type of error
     context: Mapping[str, Any]  #: limits, and what is expected
+
+
+def declared(plugin: type[Any], data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the other keys of each model in a plugin's module that has all keys of some data."""
+    for model in vars(sys.modules[plugin.__module__]).values():
+        if not isinstance(model, type) or not issubclass(model, BaseModel):
+            continue
+        fields = model.model_fields.items()
+        names = [
+            alias if isinstance(alias := field.validation_alias, str) else name
+            for name, field in fields
+        ]
+        if data and data.keys() <= set(names):
+            yield from (name for name in names if name not in data)
 
 
 def complaints(error: BaseException | None) -> tuple[Complaint, ...]:

@@ -16,8 +16,8 @@ from conformance.inputs import lookalikes
 from conformance.interface import placeholders
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.complaints import QUOTED, TEXT, mended, missing
-from conformance.io_processor.stock import Stock, changed, near, places, varied
+from conformance.io_processor.complaints import QUOTED, TEXT, declared, mended, missing
+from conformance.io_processor.stock import Stock, changed, fewer, near, places, varied
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
@@ -74,6 +74,9 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         keys = read_of(bench, given)
     else:
         given, keys, refused, furthest = discover(bench)
+    objects = [data for data in given if isinstance(data, dict)]
+    others = chain.from_iterable(declared(bench.cls, data) for data in objects)
+    keys = tuple(dict.fromkeys((*keys, *others)))
     invalid = _distinct(_drawn(section.get("invalid", []), bench.seed))
     valid, counts = _with_variations(bench, given)
     pairs = tuple(_twins(bench, given, valid, counts, keys))
@@ -91,11 +94,12 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
 
 
 def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
-    """Return the keys that are looked for in data, also where they are not there."""
+    """Return the keys that are looked for in data, also where they, or others, are not there."""
     keys: list[str] = []
-    for data in given:
-        if type(data) is dict:
-            bench.try_online(lookalikes.Watching(data, keys))
+    whole = [data for data in given if type(data) is dict]
+    less = [each for data in whole[:1] for each in (*fewer(data), {})]
+    for data in (*whole, *less):
+        bench.try_online(lookalikes.Watching(data, keys))
     return tuple(keys)
 
 

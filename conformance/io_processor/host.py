@@ -48,6 +48,13 @@ MAX_MODEL_LEN = 512
 #: Characters of why vLLM takes no model: it names all that it knows.
 MOST_SAID = 200
 
+#: What files of tokenizers are called, and what a model's folder needs that has none of them.
+_TOKENIZERS = ("*tok*", "*vocab*", "*.model", "*tekken*")
+_NO_TOKENIZER = (
+    "; the folder has no tokenizer, and needs one beside its config.json (tokenizer.json and "
+    "tokenizer_config.json), even where no prompt is a text"
+)
+
 #: The two generations, for what differs between them.
 REQUEST, DATA = "io/request", "io/data"
 
@@ -89,9 +96,10 @@ def surroundings(model: str) -> Surroundings:
         if own is not None:
             raise
         why = " ".join(str(error).split())
+        bare = not any(any(Path(model).glob(pattern)) for pattern in _TOKENIZERS)
         raise UsageError(
             f"[io-processor] model {Path(model).name!r}: vLLM does not take it: "
-            f"{type(error).__name__}: {why[:MOST_SAID]}"
+            f"{type(error).__name__}: {why[:MOST_SAID]}{_NO_TOKENIZER if bare else ''}"
         ) from error
     return Surroundings(config, renderer, _admission(config, renderer), own)
 

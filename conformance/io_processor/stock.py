@@ -65,7 +65,7 @@ def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
 
 
 #: What may be looked for beside what is there, of likely types.
-_ABSENT: tuple[Any, ...] = ("a", 2, True, 0.5, ["a"])
+_ABSENT: tuple[Any, ...] = ("a", 2, True, False, 0.5, ["a"])
 
 
 def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values
@@ -194,19 +194,38 @@ def bodies(
         for other in oddities.instead_of(value):
             yield "", changed(data, place, other), None
     known = {place for place, _, _ in grown}
-    whole = next((data for data in valid if isinstance(data, dict)), None)
-    # What is looked for, and need not be there.
-    absent: list[Path] = [(key,) for key in keys if whole is not None and (key,) not in known]
-    for place in absent:
-        grown.append((place, "x", whole))
-        for other in (*oddities.instead_of(4), *oddities.instead_of("x")):
-            yield "", changed(whole, place, other), None
+    whole: dict[str, Any] | None = next((data for data in valid if isinstance(data, dict)), None)
+    if whole is not None:
+        for key in (key for key in keys if (key,) not in known):
+            grown += [((key,), "x", base) for base in _alone_too(whole)]
+            yield from (("", data, None) for data in _with_key(whole, key))
     for place, value, data in grown:
         for form in oddities.forms(value):
             for size in oddities.SIZES:
                 where = "".join(f"[{part!r}]" for part in place)
-                name = f"a request with {size:,} characters {form.name} at data{where}"
+                alone = ", alone" if place and not data else ""
+                name = f"a request with {size:,} characters {form.name} at data{where}{alone}"
                 yield name, changed(data, place, form.make(size)), (place, form.name)
+
+
+def _with_key(whole: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
+    """Yield data with a key that is looked for: beside all others, alone, or instead of one."""
+    for base in _alone_too(whole):
+        for value in (*oddities.instead_of(4), *oddities.instead_of("x")):
+            yield changed(base, (key,), value)
+    for base in fewer(whole):
+        for value in (*oddities.TYPES, 4):
+            yield changed(base, (key,), value)
+
+
+def _alone_too(whole: dict[str, Any]) -> list[dict[str, Any]]:
+    return [whole, {}] if whole else [whole]
+
+
+def fewer(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield an object without one of its keys, where others are left."""
+    if len(whole) > 1:
+        yield from (without(whole, (key,)) for key in whole)
 
 
 def _each_place(valid: tuple[Any, ...]) -> Iterator[tuple[Path, Any, Any]]:
@@ -214,7 +233,8 @@ def _each_place(valid: tuple[Any, ...]) -> Iterator[tuple[Path, Any, Any]]:
     seen: set[Path] = set()
     for data in valid:
         for place, value in places(data):
-            # The first of a list stands for the others.
-            if place not in seen and not (place and isinstance(place[-1], int) and place[-1] > 0):
-                seen.add(place)
+            # The first of a list that has it stands for the others.
+            first = tuple(0 if isinstance(part, int) else part for part in place)
+            if first not in seen:
+                seen.add(first)
                 yield place, value, data

@@ -51,6 +51,13 @@ _DISTRIBUTIONS = {
 }
 
 
+class ModelLacks(Exception):
+    """An instance needs what the model that it is tried with has not; raised from what it raised.
+
+    The text names it: "no 'labels' in its config.json".
+    """
+
+
 def way_out(error: BaseException, module: str, source: str | None) -> str | None:
     """Return what to do on this machine so that an error does not come, or None."""
     for cause in chain(error):

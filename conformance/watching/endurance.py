@@ -15,8 +15,10 @@ import re
 import resource
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,10 @@ SMALL = 3
 
 #: Seconds after which a call that nothing interrupts ends the process, beyond its limit.
 MARGIN = 5.0
+
+#: Seconds for what is sent of one kind: some plugins work long for each, and the rules that wait
+#: for this have a time limit.
+ENOUGH = 35.0
 
 #: Bytes that may be allocated for anything that is at most a megabyte.
 FILL = 2 << 30
@@ -163,6 +169,29 @@ class Growth:
         started = time.monotonic()
         yield
         self.took.append(time.monotonic() - started)
+
+
+@attrs.define
+class Shares:
+    """How long what was sent of each kind took, and whether that is enough."""
+
+    left_out: int = 0  #: what was not sent any more
+    _took: defaultdict[str, float] = attrs.field(factory=partial(defaultdict, float))
+
+    def enough(self, kind: str) -> bool:
+        """Tell whether enough of a kind were sent, and one more is left out."""
+        enough = self._took[kind] > ENOUGH
+        self.left_out += enough
+        return enough
+
+    @contextmanager
+    def taken(self, kind: str) -> Iterator[None]:
+        """Count the time of the block for a kind."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._took[kind] += time.monotonic() - started
 
 
 @attrs.define

@@ -169,29 +169,36 @@ class Guarded:
         what = _MAKING if making else call
         if out is not None:
             self._unmakable = making
-            self._unavailable = f"{what} raised {type(error).__name__}: {error}: {out}"
+            raised = error.__cause__ if isinstance(error, missing.ModelLacks) else error
+            self._unavailable = f"{what} raised {type(raised).__name__}: {raised}: {out}"
 
     def _not_of_model(self, error: BaseException, *, by_itself: bool) -> str | None:
-        """Tell a file that a plugin wants of its own model, and none of the tiny ones has.
+        """Tell what a plugin wants of its own model, and none of the tiny ones has.
 
-        Unless it is wanted without a request, its name stands in the source: it is no client's.
+        Unless a file is wanted without a request, its name stands in the source: it is no client's.
         """
-        generation = named(self.plugin.generation)
         for cause in missing.chain(error):
+            if isinstance(cause, missing.ModelLacks):
+                return self._own_model(str(cause), "model")
             file = cause.filename if isinstance(cause, FileNotFoundError) else None
             if not isinstance(file, str) or not Path(file).is_relative_to(cache_directory()):
                 continue
             name = Path(file).name
             if not by_itself and not missing.names(cause, name):
                 continue
-            told = f"the model that it is tried with has no {name}"
             keys = ("model", "tokenizer" if name in TOKENIZER_FILES else "")
-            key = next((key for key in keys if key in generation.fields), None)
-            if key is None:
-                return told
-            way = f'[{generation.interface}] {key} = "FOLDER"'
-            return f"{told}; name the folder of one that has it in the profile: {way}"
+            return self._own_model(f"no {name}", *keys)
         return None
+
+    def _own_model(self, lacking: str, *keys: str) -> str:
+        """Say what the tiny model has not, and by which of some keys a profile names another."""
+        generation = named(self.plugin.generation)
+        told = f"the model that it is tried with has {lacking}"
+        key = next((key for key in keys if key in generation.fields), None)
+        if key is None:
+            return told
+        way = f'[{generation.interface}] {key} = "FOLDER"'
+        return f"{told}; name the folder of one that has it in the profile: {way}"
 
     def close(self) -> None:
         """End what the trial has started."""

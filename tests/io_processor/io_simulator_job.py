@@ -60,7 +60,7 @@ def statuses(connection: Connection) -> None:
 
 
 def loads_in_an_old_host(connection: Connection, *, target: Target, model: str) -> None:
-    """Answer with the verdict and the message of IO-01 where parse_data calls parse_request."""
+    """Answer with what IO-01 and IO-03 find where parse_data calls parse_request."""
     connection.recv()
 
     def parse_data(self: Any, data: Any) -> Any:  # noqa: ANN401 - as in 0.17 to 0.28
@@ -69,8 +69,9 @@ def loads_in_an_old_host(connection: Connection, *, target: Target, model: str) 
     IOProcessor.parse_data = parse_data
     restore_documented_base()
     bench = _bench(target, "io/request", model)
-    found = checks.trial(bench, {}, None, Budget.QUICK).find("IO-01")
-    connection.send((found.verdict.value, found.message))
+    trial = checks.trial(bench, {}, None, Budget.QUICK)
+    found = [trial.find(rule) for rule in ("IO-01", "IO-03")]
+    connection.send([(each.verdict.value, each.message, each.waits_for) for each in found])
 
 
 def discover(connection: Connection, *, target: Target, model: str) -> None:

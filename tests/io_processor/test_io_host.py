@@ -164,9 +164,13 @@ def test_what_the_installed_host_cannot_make_does_not_load(
     """Releases that serve the documented generation with a renderer make no other plugins."""
     (tmp_path / "hands_on_no_renderer.py").write_text(SKIPS_BASE, encoding="utf-8")
     arguments = {"target": targets.parse(target, tmp_path)[0], "model": "tiny-classification"}
-    found, message = ask_job(
+    (found, message, _), (takes, said, waits_for) = ask_job(
         zygote, "io_simulator_job:loads_in_an_old_host", arguments, tmp_path, beside=__file__
     )
 
     assert found == verdict.value, message
     assert verdict is Verdict.PASS or "cannot make it: TypeError: " in message
+    # Whether the constructor takes a renderer is not told a second time.
+    once = Verdict.NOT_VERIFIED if target.endswith("TakesNoRenderer") else Verdict.PASS
+    assert takes == once.value, said
+    assert waits_for == (("IO-01",) if once is Verdict.NOT_VERIFIED else ())

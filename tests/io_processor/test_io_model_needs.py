@@ -178,3 +178,47 @@ def test_the_error_is_told_where_no_data_are_answered(zygote: Zygote, tmp_path: 
     assert found["IO-26"].verdict is Verdict.NOT_VERIFIED
     assert "(it asks for text; {" in said
     assert "in pre_process (LookupError: the tokenizer has no token [SEP])); give a profile" in said
+
+
+CONFIG = "vllm_config.model_config.hf_config"
+FILE = "json.loads((Path(vllm_config.model_config.model) / 'config.json').read_text())"
+
+
+def _constructor(expression: str) -> str:
+    return f"""
+    def __init__(self, vllm_config, renderer=None):
+        import json
+        from pathlib import Path
+
+        super().__init__(vllm_config, renderer)
+        self.prefix = {expression}
+"""
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [f"{CONFIG}.own_prefix", f"{CONFIG}.to_dict()['own_prefix']['text']", f"{FILE}['own_prefix']"],
+    ids=["attribute", "key", "file"],
+)
+def test_an_option_of_its_own_models_configuration_is_named(
+    zygote: Zygote, tmp_path: Path, expression: str
+) -> None:
+    """A constructor that reads what the tiny model's config.json has not needs another model."""
+    found = _certified(zygote, tmp_path, _constructor(expression), {"IO-02", "IO-07"})
+    said = found["IO-02"].message or ""
+
+    assert {result.verdict for result in found.values()} == {Verdict.NOT_VERIFIED}
+    assert "the model that it is tried with has no 'own_prefix' in its config.json" in said
+    assert '[io-processor] model = "FOLDER"' in said
+    assert found["IO-07"].waits_for == ("IO-02",)
+
+
+@pytest.mark.parametrize("expression", ["{}['own_prefix']", "self.own_prefix"])
+def test_a_name_that_no_configuration_would_have_helped_with_is_a_fault(
+    zygote: Zygote, tmp_path: Path, expression: str
+) -> None:
+    """What is looked for elsewhere stays missing in a model that has such an option."""
+    found = _certified(zygote, tmp_path, _constructor(expression), {"IO-02"})["IO-02"]
+
+    assert found.verdict is Verdict.FAIL
+    assert "own_prefix" in (found.message or "")

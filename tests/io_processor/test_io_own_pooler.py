@@ -284,6 +284,16 @@ def test_a_model_that_vllm_does_not_take_is_the_profiles(zygote: Zygote, tmp_pat
         _certified(zygote, tmp_path, "Framed", {"IO-01"}, model=model)
 
 
+def test_a_model_without_a_tokenizer_needs_one(zygote: Zygote, tmp_path: Path) -> None:
+    """What vLLM says of that names no file; the message does."""
+    model = _model(tmp_path, POOLED)
+    for path in Path(model).glob("*tok*"):
+        path.unlink()
+
+    with pytest.raises(UsageError, match=r"has no tokenizer, and needs one .*tokenizer\.json"):
+        _certified(zygote, tmp_path, "Framed", {"IO-01"}, model=model)
+
+
 def test_a_host_without_the_plugin_has_the_model_of_the_profile(tmp_path: Path) -> None:
     """What does not start with that model, whatever the plugin does, breaks no rule."""
     model = _model(tmp_path, POOLED)

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
+import pydantic
 import pytest
 from specimens import REFERENCE_IO
 from support import UNUSUAL_IO, Specimen, ask_job, certify
 
 from conformance.io_processor import discovery, stock
+from conformance.io_processor.addresses import naming
+from conformance.io_processor.complaints import declared
 from conformance.plugin import target as targets
 from conformance.settings import UsageError
 
@@ -123,6 +126,54 @@ def test_odd_and_long_bodies_can_be_sent() -> None:
     for part in ("\\ud800", "NaN", "Infinity", '"size": 0', "[" * 500, "a" * 40 + "!"):
         assert part in whole
     assert max(map(len, texts)) > 1_000_000
+
+
+def test_the_first_of_a_list_stands_for_the_others() -> None:
+    """Also at the places within it; a key that only another one has is a place of its own."""
+    rows = [{"id": 1, "x": 0.5}, {"id": 2, "x": 1.5}, {"id": 3, "note": "far"}]
+    alone = {json.dumps(data) for _, data, _ in stock.bodies(({"rows": rows[:1]},), ())}
+    every = [data for _, data, _ in stock.bodies(({"rows": rows},), ())]
+    spoilt = [data["rows"] for data in every if isinstance(data, dict) and "rows" in data]
+    later = [found for found in spoilt if isinstance(found, list) and found[1:2] == [rows[1]]]
+
+    assert len(every) < 3 * len(alone)
+    assert all(found[2]["id"] == 3 for found in later if found[:2] == rows[:2] and found[2:])
+    assert [*rows[:2], {"id": 3}] in spoilt
+    assert [*rows[:2], {"id": 3, "note": None}] in spoilt
+
+
+def test_what_is_only_looked_for_comes_alone_and_in_place_of_others() -> None:
+    """A plugin may look for a key where another one is missing."""
+    valid = {"language": "en", "text": "a fox"}
+    found = [data for _, data, _ in stock.bodies((valid,), (), ("text", "page"))]
+    named = list(naming("http://a", [valid], ("text", "page"), ("word",)))
+
+    values: tuple[object, ...] = ("", None, [], 4)
+    for other in values:
+        for beside in (valid, {}, {"language": "en"}, {"text": "a fox"}):
+            assert {**beside, "page": other} in found
+    for beside in (valid, {}, {"language": "en"}, {"text": "a fox"}):
+        assert {**beside, "page": "http://a"} in named
+    assert {"word": "http://a"} in named
+
+
+class Asked(pydantic.BaseModel):
+    """What a plugin here would take."""
+
+    text: str
+    whole: bool = pydantic.Field(True, alias="all")
+
+
+class Answered(pydantic.BaseModel):
+    """What it would answer."""
+
+    vector: list[float] = []
+
+
+def test_other_fields_of_the_model_that_takes_data_are_keys() -> None:
+    """Pydantic asks a dictionary for no key, and its other models are of no interest."""
+    assert list(declared(Asked, {"text": "a fox"})) == ["all"]
+    assert list(declared(Asked, {"text": "a fox", "other": 1})) == []
 
 
 def test_a_starter_is_a_profile() -> None:
