@@ -129,6 +129,8 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
     lines: list[Line] = attrs.field(factory=list)
     endings: Endings = attrs.field(factory=Endings)
     clock: int = 0
+    #: Whether the history ends here: the harness left a request without a token.
+    over: bool = False
 
     @abc.abstractmethod
     def alone(self, name: str, before: torch.Tensor) -> torch.Tensor:
@@ -166,6 +168,14 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         """Take note of what went wrong in this step."""
         self.troubles.append(Trouble(kind, self.clock, message, name))
 
+    def raised(self, error: Exception) -> str:
+        """Say what was raised, and which row the plugin left no token before, if it did."""
+        none = [each for each in self.tokenless if each.kind is Kind.NO_TOKEN]
+        if not none:
+            return str(error)
+        last = none[-1]
+        return f"{error}, after it left no token to request {last.request} in step {last.step}"
+
     def steps(self, history: History, advance: Callable[[Step], None]) -> None:
         """Go through the steps of a history until something goes wrong; note a plugin that hangs.
 
@@ -174,7 +184,7 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         try:
             for step in self._repeated(history):
                 advance(step)
-                if self.troubles:
+                if self.troubles or self.over:
                     return
                 self.clock += 1
         except PluginHung as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, ClassVar, Self
 
@@ -60,6 +60,13 @@ PENALISED: Mapping[str, Any] = {"presence_penalty": 0.5}
 
 
 @attrs.define
+class Masking:
+    """Whether rows come with tokens masked although their requests ask for no mask."""
+
+    wanted: bool = True
+
+
+@attrs.define
 class Stock:
     """A plugin class, and everything that the requests it is tried with are made of."""
 
@@ -84,6 +91,8 @@ class Stock:
     _combined: bool = attrs.field(init=False)
     #: Whether requests that switch the plugin on may have tokens masked, too.
     maskable: bool = attrs.field(init=False)
+    #: One for all copies of a stock.
+    _masking: Masking = attrs.field(init=False, factory=Masking)
     #: Whether the plugin's source speaks of how many outputs requests get.
     _counts_outputs: bool = attrs.field(init=False)
     _end: int = attrs.field(init=False)  #: the front end adds it to the stop tokens
@@ -112,11 +121,31 @@ class Stock:
         masking = ({**keywords, **mask} for keywords in switching for mask in MASKS)
         self.maskable = not switching or any(admitted(self.plugin, each) for each in masking)
         if not self.maskable:
+            self._masking.wanted = False
             masked = range(_MASKED, _LOGITS_ROWS, _KINDS)
             self.table[masked] = self.table[[row - 1 for row in masked]]
         for choice, keywords in self.parameters.items():
             params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
             self._keep(choice, greedy=False, params=params)
+
+    def unmasks(self, index: Sequence[int], after: torch.Tensor) -> bool:
+        """Tell whether a row has no token left that came masked, though no request asked for it.
+
+        No token can be sampled from it, and the plugin is not to blame: it may force one that the
+        mask rules out.  From then on no rows of histories come masked.
+
+        Args:
+            index: of each row in :attr:`table`, as the model gave it.
+            after: the rows as the plugin left them.
+
+        """
+        empty = torch.isneginf(after).all(dim=-1).tolist()
+        found = any(
+            none and torch.isneginf(self.table[row]).any()
+            for row, none in zip(index, empty, strict=True)
+        )
+        self._masking.wanted &= not found
+        return found
 
     def _greedy(self, keywords: Mapping[str, Any]) -> SamplingParams | None:
         """Return a request at temperature 0; None where vLLM or the plugin refuses it."""
@@ -266,8 +295,24 @@ class Stock:
 
     def given(self, step: int) -> torch.Tensor:
         """Return the logits ``[1, vocabulary]`` of a step where no history says which."""
-        place = step % len(self.table)
-        return self.table[place : place + 1]
+        return self.unmasked([step])
+
+    def unmasked(self, numbers: Iterable[int]) -> torch.Tensor:
+        """Return these rows, in turn, without any that is masked: nobody asked for that."""
+        rows = (number % _LOGITS_ROWS for number in numbers)
+        return self.table[[row - (row % _KINDS == _MASKED) for row in rows]]
+
+    def takes(self, row: torch.Tensor, wanted: int) -> int:
+        """Return the token a request gets behind a row ``[vocabulary]``, as sampling would.
+
+        It is the wanted one, or another one of the bench where the plugin ruled that out: plugins
+        may fail for outputs that they made impossible.  Where they left none, it is the wanted one.
+        """
+        if not torch.isneginf(row[wanted]):
+            return wanted
+        left = (token for token in self.words.every if not torch.isneginf(row[token]))
+        token = next(left, int(row.argmax()))
+        return wanted if torch.isneginf(row[token]) else token
 
     def goes_on(self, choice: Choice, outputs: Sequence[int]) -> bool:
         """Tell whether a request with these outputs is served again after the next one."""
@@ -334,7 +379,7 @@ class Stock:
         # Combined requests say themselves which tokens are left: a mask that they did not ask for
         # would leave none of those, and blame the plugin.  Where the table has none, programs are
         # told of the row that the masked one is a copy of.
-        plain = self._combined or not self.maskable
+        plain = self._combined or not self._masking.wanted
         return row - 1 if plain and row % _KINDS == _MASKED else row
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from specimens import correct
-from support import FIXTURES, GENERATIONS, ROOT, Specimen, certify
+from support import FIXTURES, GENERATIONS, ROOT, UNUSUAL, Specimen, certify, gallery
 
 from conformance.rules import Evidence
 from conformance.running.runner import Certification
@@ -162,6 +162,22 @@ def test_who_looks_for_tokens_may_never_act(zygote: Zygote, tmp_path: Path, look
     found = certify(zygote, plugin, tmp_path, rules={"LB-05"})["LB-05"]
 
     assert found.verdict is not Verdict.FAIL, found.message
+
+
+def test_nobody_masks_what_no_request_masks(zygote: Zygote, tmp_path: Path) -> None:
+    """Tokens that were ruled out are sampled where a client masked the others, and only then."""
+    named = next(each for each in gallery(UNUSUAL) if each.label == "InsistsOnWhatItForced")
+    source = (UNUSUAL / "insists_on_what_it_forced.py").read_text(encoding="utf-8")
+    refusal = "        if any(others) or params.logit_bias or params.structured_outputs:\n"
+    assert refusal in source
+    path = tmp_path / "goes_with_masks.py"
+    path.write_text(source.replace(refusal, "        if False:\n"), encoding="utf-8")
+    plugin = attrs.evolve(named, target=f"{path}:InsistsOnWhatItForced")
+    results = certify(zygote, plugin, tmp_path)
+
+    failed = {rule for rule, found in results.items() if found.verdict not in GOOD}
+    assert failed == {"LB-39", "LB-41", "LB-45"}, results["LB-16"].message
+    assert "after it left no token to request" in str(results["LB-39"].message)
 
 
 @pytest.mark.parametrize("specimen", correct(), ids=lambda specimen: specimen.label)
