@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -14,7 +15,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
-from conformance.logits.calls import PluginRaised
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import ROOM
 from conformance.logits.findings import label, switched_on, unreached
 from conformance.logits.requests import REFUSES_MASKS
@@ -24,7 +25,7 @@ from conformance.logits.waiting import TokenList
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.parameters import rows_alone
 from conformance.verdict import Verdict
-from conformance.watching.interruption import limited
+from conformance.watching.interruption import PluginHung, limited
 
 #: Phrases that outputs are told apart by, and tokens behind one.
 PHRASES, COUNTED = 3, 4
@@ -145,11 +146,19 @@ def watched(bench: Bench, choice: Choice, said: Sequence[int]) -> list[torch.Ten
 
 
 def does_without_prompt(trial: Trial) -> Finding:
-    """LB-25: requests whose prompt is given as embeddings have no prompt token ids.
+    """LB-25: requests whose prompt is given as embeddings have no prompt token ids."""
+    return _without_prompt(trial.bench)
 
-    Some look at their prompt when they have outputs.
-    """
-    bench: Bench = trial.bench
+
+def needs_prompt(bench: Bench) -> bool:
+    """Tell whether a plugin breaks LB-25: then no engine has to show it again."""
+    with suppress(PluginRaised, PluginMisshapen, PluginHung):
+        return _without_prompt(bench).verdict is Verdict.FAIL
+    return False
+
+
+def _without_prompt(bench: Bench) -> Finding:
+    """Serve requests without prompts; some plugins look at them when there are outputs."""
     for choice in bench.parameters:
         for prompt in ([bench.tokens[0]], None):
             instance = bench.new()

@@ -238,7 +238,9 @@ def _check_mutation(run: _Play) -> None:
 def _raised(run: _Play, error: PluginRaised) -> Trouble:
     kind = Kind.NONE if error.call == Call.NO_UPDATE else Kind.RAISED
     place = place_in(error.error, run.bench.path)
-    return Trouble(kind, run.clock, run.raised(error), error=type(error.error).__name__, place=place)
+    return Trouble(
+        kind, run.clock, run.raised(error), error=type(error.error).__name__, place=place
+    )
 
 
 def _retire(run: _Play, plugin: Watched) -> None:
