@@ -129,6 +129,8 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
     lines: list[Line] = attrs.field(factory=list)
     endings: Endings = attrs.field(factory=Endings)
     clock: int = 0
+    #: How many tokens of which rows come masked in this step, though no request asks for it.
+    masks: dict[int, int] = attrs.field(factory=dict)
     #: Whether the history ends here: the harness left a request without a token.
     over: bool = False
 
@@ -183,7 +185,10 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         """
         try:
             for step in self._repeated(history):
+                self.masks = {}
                 advance(step)
+                if self.troubles:
+                    self._tell_masks()
                 if self.troubles or self.over:
                     return
                 self.clock += 1
@@ -192,6 +197,15 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
             self.troubles.append(
                 Trouble(Kind.HUNG, self.clock, str(error), call=error.call, place=place)
             )
+
+    def _tell_masks(self) -> None:
+        """Say in the line of this step which rows came masked: no parameters show it."""
+        if not self.masks or len(self.lines) <= self.clock:
+            return
+        told = [f"row {row} comes with {count} tokens masked" for row, count in self.masks.items()]
+        line = self.lines[-1]
+        events = ", ".join(filter(None, [line.events, *told]))
+        self.lines[-1] = attrs.evolve(line, events=events, quiet=False)
 
     def _repeated(self, history: History) -> Iterator[Step]:
         """Yield each step as often as it is repeated, as long as requests still get outputs."""
@@ -217,6 +231,7 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
 
     def logits(self, names: Sequence[str], index: Sequence[int]) -> torch.Tensor:
         """Return these rows of what the model gives, behind the grammars of their requests."""
+        self.masks = self.bench.masked(index)
         logits: torch.Tensor = self.bench.table[index]
         if self.shape.sampled:
             asked = [self.bench.parameters[self.requests[name].choice] for name in names]

@@ -128,6 +128,12 @@ class Stock:
             params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
             self._keep(choice, greedy=False, params=params)
 
+    def masked(self, index: Sequence[int]) -> dict[int, int]:
+        """Return which of these rows of :attr:`table` come masked, and how many tokens of each."""
+        rows = {place: row for place, row in enumerate(index) if row % _KINDS == _MASKED}
+        counts = {place: int(torch.isneginf(self.table[row]).sum()) for place, row in rows.items()}
+        return {place: count for place, count in counts.items() if count}
+
     def unmasks(self, index: Sequence[int], after: torch.Tensor) -> bool:
         """Tell whether a row has no token left that came masked, though no request asked for it.
 
@@ -139,11 +145,7 @@ class Stock:
             after: the rows as the plugin left them.
 
         """
-        empty = torch.isneginf(after).all(dim=-1).tolist()
-        found = any(
-            none and torch.isneginf(self.table[row]).any()
-            for row, none in zip(index, empty, strict=True)
-        )
+        found = any(torch.isneginf(after[row]).all() for row in self.masked(index))
         self._masking.wanted &= not found
         return found
 

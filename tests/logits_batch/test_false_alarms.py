@@ -180,6 +180,24 @@ def test_nobody_masks_what_no_request_masks(zygote: Zygote, tmp_path: Path) -> N
     assert "after it left no token to request" in str(results["LB-39"].message)
 
 
+def test_rows_that_come_masked_are_told(zygote: Zygote, tmp_path: Path) -> None:
+    """Where a plugin fails for a row with tokens masked, the history shows that it had some."""
+    source = (ROOT / "reference_plugins/logits_batch/target_token.py").read_text(encoding="utf-8")
+    body = "    def apply(self, logits: torch.Tensor) -> torch.Tensor:\n"
+    assert body in source
+    raises = "        assert logits.isfinite().all(), 'some are masked'\n"
+    path = tmp_path / "minds_masks.py"
+    path.write_text(source.replace(body, body + raises), encoding="utf-8")
+    profile = {"on": [{"extra_args": {"target_token": 67}}], "off": [{}]}
+    plugin = Specimen(f"{path}:TargetTokenLogitsProcessor", None, profile)
+    found = certify(zygote, plugin, tmp_path, rules={"LB-16"})["LB-16"]
+
+    assert found.verdict is Verdict.FAIL
+    assert found.counterexample is not None
+    *_, last = found.counterexample["lines"]
+    assert "tokens masked" in last["events"]
+
+
 @pytest.mark.parametrize("specimen", correct(), ids=lambda specimen: specimen.label)
 def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
     """A correct plugin passes every rule that applies to it, with or without a profile."""

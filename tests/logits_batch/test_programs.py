@@ -219,7 +219,7 @@ def test_what_is_raised_instead_is_another_failure(zygote: Zygote, tmp_path: Pat
     plugin = tmp_path / "reads_late.py"
     source = READS_LATE
     plugin.write_text(source, encoding="utf-8")
-    profile = {"on": [{"extra_args": {"grammar": "caf\u00e9"}}], "off": [{}]}
+    profile = {"on": [{"extra_args": {"grammar": "\u00e9"}}], "off": [{}]}
     specimen = Specimen(f"{plugin}:ReadsLate", "LB-16", profile)
     path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path).with_suffix(".json")
     outcome, said = replay_case(path, python_path=())
