@@ -231,7 +231,7 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
 
     def logits(self, names: Sequence[str], index: Sequence[int]) -> torch.Tensor:
         """Return these rows of what the model gives, behind the grammars of their requests."""
-        self.masks = self.bench.masked(index)
+        self.masks = self.bench.masking.counts(index)
         logits: torch.Tensor = self.bench.table[index]
         if self.shape.sampled:
             asked = [self.bench.parameters[self.requests[name].choice] for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ from conformance.inputs.words import Words
 from conformance.logits import calls
 from conformance.logits.configuration import MAX_MODEL_LEN, vllm_config
 from conformance.logits.keywords import admitted, sampling_params
+from conformance.logits.masks import Masking
 from conformance.logits.meaning import Meaning
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import attributes
@@ -43,7 +44,6 @@ _SWITCHING = ("on", "near")
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
 
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
-_KINDS, _MASKED = 8, 5  # of rows: one in eight is masked
 
 
 #: Parameters by which a client has all tokens masked but a few.
@@ -57,13 +57,6 @@ REFUSES_MASKS = "the plugin refuses requests with tokens masked"
 
 #: Parameters for which vLLM itself needs the outputs of every request in the batch.
 PENALISED: Mapping[str, Any] = {"presence_penalty": 0.5}
-
-
-@attrs.define
-class Masking:
-    """Whether rows come with tokens masked although their requests ask for no mask."""
-
-    wanted: bool = True
 
 
 @attrs.define
@@ -92,7 +85,7 @@ class Stock:
     #: Whether requests that switch the plugin on may have tokens masked, too.
     maskable: bool = attrs.field(init=False)
     #: One for all copies of a stock.
-    _masking: Masking = attrs.field(init=False, factory=Masking)
+    masking: Masking = attrs.field(init=False)
     #: Whether the plugin's source speaks of how many outputs requests get.
     _counts_outputs: bool = attrs.field(init=False)
     _end: int = attrs.field(init=False)  #: the front end adds it to the stop tokens
@@ -116,38 +109,16 @@ class Stock:
         alone = [(token,) for token in self.waits.tokens if token not in within]
         self.words = Words(few, rare, (*self.waits.phrases, *alone), self.waits.prompts)
         self.table = logits_table(self.vocabulary, self.favourites, self.seed)
+        self.masking = Masking(self.table)
         self._combined = any(choice[0] == "with" for choice in self.parameters)
         switching = [named for choice, named in self.parameters.items() if choice[0] == "on"]
         masking = ({**keywords, **mask} for keywords in switching for mask in MASKS)
         self.maskable = not switching or any(admitted(self.plugin, each) for each in masking)
         if not self.maskable:
-            self._masking.wanted = False
-            masked = range(_MASKED, _LOGITS_ROWS, _KINDS)
-            self.table[masked] = self.table[[row - 1 for row in masked]]
+            self.masking.drop()
         for choice, keywords in self.parameters.items():
             params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
             self._keep(choice, greedy=False, params=params)
-
-    def masked(self, index: Sequence[int]) -> dict[int, int]:
-        """Return which of these rows of :attr:`table` come masked, and how many tokens of each."""
-        rows = {place: row for place, row in enumerate(index) if row % _KINDS == _MASKED}
-        counts = {place: int(torch.isneginf(self.table[row]).sum()) for place, row in rows.items()}
-        return {place: count for place, count in counts.items() if count}
-
-    def unmasks(self, index: Sequence[int], after: torch.Tensor) -> bool:
-        """Tell whether a row has no token left that came masked, though no request asked for it.
-
-        No token can be sampled from it, and the plugin is not to blame: it may force one that the
-        mask rules out.  From then on no rows of histories come masked.
-
-        Args:
-            index: of each row in :attr:`table`, as the model gave it.
-            after: the rows as the plugin left them.
-
-        """
-        found = any(torch.isneginf(after[row]).all() for row in self.masked(index))
-        self._masking.wanted &= not found
-        return found
 
     def _greedy(self, keywords: Mapping[str, Any]) -> SamplingParams | None:
         """Return a request at temperature 0; None where vLLM or the plugin refuses it."""
@@ -297,12 +268,7 @@ class Stock:
 
     def given(self, step: int) -> torch.Tensor:
         """Return the logits ``[1, vocabulary]`` of a step where no history says which."""
-        return self.unmasked([step])
-
-    def unmasked(self, numbers: Iterable[int]) -> torch.Tensor:
-        """Return these rows, in turn, without any that is masked: nobody asked for that."""
-        rows = (number % _LOGITS_ROWS for number in numbers)
-        return self.table[[row - (row % _KINDS == _MASKED) for row in rows]]
+        return self.masking.unmasked([step])
 
     def takes(self, row: torch.Tensor, wanted: int) -> int:
         """Return the token a request gets behind a row ``[vocabulary]``, as sampling would.
@@ -381,8 +347,8 @@ class Stock:
         # Combined requests say themselves which tokens are left: a mask that they did not ask for
         # would leave none of those, and blame the plugin.  Where the table has none, programs are
         # told of the row that the masked one is a copy of.
-        plain = self._combined or not self._masking.wanted
-        return row - 1 if plain and row % _KINDS == _MASKED else row
+        plain = self._combined or not self.masking.wanted
+        return self.masking.plain(row) if plain else row
 
 
 def _copied(value: object) -> object:

@@ -176,7 +176,7 @@ def _rows(
 
 def _logits(bench: Bench, choices: Sequence[Choice], step: int) -> torch.Tensor:
     """Return logits ``[rows, vocabulary]``; requests of one choice get the same."""
-    return bench.unmasked(row % len(bench.parameters) + step for row in range(len(choices)))
+    return bench.masking.unmasked(row % len(bench.parameters) + step for row in range(len(choices)))
 
 
 def _acted(bench: Bench, choices: Sequence[Choice], steps: Sequence[torch.Tensor]) -> int:

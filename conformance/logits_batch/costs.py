@@ -123,7 +123,7 @@ def _serve(
         result = None
         if applied:
             start = step * 3 % (len(bench.table) - MAX_REQUESTS)
-            logits = bench.unmasked(range(start, start + MAX_REQUESTS))
+            logits = bench.masking.unmasked(range(start, start + MAX_REQUESTS))
             result = instance.apply(logits.clone())
             acted += not torch.equal(result, logits)
         for row, (_, _, outputs) in enumerate(live):

@@ -78,7 +78,7 @@ def _together(
             served = [*served, anew[-1]]
         if not served:
             continue
-        before = bench.unmasked(range(step, step + len(served)))
+        before = bench.masking.unmasked(range(step, step + len(served)))
         after = instance.apply(before.clone())
         yield before, after
         for row, tokens in zip(after, served, strict=True):

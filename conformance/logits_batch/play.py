@@ -167,7 +167,7 @@ def _step(run: _Play, step: Step) -> None:
         _judge(run, names, before, result)
         if run.troubles:
             return
-    run.over = bench.unmasks(index, result)
+    run.over = bench.masking.spoils(index, result)
     if run.over:
         return
     offered = result[:, bench.words.every].tolist()

@@ -64,7 +64,7 @@ def _together(
     if len(choices) == 1:
         steps = devices.steps_alone(bench, choices[0])
     for step in range(steps):
-        before = bench.unmasked(range(step, step + len(requests)))
+        before = bench.masking.unmasked(range(step, step + len(requests)))
         after = together(requests, before)
         yield before, after
         for request, row in zip(requests, after, strict=True):

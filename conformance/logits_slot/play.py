@@ -181,7 +181,7 @@ def _sample(run: _Play, guesses: dict[str, int]) -> None:
             sampled[position] = _verify(run, rows, position, before, after)
             if run.troubles:
                 return
-    run.over = bench.unmasks(index, after)
+    run.over = bench.masking.spoils(index, after)
     if run.over:
         return
     host.complete(rows, lambda position: sampled.get(position, ()))
