@@ -34,7 +34,8 @@ from conformance.verdict import Verdict
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_NUMBERS = st.booleans() | st.integers() | st.floats(allow_nan=False)
+_SCALARS = st.none() | _NUMBERS | st.text() | st.binary(max_size=4)
 _KEYS = st.text() | st.integers() | st.tuples(st.integers(), st.text())
 VALUES = st.recursive(
     _SCALARS,

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import attrs
 import hypothesis
 import pytest
 from hypothesis import given
@@ -136,6 +137,15 @@ def test_a_plainer_history_can_be_ordered_too(drawn: History) -> None:
         scheduler = Scheduler()
         for step in plain:
             scheduler.order(step)
+
+
+def test_all_failed_loads_are_left_out_at_once() -> None:
+    """A request that only has to be preempted may need either all failed loads, or none."""
+    joins = Step(join=(Request("A", TOKENS, ("on", 0)),), lost=("A",))
+    drawn = (joins, Step(pause=("A",)), Step(lost=("A",)), Step())
+    without = (attrs.evolve(joins, lost=()), Step(pause=("A",)), Step(), Step())
+
+    assert without in list(edits.plainer(drawn))
 
 
 @given(strategy(EVERYTHING, CHOICES, WORDS) | strategy(LOST, CHOICES, WORDS))

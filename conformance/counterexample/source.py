@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as JSON and as Python source.
 
-JSON has neither infinity nor tuples nor integers as keys, and its files no halves of surrogate
-pairs; requests may hold all of them, and a plugin may tell them apart.
+JSON has neither infinity nor bytes nor tuples nor integers as keys, and its files no halves of
+surrogate pairs; requests may hold all of them, and a plugin may tell them apart.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def encoded(value: object) -> Any:  # noqa: ANN401, PLR0911 - any parameter; eac
         return {_TYPE: type(value).__name__, "items": [encoded(item) for item in items]}
     if isinstance(value, float) and not math.isfinite(value):
         return {_TYPE: "float", "value": str(value)}
+    if isinstance(value, bytes):
+        return {_TYPE: "bytes", "value": value.hex()}
     if isinstance(value, str) and not _writable(value):
         return {_TYPE: "str", "value": value.encode("unicode_escape").decode()}
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
@@ -54,6 +56,8 @@ def decoded(value: object) -> Any:  # noqa: ANN401, PLR0911 - any parameter; eac
         return {key: decoded(item) for key, item in value.items()}
     if kind == "float":
         return float(value["value"])
+    if kind == "bytes":
+        return bytes.fromhex(value["value"])
     if kind == "str":
         return value["value"].encode().decode("unicode_escape")
     items = decoded(value["items"])

@@ -68,6 +68,10 @@ def plainer(history: History) -> Iterator[History]:
             )
             for step in history
         )
+    losing = [index for index, step in enumerate(history) if step.lost]
+    if len(losing) > 1:
+        # Without one of them the others may come too late for what a request has computed.
+        yield tuple(attrs.evolve(step, chunk=(), lost=()) for step in history)
     for index, step in enumerate(history):
         if step.lost:
             whole = [attrs.evolve(each, chunk=()) for each in history]

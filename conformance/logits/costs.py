@@ -59,22 +59,11 @@ class Batch:
     choices: tuple[Choice, ...]  #: parameter sets, in turn
     vocabulary: int
     requests: int = FEW
-    history: int = 0  #: outputs of every request at the start
+    history: int = 0  #: outputs of every request that has no end before :data:`WARM_UP`
 
     def choice(self, row: int) -> Choice:
         """Return the parameter set of the request in a row."""
         return self.choices[row % len(self.choices)]
-
-    def outputs(self, stock: Stock) -> list[list[int]]:
-        """Return the outputs of each request at the start."""
-        tokens = stock.tokens
-        return [
-            [tokens[(row + place) % len(tokens)] for place in range(self._outputs(stock, row))]
-            for row in range(self.requests)
-        ]
-
-    def _outputs(self, stock: Stock, row: int) -> int:
-        return stock.lasting(self.history + 1, self.choice(row)) - 1
 
     def logits(self, stock: Stock) -> torch.Tensor:
         """Return float32 logits ``[requests, vocabulary]`` for any of the steps."""

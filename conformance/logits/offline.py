@@ -288,7 +288,7 @@ class Trial(LogitsTrial):
         replies = [Reply(tokens, len(tokens) * job.greedy) for job, tokens in known]
         if not attrs.evolve(ways, jobs=jobs, replies=replies).compare(way, again):
             return False
-        if embeds:
+        if embeds and not self.roles.needs_prompt(self.bench):
             company.keep_embedded(
                 engine,
                 self.bench,

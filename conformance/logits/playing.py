@@ -129,6 +129,10 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
     lines: list[Line] = attrs.field(factory=list)
     endings: Endings = attrs.field(factory=Endings)
     clock: int = 0
+    #: How many tokens of which rows come masked in this step, though no request asks for it.
+    masks: dict[int, int] = attrs.field(factory=dict)
+    #: Whether the history ends here: the harness left a request without a token.
+    over: bool = False
 
     @abc.abstractmethod
     def alone(self, name: str, before: torch.Tensor) -> torch.Tensor:
@@ -166,6 +170,14 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         """Take note of what went wrong in this step."""
         self.troubles.append(Trouble(kind, self.clock, message, name))
 
+    def raised(self, error: Exception) -> str:
+        """Say what was raised, and which row the plugin left no token before, if it did."""
+        none = [each for each in self.tokenless if each.kind is Kind.NO_TOKEN]
+        if not none:
+            return str(error)
+        last = none[-1]
+        return f"{error}, after it left no token to request {last.request} in step {last.step}"
+
     def steps(self, history: History, advance: Callable[[Step], None]) -> None:
         """Go through the steps of a history until something goes wrong; note a plugin that hangs.
 
@@ -173,8 +185,11 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         """
         try:
             for step in self._repeated(history):
+                self.masks = {}
                 advance(step)
                 if self.troubles:
+                    self._tell_masks()
+                if self.troubles or self.over:
                     return
                 self.clock += 1
         except PluginHung as error:
@@ -182,6 +197,15 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
             self.troubles.append(
                 Trouble(Kind.HUNG, self.clock, str(error), call=error.call, place=place)
             )
+
+    def _tell_masks(self) -> None:
+        """Say in the line of this step which rows came masked: no parameters show it."""
+        if not self.masks or len(self.lines) <= self.clock:
+            return
+        told = [f"row {row} comes with {count} tokens masked" for row, count in self.masks.items()]
+        line = self.lines[-1]
+        events = ", ".join(filter(None, [line.events, *told]))
+        self.lines[-1] = attrs.evolve(line, events=events, quiet=False)
 
     def _repeated(self, history: History) -> Iterator[Step]:
         """Yield each step as often as it is repeated, as long as requests still get outputs."""
@@ -207,6 +231,7 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
 
     def logits(self, names: Sequence[str], index: Sequence[int]) -> torch.Tensor:
         """Return these rows of what the model gives, behind the grammars of their requests."""
+        self.masks = self.bench.masking.counts(index)
         logits: torch.Tensor = self.bench.table[index]
         if self.shape.sampled:
             asked = [self.bench.parameters[self.requests[name].choice] for name in names]

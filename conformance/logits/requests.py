@@ -20,6 +20,7 @@ from conformance.inputs.words import Words
 from conformance.logits import calls
 from conformance.logits.configuration import MAX_MODEL_LEN, vllm_config
 from conformance.logits.keywords import admitted, sampling_params
+from conformance.logits.masks import Masking
 from conformance.logits.meaning import Meaning
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import attributes
@@ -43,7 +44,6 @@ _SWITCHING = ("on", "near")
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
 
 _LOGITS_ROWS = 97  # a prime, so that rows do not repeat in step with anything
-_KINDS, _MASKED = 8, 5  # of rows: one in eight is masked
 
 
 #: Parameters by which a client has all tokens masked but a few.
@@ -84,6 +84,8 @@ class Stock:
     _combined: bool = attrs.field(init=False)
     #: Whether requests that switch the plugin on may have tokens masked, too.
     maskable: bool = attrs.field(init=False)
+    #: One for all copies of a stock.
+    masking: Masking = attrs.field(init=False)
     #: Whether the plugin's source speaks of how many outputs requests get.
     _counts_outputs: bool = attrs.field(init=False)
     _end: int = attrs.field(init=False)  #: the front end adds it to the stop tokens
@@ -107,13 +109,13 @@ class Stock:
         alone = [(token,) for token in self.waits.tokens if token not in within]
         self.words = Words(few, rare, (*self.waits.phrases, *alone), self.waits.prompts)
         self.table = logits_table(self.vocabulary, self.favourites, self.seed)
+        self.masking = Masking(self.table)
         self._combined = any(choice[0] == "with" for choice in self.parameters)
         switching = [named for choice, named in self.parameters.items() if choice[0] == "on"]
         masking = ({**keywords, **mask} for keywords in switching for mask in MASKS)
         self.maskable = not switching or any(admitted(self.plugin, each) for each in masking)
         if not self.maskable:
-            masked = range(_MASKED, _LOGITS_ROWS, _KINDS)
-            self.table[masked] = self.table[[row - 1 for row in masked]]
+            self.masking.drop()
         for choice, keywords in self.parameters.items():
             params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
             self._keep(choice, greedy=False, params=params)
@@ -266,8 +268,19 @@ class Stock:
 
     def given(self, step: int) -> torch.Tensor:
         """Return the logits ``[1, vocabulary]`` of a step where no history says which."""
-        place = step % len(self.table)
-        return self.table[place : place + 1]
+        return self.masking.unmasked([step])
+
+    def takes(self, row: torch.Tensor, wanted: int) -> int:
+        """Return the token a request gets behind a row ``[vocabulary]``, as sampling would.
+
+        It is the wanted one, or another one of the bench where the plugin ruled that out: plugins
+        may fail for outputs that they made impossible.  Where they left none, it is the wanted one.
+        """
+        if not torch.isneginf(row[wanted]):
+            return wanted
+        left = (token for token in self.words.every if not torch.isneginf(row[token]))
+        token = next(left, int(row.argmax()))
+        return wanted if torch.isneginf(row[token]) else token
 
     def goes_on(self, choice: Choice, outputs: Sequence[int]) -> bool:
         """Tell whether a request with these outputs is served again after the next one."""
@@ -334,8 +347,8 @@ class Stock:
         # Combined requests say themselves which tokens are left: a mask that they did not ask for
         # would leave none of those, and blame the plugin.  Where the table has none, programs are
         # told of the row that the masked one is a copy of.
-        plain = self._combined or not self.maskable
-        return row - 1 if plain and row % _KINDS == _MASKED else row
+        plain = self._combined or not self.masking.wanted
+        return self.masking.plain(row) if plain else row
 
 
 def _copied(value: object) -> object:

@@ -32,5 +32,7 @@ class Roles:
     claimed: tuple[str, ...] = ()
     #: Whether a plugin acts where tokens are drawn at random only.
     invariant: Callable[[Any], bool] = lambda _: False
+    #: Whether a plugin is known to fail for prompts of embeddings, by a rule of its own.
+    needs_prompt: Callable[[Any], bool] = lambda _: False
     #: Whether every engine has the class already.
     builtin: Callable[[type], bool] = lambda _: False

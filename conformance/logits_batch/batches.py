@@ -166,8 +166,8 @@ def _rows(
                 instance.update_state(None)
             result = instance.apply(layout(_logits(bench, choices, step)))
             found.append(result.clone())
-            for outputs in lists:
-                outputs.append(bench.words.said(step))
+            for row, outputs in zip(found[-1], lists, strict=True):
+                outputs.append(bench.takes(row, bench.words.said(step)))
         instance.update_state(BatchUpdate(0, list(range(len(choices) - 1, -1, -1)), [], []))
     except PluginRaised as error:
         return error
@@ -176,8 +176,7 @@ def _rows(
 
 def _logits(bench: Bench, choices: Sequence[Choice], step: int) -> torch.Tensor:
     """Return logits ``[rows, vocabulary]``; requests of one choice get the same."""
-    rows = torch.arange(len(choices)) % len(bench.parameters) + step
-    return bench.table[rows % len(bench.table)]
+    return bench.masking.unmasked(row % len(bench.parameters) + step for row in range(len(choices)))
 
 
 def _acted(bench: Bench, choices: Sequence[Choice], steps: Sequence[torch.Tensor]) -> int:

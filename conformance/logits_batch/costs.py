@@ -58,18 +58,19 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
     """
     config = vllm_config(bench.model, max(costs.SIZES), batch.vocabulary)
     instance = Watched(call("__init__", bench.plugin, config, host.CPU, False))  # noqa: FBT003 - as vLLM calls it
-    outputs = batch.outputs(bench)
+    outputs: list[list[int]] = [[] for _ in range(batch.requests)]
     added = [
         (row, bench.params(batch.choice(row)), bench.prompt, outputs[row])
         for row in range(batch.requests)
     ]
     logits = batch.logits(bench)
-    for step in range(costs.WARM_UP):
+    for step in range(batch.history + costs.WARM_UP):
         instance.update_state(None if step else BatchUpdate(batch.requests, [], added, []))
-        instance.apply(logits.clone())
+        result = instance.apply(logits.clone())
         for row, tokens in enumerate(outputs):
             if bench.goes_on(batch.choice(row), tokens):
-                tokens.append(bench.tokens[(row + step) % len(bench.tokens)])
+                said = bench.tokens[(row + step) % len(bench.tokens)]
+                tokens.append(bench.takes(result[row], said))
 
     def again() -> None:
         instance.update_state(None)
@@ -119,14 +120,17 @@ def _serve(
             live[index : index + 1] = [request]
             added.append((index, *request))
         instance.update_state(BatchUpdate(MAX_REQUESTS, [], added, []))
+        result = None
         if applied:
             start = step * 3 % (len(bench.table) - MAX_REQUESTS)
-            logits = bench.table[start : start + MAX_REQUESTS]
-            acted += not torch.equal(instance.apply(logits.clone()), logits)
+            logits = bench.masking.unmasked(range(start, start + MAX_REQUESTS))
+            result = instance.apply(logits.clone())
+            acted += not torch.equal(result, logits)
         for row, (_, _, outputs) in enumerate(live):
             # Those that stay say the likeliest phrases first.
             said = bench.words.saying(row - LEAVING + step // long)
-            outputs.append(said[len(outputs) % len(said)])
+            token = said[len(outputs) % len(said)]
+            outputs.append(token if result is None else bench.takes(result[row], token))
     instance.update_state(BatchUpdate(0, list(range(MAX_REQUESTS - 1, -1, -1)), [], []))
     instance.update_state(None)
     return acted

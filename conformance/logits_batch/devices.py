@@ -64,6 +64,7 @@ def _together(
     last = count - 1
     moved = [(last, 0, MoveDirectionality.UNIDIRECTIONAL)] if last else []
     anew = (last, bench.params(choices[0]), bench.prompt, list[int]())
+    served = outputs  # in the order of the rows
     updates: dict[int, BatchUpdate] = {
         0: BatchUpdate(count, [], added, []),
         steps: BatchUpdate(last, [0], [], moved),
@@ -71,9 +72,14 @@ def _together(
     }
     for step in range(steps + _AFTER):
         instance.update_state(updates.get(step))
-        rows = last if step == steps else count
-        if rows:
-            before = bench.table[[(step + row) % len(bench.table) for row in range(rows)]]
-            yield before, instance.apply(before.clone())
-        for tokens in outputs:
-            tokens.append(bench.words.said(step))
+        if step == steps:
+            served = [served[last], *served[1:last]][:last]
+        elif step == steps + 1:
+            served = [*served, anew[-1]]
+        if not served:
+            continue
+        before = bench.masking.unmasked(range(step, step + len(served)))
+        after = instance.apply(before.clone())
+        yield before, after
+        for row, tokens in zip(after, served, strict=True):
+            tokens.append(bench.takes(row, bench.words.said(step)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -14,7 +15,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
-from conformance.logits.calls import PluginRaised
+from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import ROOM
 from conformance.logits.findings import label, switched_on, unreached
 from conformance.logits.requests import REFUSES_MASKS
@@ -24,7 +25,7 @@ from conformance.logits.waiting import TokenList
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.parameters import rows_alone
 from conformance.verdict import Verdict
-from conformance.watching.interruption import limited
+from conformance.watching.interruption import PluginHung, limited
 
 #: Phrases that outputs are told apart by, and tokens behind one.
 PHRASES, COUNTED = 3, 4
@@ -40,6 +41,7 @@ def live_list(trial: Trial) -> Finding:
     Two requests differ in nothing but the outputs they get, or one is looked at with fewer outputs
     and with more of them.  Where fresh instances that are handed those outputs tell them apart and
     instances that watched them grow do not, the plugin looks at something that does not grow.
+    What the rows of the fresh ones rule out is no output.
     """
     bench = trial.bench
     examples = depends = longer = 0
@@ -48,19 +50,16 @@ def live_list(trial: Trial) -> Finding:
         if found.verdict is Verdict.FAIL:
             return found
         longer += found.acted
-        for first, second in _output_pairs(bench.words):
+        for pair in _output_pairs(bench.words):
             examples += 1
             grown, rebuilt = [], []
             with limited():
-                for outputs in (first, second):
+                followed = [_followed(bench, choice, wanted) for wanted in pair]
+                for outputs, again in followed:
                     rows = rows_alone(bench, choice, len(outputs) + 1, outputs)
                     grown.append([delta(before, after) for before, after in rows])
-                    rebuilt.append(
-                        [
-                            delta(*resumed(bench, choice, outputs[:length]))
-                            for length in range(bench.served(len(outputs) + 1, choice))
-                        ]
-                    )
+                    rebuilt.append([delta(before, after) for before, after in again])
+            first, second = (tuple(outputs) for outputs, _ in followed)
             # Rows are compared as changes to the logits, since the logits differ themselves.
             told_apart = [
                 step
@@ -100,11 +99,11 @@ def _grows(bench: Bench, choice: Choice) -> Finding:
     All are made of the same logits, so that nothing but outputs tells them apart.  A request
     without outputs is not compared: a plugin that acts on new requests alone keeps no copy.
     """
-    outputs = bench.words.pieces(ROOM)[0]
-    outputs = (outputs * bench.life)[: max(len(outputs), bench.life)]
-    steps = range(1, bench.served(len(outputs) + 1, choice))
+    piece = bench.words.pieces(ROOM)[0]
     with limited():
-        rebuilt = [resumed(bench, choice, outputs[:step], place=0)[1] for step in steps]
+        wanted = (piece * bench.life)[: max(len(piece), bench.life)]
+        outputs, rows = _followed(bench, choice, wanted, place=0)
+        rebuilt, steps = [after for _, after in rows[1:]], range(1, len(rows))
         other = next((step for step in steps if not alike(rebuilt[step - 1], rebuilt[0])), None)
         if other is None:
             return passed(len(steps), 0)
@@ -118,6 +117,18 @@ def _grows(bench: Bench, choice: Choice) -> Finding:
             case={"choice": choice, "outputs": (outputs[:1], outputs[:other])},
         )
     return passed(len(steps), len(steps))
+
+
+def _followed(
+    bench: Bench, choice: Choice, wanted: Sequence[int], place: int | None = None
+) -> tuple[list[int], list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Return the outputs that fresh instances allow, and the rows behind each number of them."""
+    outputs: list[int] = []
+    rows = [resumed(bench, choice, outputs, place)]
+    for token in wanted[: bench.served(len(wanted) + 1, choice) - 1]:
+        outputs.append(bench.takes(rows[-1][1][0], token))
+        rows.append(resumed(bench, choice, outputs, place))
+    return outputs, rows
 
 
 def watched(bench: Bench, choice: Choice, said: Sequence[int]) -> list[torch.Tensor]:
@@ -135,11 +146,19 @@ def watched(bench: Bench, choice: Choice, said: Sequence[int]) -> list[torch.Ten
 
 
 def does_without_prompt(trial: Trial) -> Finding:
-    """LB-25: requests whose prompt is given as embeddings have no prompt token ids.
+    """LB-25: requests whose prompt is given as embeddings have no prompt token ids."""
+    return _without_prompt(trial.bench)
 
-    Some look at their prompt when they have outputs.
-    """
-    bench: Bench = trial.bench
+
+def needs_prompt(bench: Bench) -> bool:
+    """Tell whether a plugin breaks LB-25: then no engine has to show it again."""
+    with suppress(PluginRaised, PluginMisshapen, PluginHung):
+        return _without_prompt(bench).verdict is Verdict.FAIL
+    return False
+
+
+def _without_prompt(bench: Bench) -> Finding:
+    """Serve requests without prompts; some plugins look at them when there are outputs."""
     for choice in bench.parameters:
         for prompt in ([bench.tokens[0]], None):
             instance = bench.new()
@@ -148,8 +167,8 @@ def does_without_prompt(trial: Trial) -> Finding:
                     outputs: list[int] = []
                     instance.begin(bench.params(choice), prompt, outputs)
                     for step in range(bench.behind(_FEW, choice)):
-                        instance.apply(bench.given(step).clone())
-                        outputs.append(bench.words.said(step))
+                        (row,) = instance.apply(bench.given(step).clone())
+                        outputs.append(bench.takes(row, bench.words.said(step)))
                         instance.update_state(None)
             except PluginRaised as error:
                 if prompt is not None:
@@ -227,7 +246,8 @@ def keeps_masks(trial: Trial) -> Finding:
                 each.begin(bench.params(choice), bench.prompt, outputs)
             for step in range(bench.behind(_MASKED_STEPS, choice)):
                 plain = bench.given(step)
-                acted += not torch.equal(plain, unmasked.apply(plain.clone()))
+                free = unmasked.apply(plain.clone())
+                acted += not torch.equal(plain, free)
                 before = plain.masked_fill(mask, -torch.inf)
                 after = instance.apply(before.clone())
                 examples += 1
@@ -240,7 +260,8 @@ def keeps_masks(trial: Trial) -> Finding:
                         examples,
                         acted,
                     )
-                outputs.append(bench.words.said(step))
+                # The mask may have left no token at all.
+                outputs.append(bench.takes(free[0], bench.words.said(step)))
                 for each in (instance, unmasked):
                     each.update_state(None)
             for each in (instance, unmasked):

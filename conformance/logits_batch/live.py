@@ -16,6 +16,7 @@ from conformance.logits.offline import Trial
 from conformance.logits.roles import Roles
 from conformance.logits.workload import Job
 from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.effects import needs_prompt
 from conformance.logits_batch.recording import Recording, replay
 from conformance.logits_batch.witness import Witness
 
@@ -40,6 +41,7 @@ ROLES = Roles(
     same="LB-32",
     claimed=("LB-12", "LB-26"),
     invariant=_invariant,
+    needs_prompt=needs_prompt,
     builtin=BUILTIN_LOGITS_PROCESSORS.__contains__,
 )
 

@@ -33,7 +33,8 @@ def rows_alone(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Run one request alone and yield its logits before and after, ``[1, vocabulary]`` each.
 
-    The request gets the tokens in turn as its outputs (default: those of the bench);
+    The request gets the tokens in turn as its outputs (default: those of the bench that its rows
+    allow);
     the logits depend on the step only, so that other tokens mean other outputs and no more.
     Its prompt are two tokens of the bench, unless one is given.
     ``quiet`` is what ``update_state`` gets after the first step; an engine sends None.
@@ -50,8 +51,10 @@ def rows_alone(
         if step:
             instance.update_state(quiet)
         before = bench.given(step)
-        yield before, instance.apply(before.clone())
-        outputs.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
+        after = instance.apply(before.clone())
+        taken = bench.takes(after[0], bench.words.said(step))
+        yield before, after
+        outputs.append(tokens[step % len(tokens)] if tokens else taken)
     bench.retire(instance, 1)
 
 

@@ -167,6 +167,9 @@ def _step(run: _Play, step: Step) -> None:
         _judge(run, names, before, result)
         if run.troubles:
             return
+    run.over = bench.masking.spoils(index, result)
+    if run.over:
+        return
     offered = result[:, bench.words.every].tolist()
     likeliest = result.argmax(dim=-1).tolist()
     sampled = host.complete(lambda row: run.next_token(names[row], offered[row], likeliest[row]))
@@ -235,7 +238,9 @@ def _check_mutation(run: _Play) -> None:
 def _raised(run: _Play, error: PluginRaised) -> Trouble:
     kind = Kind.NONE if error.call == Call.NO_UPDATE else Kind.RAISED
     place = place_in(error.error, run.bench.path)
-    return Trouble(kind, run.clock, str(error), error=type(error.error).__name__, place=place)
+    return Trouble(
+        kind, run.clock, run.raised(error), error=type(error.error).__name__, place=place
+    )
 
 
 def _retire(run: _Play, plugin: Watched) -> None:

@@ -106,7 +106,7 @@ def _read(bench: Bench, choice: Any) -> set[str]:  # noqa: ANN401 - a choice of 
     for step in range(bench.behind(_STEPS, choice)):
         if step:
             instance.update_state(None)
-        instance.apply(bench.given(step).clone())
-        outputs.append(bench.words.said(step))
+        (row,) = instance.apply(bench.given(step).clone())
+        outputs.append(bench.takes(row, bench.words.said(step)))
     bench.retire(instance, 1)
     return read

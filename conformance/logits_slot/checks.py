@@ -152,7 +152,8 @@ def agrees_with_itself(trial: Trial) -> Finding:
     for choice in bench.parameters:
         with limited():
             rows = list(rows_alone(bench, choice, bench.behind(STEPS, choice)))
-            others = _rows_in_v1(bench, choice)
+            said = [bench.takes(after[0], bench.words.said(n)) for n, (_, after) in enumerate(rows)]
+            others = _rows_in_v1(bench, choice, said)
         for step, ((before, after), other) in enumerate(zip(rows, others, strict=True)):
             if torch.isneginf(before).any():
                 continue  # what to do where a grammar and the plugin disagree is left to each
@@ -170,8 +171,8 @@ def agrees_with_itself(trial: Trial) -> Finding:
     return passed(examples, acted)
 
 
-def _rows_in_v1(bench: Bench, choice: Choice) -> list[torch.Tensor]:
-    """Return what a request alone gets as row 0 of a batch."""
+def _rows_in_v1(bench: Bench, choice: Choice, said: Sequence[int]) -> list[torch.Tensor]:
+    """Return what a request alone gets as row 0 of a batch, with these outputs."""
     config = vllm_config(bench.model)
     instance = call("__init__", bench.plugin, config, torch.device("cpu"), False)  # noqa: FBT003 - as vLLM calls it
     outputs: list[int] = []
@@ -179,11 +180,11 @@ def _rows_in_v1(bench: Bench, choice: Choice) -> list[torch.Tensor]:
     update = BatchUpdate(1, [], [(0, bench.params(choice), prompt, outputs)], [])
     found = []
     with torch.inference_mode():
-        for step in range(bench.behind(STEPS, choice)):
+        for step, token in enumerate(said):
             call("update_state(batch_update)", instance.update_state, None if step else update)
             row = bench.given(step).clone()
             found.append(call("apply(logits)", instance.apply, row))
-            outputs.append(bench.words.said(step))
+            outputs.append(token)
     return found
 
 
@@ -277,8 +278,8 @@ def _decoded(
         before = bench.given(step).repeat(len(requests), 1)
         after = together(requests, before, spare=spare if step else 0)
         rows.append((before, after.clone()))
-        for request in requests:
-            request.append(bench.words.said(step))
+        for request, row in zip(requests, after, strict=True):
+            request.append(bench.takes(row, bench.words.said(step)))
     bench.retire(instance)
     return rows
 

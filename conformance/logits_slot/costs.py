@@ -31,21 +31,21 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
             instance,
             bench.params(batch.choice(row)),
             bench.prompt,
-            outputs,
             name=f"request {row}",
         )
-        for row, outputs in enumerate(batch.outputs(bench))
+        for row in range(batch.requests)
     ]
     for request in requests:
         request.join()
     with torch.inference_mode():
         instance.states.apply_staged_writes()
     logits = batch.logits(bench)
-    for step in range(costs.WARM_UP):
-        together(requests, logits)
+    for step in range(batch.history + costs.WARM_UP):
+        result = together(requests, logits)
         for row, request in enumerate(requests):
             if bench.goes_on(batch.choice(row), request.outputs):
-                request.append(bench.tokens[(row + step) % len(bench.tokens)])
+                said = bench.tokens[(row + step) % len(bench.tokens)]
+                request.append(bench.takes(result[row], said))
     ctx = context(requests)
     # The model runner does not call apply where no request wants it.
     wanted = any(instance.answers.values())

@@ -64,8 +64,8 @@ def _together(
     if len(choices) == 1:
         steps = devices.steps_alone(bench, choices[0])
     for step in range(steps):
-        rows = [(step + row) % len(bench.table) for row in range(len(requests))]
-        before = bench.table[rows]
-        yield before, together(requests, before)
-        for request in requests:
-            request.append(bench.words.said(step))
+        before = bench.masking.unmasked(range(step, step + len(requests)))
+        after = together(requests, before)
+        yield before, after
+        for request, row in zip(requests, after, strict=True):
+            request.append(bench.takes(row, bench.words.said(step)))

@@ -127,6 +127,6 @@ def never_waits(trial: Trial) -> Finding:
                         acted,
                         case={"choice": choice, "waits": instance.waited[0], "steps": step + 1},
                     )
-                alone.append(bench.words.said(step))
+                alone.append(bench.takes(after, bench.words.said(step)))
             bench.retire(instance)
     return passed(examples, acted)

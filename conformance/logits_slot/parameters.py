@@ -45,7 +45,7 @@ def rows_alone(
         bench: the plugin.
         choice: the parameter set of the request.
         steps: how many rows.
-        tokens: its outputs, in turn; default: those of the bench.
+        tokens: its outputs, in turn; default: those of the bench that its rows allow.
         prompt: its prompt, if not two tokens of the bench.
         turned: whether the buffers of the states are turned over before each step, as happens
             when others are added.
@@ -64,8 +64,10 @@ def rows_alone(
         before = bench.given(step)
         if masked is not None:
             before = before.masked_fill(masked, -torch.inf)
-        yield before, alone.row(before[0]).unsqueeze(0)
-        alone.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
+        after = alone.row(before[0])
+        taken = bench.takes(after, bench.words.said(step))
+        yield before, after.unsqueeze(0)
+        alone.append(tokens[step % len(tokens)] if tokens else taken)
     bench.retire(instance)
 
 
@@ -90,9 +92,11 @@ def rows_in_all_slots(
         request.begin()
     for step in range(bench.served(steps, choice, prompt=prompt)):
         before = bench.given(step).expand(len(requests), -1)
-        yield before, together(requests, before)
-        for request in requests:
-            request.append(tokens[step % len(tokens)] if tokens else bench.words.said(step))
+        after = together(requests, before)
+        taken = [bench.takes(row, bench.words.said(step)) for row in after]
+        yield before, after
+        for request, token in zip(requests, taken, strict=True):
+            request.append(tokens[step % len(tokens)] if tokens else token)
     bench.retire(instance)
 
 

@@ -181,6 +181,9 @@ def _sample(run: _Play, guesses: dict[str, int]) -> None:
             sampled[position] = _verify(run, rows, position, before, after)
             if run.troubles:
                 return
+    run.over = bench.masking.spoils(index, after)
+    if run.over:
+        return
     host.complete(rows, lambda position: sampled.get(position, ()))
 
 
@@ -227,7 +230,7 @@ def _raised(run: _Play, error: PluginRaised | PluginMisshapen) -> Trouble:
         return Trouble(_ALONE[type(error)], run.clock, str(error), error=raised, wrote=wrote)
     place = place_in(error.error, run.bench.path)
     raised = type(error.error).__name__
-    return Trouble(Kind.RAISED, run.clock, str(error), error=raised, place=place)
+    return Trouble(Kind.RAISED, run.clock, run.raised(error), error=raised, place=place)
 
 
 _ALONE = {

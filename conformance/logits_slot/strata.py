@@ -200,8 +200,8 @@ def _in_order(bench: Bench, choice: Choice, *, turns: bool) -> list[torch.Tensor
         order = pair[::-1] if turns and step % 3 else pair
         rows = together(order, bench.given(step).repeat(2, 1))
         found.append(rows[order.index(pair[0])])
-        for alone in pair:
-            alone.append(bench.words.said(step))
+        for alone, row in zip(order, rows, strict=True):
+            alone.append(bench.takes(row, bench.words.said(step)))
     bench.retire(instance)
     return found
 

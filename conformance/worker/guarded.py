@@ -17,7 +17,7 @@ from conformance.counterexample import FIELDS
 from conformance.engine.environment import cache_directory
 from conformance.engine.models import TOKENIZER_FILES
 from conformance.generations import named
-from conformance.plugin import missing
+from conformance.plugin import missing, vocabulary
 from conformance.plugin.loader import LoadFailure
 from conformance.plugin.target import Plugin
 from conformance.rules import Evidence
@@ -29,6 +29,12 @@ from conformance.worker import hindrances, limits, private
 
 #: Verdicts on a plugin whose host lacks what it was asked for.
 _SHOWS_NOTHING = (Verdict.FAIL, Verdict.ERROR, Verdict.NOT_VERIFIED)
+
+#: The way out for a plugin that was handed a tokenizer which has little.
+_INVENTED = (
+    "it asked a tokenizer that was made up, which has few tokens; name the folder of the model "
+    'that it is for in the profile: [{}] tokenizer = "path/to/model"'
+)
 
 #: What is called a constructor in a sentence.
 _MAKING = "making an instance"
@@ -55,6 +61,8 @@ class Guarded:
     _variables: Mapping[str, str] = attrs.field(factory=dict)
     #: Whether the trial judges those rules as well, by what serving does.
     _serves: bool = False
+    #: Whether the tokenizer is none that the profile names, though it may name one.
+    _invented: bool = False
     opened: Trial = attrs.field(init=False)
     _asked: set[str] = attrs.field(factory=set)
     #: What no instance can be made without on this machine, and the way out.
@@ -164,6 +172,9 @@ class Guarded:
             self._unread = True
         elif making:
             out = missing.way_out(error, self.plugin.module, self.plugin.path)
+            if out is None and self._invented and vocabulary.depends_on_it(error):
+                interface = named(self.plugin.generation).interface
+                out = _INVENTED.format(interface)
         else:
             out = missing.device(error, self.plugin.path)
         what = _MAKING if making else call

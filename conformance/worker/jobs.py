@@ -104,7 +104,15 @@ def trial(
     surroundings = private.Surroundings.take()
     shared = _shared(suite, plugin, settings, model, observer)
     guarded = Guarded(
-        plugin, evidence, opening, surroundings, *asked, shared, changed, suite.serves
+        plugin,
+        evidence,
+        opening,
+        surroundings,
+        *asked,
+        shared,
+        changed,
+        suite.serves,
+        _invents_tokenizer(plugin, settings),
     )
     try:
         try:
@@ -147,6 +155,21 @@ def _model(plugin: Plugin, settings: Settings, problems: list[Exception]) -> str
     except UsageError as error:
         problems.append(error)
         return None
+
+
+def _invents_tokenizer(plugin: Plugin, settings: Settings) -> bool:
+    """Tell whether a profile might name the tokenizer that a plugin loads, and does not.
+
+    Parsers do not load theirs: they are handed one, and a rule of their own is about that.
+    """
+    generation = named(plugin.generation)
+    if not plugin.generation.startswith("logits/"):
+        return False
+    with suppress(UsageError):  # which is for whoever opens the trial
+        profile = profiles.of_plugin(plugin, settings)
+        section = profile.section(generation.interface) if profile else {}
+        return "tokenizer" in generation.fields and "tokenizer" not in section
+    return False
 
 
 def deployed(plugin: Plugin, settings: Settings) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from specimens import correct
-from support import FIXTURES, GENERATIONS, ROOT, Specimen, certify
+from support import FIXTURES, GENERATIONS, ROOT, UNUSUAL, Specimen, certify, gallery
 
 from conformance.rules import Evidence
 from conformance.running.runner import Certification
@@ -162,6 +162,40 @@ def test_who_looks_for_tokens_may_never_act(zygote: Zygote, tmp_path: Path, look
     found = certify(zygote, plugin, tmp_path, rules={"LB-05"})["LB-05"]
 
     assert found.verdict is not Verdict.FAIL, found.message
+
+
+def test_nobody_masks_what_no_request_masks(zygote: Zygote, tmp_path: Path) -> None:
+    """Tokens that were ruled out are sampled where a client masked the others, and only then."""
+    named = next(each for each in gallery(UNUSUAL) if each.label == "InsistsOnWhatItForced")
+    source = (UNUSUAL / "insists_on_what_it_forced.py").read_text(encoding="utf-8")
+    refusal = "        if any(others) or params.logit_bias or params.structured_outputs:\n"
+    assert refusal in source
+    path = tmp_path / "goes_with_masks.py"
+    path.write_text(source.replace(refusal, "        if False:\n"), encoding="utf-8")
+    plugin = attrs.evolve(named, target=f"{path}:InsistsOnWhatItForced")
+    results = certify(zygote, plugin, tmp_path)
+
+    failed = {rule for rule, found in results.items() if found.verdict not in GOOD}
+    assert failed == {"LB-39", "LB-41", "LB-45"}, results["LB-16"].message
+    assert "after it left no token to request" in str(results["LB-39"].message)
+
+
+def test_rows_that_come_masked_are_told(zygote: Zygote, tmp_path: Path) -> None:
+    """Where a plugin fails for a row with tokens masked, the history shows that it had some."""
+    source = (ROOT / "reference_plugins/logits_batch/target_token.py").read_text(encoding="utf-8")
+    body = "    def apply(self, logits: torch.Tensor) -> torch.Tensor:\n"
+    assert body in source
+    raises = "        assert logits.isfinite().all(), 'some are masked'\n"
+    path = tmp_path / "minds_masks.py"
+    path.write_text(source.replace(body, body + raises), encoding="utf-8")
+    profile = {"on": [{"extra_args": {"target_token": 67}}], "off": [{}]}
+    plugin = Specimen(f"{path}:TargetTokenLogitsProcessor", None, profile)
+    found = certify(zygote, plugin, tmp_path, rules={"LB-16"})["LB-16"]
+
+    assert found.verdict is Verdict.FAIL
+    assert found.counterexample is not None
+    *_, last = found.counterexample["lines"]
+    assert "tokens masked" in last["events"]
 
 
 @pytest.mark.parametrize("specimen", correct(), ids=lambda specimen: specimen.label)

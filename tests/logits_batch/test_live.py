@@ -121,6 +121,17 @@ def _defective(name: str) -> Specimen:
 
 @pytest.mark.smoke
 @pytest.mark.engine
+def test_embeddings_fail_by_one_rule(zygote: Zygote, tmp_path: Path) -> None:
+    """What fails for want of prompt token ids, as LB-25 says, is not found again as LB-39."""
+    evidence = (Evidence.SIMULATOR, Evidence.OFFLINE)
+    specimen = _defective("requires_prompt_ids")
+    results = certify(zygote, specimen, tmp_path, evidence=evidence)
+
+    assert results["LB-25"].verdict is Verdict.FAIL
+    assert results["LB-39"].verdict is Verdict.PASS, results["LB-39"].message
+
+
+@pytest.mark.engine
 def test_reference_passes_in_an_engine(zygote: Zygote, tmp_path: Path) -> None:
     """The reference plugin passes every rule that an engine shows, with rows of every kind."""
     specimen = Specimen(f"{REFERENCE}:TargetTokenLogitsProcessor", None, TARGET)

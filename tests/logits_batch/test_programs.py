@@ -28,6 +28,38 @@ from conformance.verdict import RuleResult, Verdict
 if TYPE_CHECKING:
     from conformance.worker import Zygote
 
+#: Reads what it was told when it is too late to refuse it.
+READS_LATE = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class ReadsLate(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        grammar = (sampling_params.extra_args or {}).get("grammar", "")
+        if not isinstance(grammar, str):
+            raise ValueError("grammar must be a text")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.rows = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.rows, batch_update, self.row)
+
+    @staticmethod
+    def row(params, prompt, outputs):
+        return (params.extra_args or {}).get("grammar")
+
+    def apply(self, logits):
+        for index, grammar in self.rows.items():
+            logits[index, 7] += len(grammar.encode("ascii"))
+        return logits
+"""
+
 SPECIMENS = {
     specimen.name: specimen
     for specimen in gallery(DEFECTIVE)
@@ -180,6 +212,25 @@ def test_a_case_is_played_again(zygote: Zygote, name: str, tmp_path: Path) -> No
 
     plugin.write_text("import nothing_of_that_name\n", encoding="utf-8")
     assert replay_case(path, python_path=())[0] is Outcome.CHANGED
+
+
+def test_what_is_raised_instead_is_another_failure(zygote: Zygote, tmp_path: Path) -> None:
+    """A case does not still fail where another call, or another exception, ends the engine."""
+    plugin = tmp_path / "reads_late.py"
+    source = READS_LATE
+    plugin.write_text(source, encoding="utf-8")
+    profile = {"on": [{"extra_args": {"grammar": "\u00e9"}}], "off": [{}]}
+    specimen = Specimen(f"{plugin}:ReadsLate", "LB-16", profile)
+    path = write(specimen, failing(zygote, specimen, tmp_path), tmp_path).with_suffix(".json")
+    outcome, said = replay_case(path, python_path=())
+
+    assert outcome is Outcome.STILL_FAILS, said
+    assert "UnicodeEncodeError" in said
+
+    plugin.write_text(source.replace("grammar.encode", "grammar.coded"), encoding="utf-8")
+    outcome, said = replay_case(path, python_path=())
+    assert outcome is Outcome.CHANGED, said
+    assert "AttributeError" in said
 
 
 @pytest.mark.parametrize("padding", [0, 12])

@@ -63,7 +63,8 @@ RULES = section(
             ),
         ),
         hint="Where it raises an exception of its own, do what that says; else compare the "
-        "signature of __init__ with the documented one, and keep state on self.",
+        "signature of __init__ with the documented one, and keep state on self. Pin memory only "
+        "where is_pin_memory is True.",
     ),
     Rule(
         id="LB-13",

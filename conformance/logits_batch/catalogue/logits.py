@@ -62,7 +62,8 @@ RULES = section(
         statement="For requests that were admitted no call of the engine raises.",
         sources=(RAISES,),
         hint="Nothing catches it: one request's bad value ends all requests. Validate at "
-        "admission, and look up rows with .pop(index, None).",
+        "admission, look up rows with .pop(index, None), and pin memory only where the "
+        "constructor's is_pin_memory is True.",
         evidence=ALL,
         resembles=("Entropic-Science/qr-sampler@439e1b3", "vllm-project/vllm-metal#577"),
     ),
