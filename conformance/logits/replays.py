@@ -15,6 +15,9 @@ from conformance.logits.trial import Contract
 from conformance.logits.waiting import Found
 from conformance.suite import Replayed
 
+#: What a case shows now that raised another exception when it was written, or none.
+_OTHER = "raised-otherwise"
+
 
 def played_again(contract: Contract, cls: type, case: Mapping[str, Any], model: str) -> Replayed:
     """Play a history again; return the kinds of trouble there are now, and a message."""
@@ -34,18 +37,6 @@ def played_again(contract: Contract, cls: type, case: Mapping[str, Any], model: 
     if not troubles and bench.masking.wanted != masked:
         # It ended at a row that came masked; by now none does, as when the case was written.
         troubles = contract.play(bench, steps, shape).troubles
-    kinds = [
-        each.kind.value if _raised(each.message) == _raised(case["trouble"]["message"]) else _OTHER
-        for each in troubles
-    ]
+    error = case["trouble"].get("error")
+    kinds = [each.kind.value if each.error == error else _OTHER for each in troubles]
     return kinds, "; ".join(each.message for each in troubles)
-
-
-#: Of what a call raised that is not what it was written for.
-_OTHER = "raised-otherwise"
-
-
-def _raised(message: str) -> str:
-    """Return which call raised what type, as a message of trouble begins; nothing if none did."""
-    said = message.partition(":")[0]
-    return said if " raised " in said else ""
