@@ -48,12 +48,28 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 """
 
+#: The same, where vLLM's detokenizer holds letters back for a stop string.
+HELD_BACK = """
+HELD = {held}  # letters by which the text comes later than its tokens
+print("and with a stop string of", HELD + 1, "letters in the request:")
+parser, free, said, rest = Parser({made}), said, [], ""
+for number, each in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(each, add_special_tokens=last)
+    rest += each
+    ready = len(rest) if last else max(0, len(rest) - HELD)
+    text, rest = rest[:ready], rest[ready:]
+    said.append(parser.parse_delta(text, ids, request, {prompt}, finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+"""
+
 #: Parts of a program, by what its case is.
 PARTS = {
     "streamed": (WHOLE, STREAMED),
     "whole": (WHOLE,),
     "keeps": (WHOLE,),
     "deltas": (STREAMED,),
+    "stops": (STREAMED, HELD_BACK),
 }
 
 #: Ids of calls are drawn.
@@ -74,7 +90,7 @@ def short(case: Mapping[str, Any]) -> str | None:
     if parts is None:
         return None
     # Where calls differ or are lost, it is no matter which types arguments have.
-    for typed in (False, True) if scene["is"] in ("streamed", "keeps") else (True,):
+    for typed in (False, True) if scene["is"] in ("streamed", "keeps", "stops") else (True,):
         source = _source(case, scene, parts, typed=typed)
         printed, left = _run(source)
         if _shown(scene, left):
@@ -114,6 +130,7 @@ def _source(
         name=scene["name"],
         made=made,
         calls=bool(tools),
+        held=scene.get("held", 0),
         prompt="[]" if plain else f"tokenizer.encode({scene['prompt']!r})",
     )
 
@@ -153,6 +170,8 @@ def _shown(scene: Mapping[str, Any], left: Mapping[str, Any]) -> bool:
     streamed = joined([each for each in left.get("said", ()) if each])
     if scene["is"] == "streamed":
         return streamed != made
+    if scene["is"] == "stops":
+        return streamed != joined([each for each in left["free"] if each])
     expected = message(*scene["says"])
     if scene["is"] == "keeps":
         assert made is not None

@@ -28,4 +28,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-96a3026b7d171ce9', name='get_weather', arguments='{"city": 42}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8eb1c4d9e81ce480', name='get_weather', arguments='{"city": 42}')])

@@ -1,6 +1,6 @@
 """tool-parser:step3, TP-13: Arguments have the types that the schema says.
 
-It says get_weather({"city": "xy", "limit": 9007199254740993}).
+It says get_weather({"options": {"a": "x"}}).
 """
 
 from transformers import ByT5Tokenizer
@@ -8,17 +8,14 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather"><steptml:parameter name="city">xy</steptml:parameter><steptml:parameter name="limit">9007199254740993</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
+    '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather"><steptml:parameter name="options">{"a": "x"}</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
 ]
 TOOLS = [
     {
         "type": "function",
         "function": {
             "name": "get_weather",
-            "parameters": {
-                "type": "object",
-                "properties": {"city": {"type": "string"}, "limit": {"type": ["integer", "null"]}},
-            },
+            "parameters": {"type": "object", "properties": {"options": {"type": "object"}}},
         },
     },
 ]
@@ -39,4 +36,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-bded47f8a73e7e70', name='get_weather', arguments='{"city": "xy", "limit": "9007199254740993"}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a93dcd0e4980d4f4', name='get_weather', arguments='{"options": "{\\"a\\": \\"x\\"}"}')])

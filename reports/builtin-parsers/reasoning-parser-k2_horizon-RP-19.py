@@ -1,0 +1,108 @@
+"""reasoning-parser:k2_horizon, RP-19: A stop string that never comes changes nothing."""
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+
+DELTAS = [
+    "<ifm|think>",
+    "F",
+    "i",
+    "rs",
+    "t",
+    " ",
+    "I",
+    " th",
+    "in",
+    "k",
+    ".",
+    "</ifm|think>",
+    "T",
+    "h",
+    "e",
+    "n ",
+    "I",
+    " ",
+    "say",
+    " it",
+    ".",
+    "",
+]
+tokenizer = ByT5Tokenizer()
+tokenizer.add_tokens([
+    "<ifm|think>",
+    "</ifm|think>",
+    "<ifm|think_fast>",
+    "</ifm|think_fast>",
+    "<ifm|think_faster>",
+    "</ifm|think_faster>",
+    "<ifm|tool_calls>",
+])
+request = ChatCompletionRequest(messages=[])
+Parser = ParserManager.get_parser(reasoning_parser_name="k2_horizon", enable_auto_tools=True)
+
+parser, said = Parser(tokenizer), []
+for number, text in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(text, add_special_tokens=last)
+    said.append(parser.parse_delta(text, ids, request, [], finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+
+HELD = 5  # letters by which the text comes later than its tokens
+print("and with a stop string of", HELD + 1, "letters in the request:")
+parser, free, said, rest = Parser(tokenizer), said, [], ""
+for number, each in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(each, add_special_tokens=last)
+    rest += each
+    ready = len(rest) if last else max(0, len(rest) - HELD)
+    text, rest = rest[:ready], rest[ready:]
+    said.append(parser.parse_delta(text, ids, request, [], finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+
+# It printed:
+# '<ifm|think>' -> None
+# 'F' -> {'reasoning': 'F'}
+# 'i' -> {'reasoning': 'i'}
+# 'rs' -> {'reasoning': 'rs'}
+# 't' -> {'reasoning': 't'}
+# ' ' -> {'reasoning': ' '}
+# 'I' -> {'reasoning': 'I'}
+# ' th' -> {'reasoning': ' th'}
+# 'in' -> {'reasoning': 'in'}
+# 'k' -> {'reasoning': 'k'}
+# '.' -> {'reasoning': '.'}
+# '</ifm|think>' -> {'content': None, 'reasoning': ''}
+# 'T' -> {'content': 'T'}
+# 'h' -> {'content': 'h'}
+# 'e' -> {'content': 'e'}
+# 'n ' -> {'content': 'n '}
+# 'I' -> {'content': 'I'}
+# ' ' -> {'content': ' '}
+# 'say' -> {'content': 'say'}
+# ' it' -> {'content': ' it'}
+# '.' -> {'content': '.'}
+# '' -> {'content': ''}
+# and with a stop string of 6 letters in the request:
+# '<ifm|t' -> None
+# 'h' -> None
+# 'i' -> None
+# 'nk' -> None
+# '>' -> None
+# 'F' -> {'reasoning': 'F'}
+# 'i' -> {'reasoning': 'i'}
+# 'rst' -> {'reasoning': 'rst'}
+# ' I' -> {'reasoning': ' I'}
+# ' ' -> {'reasoning': ' '}
+# 't' -> {'reasoning': 't'}
+# 'hink.</ifm|t' -> {'reasoning': 'hink.'}
+# 'h' -> {'content': 'h'}
+# 'i' -> {'content': 'i'}
+# 'n' -> {'content': 'n'}
+# 'k>' -> {'content': 'k>'}
+# 'T' -> {'content': 'T'}
+# 'h' -> {'content': 'h'}
+# 'en ' -> {'content': 'en '}
+# 'I s' -> {'content': 'I s'}
+# 'a' -> {'content': 'a'}
+# 'y it.' -> {'content': 'y it.'}

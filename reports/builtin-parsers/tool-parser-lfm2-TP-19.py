@@ -1,0 +1,77 @@
+"""tool-parser:lfm2, TP-19: A stop string that never comes changes nothing."""
+
+from transformers import ByT5Tokenizer
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+
+DELTAS = [
+    "<|tool_call_start|>",
+    "[",
+    "get_w",
+    "eathe",
+    "r",
+    "(city",
+    "=",
+    "'",
+    "Paris",
+    "'",
+    ")",
+    "]",
+    "<|tool_call_end|>",
+    "",
+]
+TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
+tokenizer = ByT5Tokenizer()
+tokenizer.add_tokens(["<|tool_call_start|>", "<|tool_call_end|>"])
+request = ChatCompletionRequest(messages=[], tools=TOOLS)
+Parser = ParserManager.get_parser(tool_parser_name="lfm2", enable_auto_tools=True)
+
+parser, said = Parser(tokenizer, request.tools), []
+for number, text in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(text, add_special_tokens=last)
+    said.append(parser.parse_delta(text, ids, request, [], finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+
+HELD = 5  # letters by which the text comes later than its tokens
+print("and with a stop string of", HELD + 1, "letters in the request:")
+parser, free, said, rest = Parser(tokenizer, request.tools), said, [], ""
+for number, each in enumerate(DELTAS, 1):
+    last = number == len(DELTAS)
+    ids = tokenizer.encode(each, add_special_tokens=last)
+    rest += each
+    ready = len(rest) if last else max(0, len(rest) - HELD)
+    text, rest = rest[:ready], rest[ready:]
+    said.append(parser.parse_delta(text, ids, request, [], finished=last))
+    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+
+# It printed:
+# '<|tool_call_start|>' -> None
+# '[' -> None
+# 'get_w' -> None
+# 'eathe' -> None
+# 'r' -> None
+# '(city' -> None
+# '=' -> None
+# "'" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-9c56f007cc548310', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# 'Paris' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'Paris'}}]}
+# "'" -> None
+# ')' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': '"}'}}]}
+# ']' -> {'content': ''}
+# '<|tool_call_end|>' -> {'content': ''}
+# '' -> {'content': ''}
+# and with a stop string of 6 letters in the request:
+# '<|tool_call_st' -> {'content': '<|tool_call_st'}
+# 'a' -> {'content': 'a'}
+# 'rt|>[' -> None
+# 'get_w' -> None
+# 'e' -> None
+# 'ather' -> None
+# '(' -> None
+# 'c' -> None
+# "ity='" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-910c814bb279702d', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# 'P' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'P'}}]}
+# 'a' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'a'}}]}
+# 'r' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'r'}}]}
+# "is')]<|tool_call_" -> None
+# 'end|>' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'is"}'}}]}
