@@ -48,19 +48,23 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 """
 
-#: The same, where vLLM's detokenizer holds letters back for a stop string.
-HELD_BACK = """
-HELD = {held}  # letters by which the text comes later than its tokens
-print("and with a stop string of", HELD + 1, "letters in the request:")
-parser, free, said, rest = Parser({made}), said, [], ""
-for number, each in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(each, add_special_tokens=last)
-    rest += each
-    ready = len(rest) if last else max(0, len(rest) - HELD)
-    text, rest = rest[:ready], rest[ready:]
-    said.append(parser.parse_delta(text, ids, request, {prompt}, finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+#: The same twice, the second time as vLLM's detokenizer holds letters back for a stop string.
+STOPPED = """
+def streamed(held):
+    parser, said, rest = Parser({made}), [], ""
+    for number, each in enumerate(DELTAS, 1):
+        last = number == len(DELTAS)
+        ids = tokenizer.encode(each, add_special_tokens=last)
+        rest += each
+        ready = len(rest) if last else max(0, len(rest) - held)
+        said.append(parser.parse_delta(rest[:ready], ids, request, {prompt}, finished=last))
+        print(repr(rest[:ready]), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+        rest = rest[ready:]
+    return said
+
+free = streamed(0)
+print("and with a stop string, for which {held} letters are held back, but not their tokens:")
+said = streamed({held})
 """
 
 #: Parts of a program, by what its case is.
@@ -69,7 +73,7 @@ PARTS = {
     "whole": (WHOLE,),
     "keeps": (WHOLE,),
     "deltas": (STREAMED,),
-    "stops": (STREAMED, HELD_BACK),
+    "stops": (STOPPED,),
 }
 
 #: Ids of calls are drawn.

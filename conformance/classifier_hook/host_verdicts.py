@@ -59,7 +59,7 @@ async def takes_hooks(see: Sight) -> None:
     register(engine, Plain())
     legal = [
         Decorated(),
-        Hook("opens", takes(0, n=1), blocking=True, timeout_ms=1, on_error="allow"),
+        Hook("opens", takes(0, n=1), blocking=True, timeout_ms=1_000, on_error="allow"),
         Hook("a name, with \u00e9", takes(0, n=2), timeout_ms=24 * 60 * 60 * 1000),
     ]
     for hook in legal:

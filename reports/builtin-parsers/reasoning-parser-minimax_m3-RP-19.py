@@ -33,24 +33,21 @@ tokenizer.add_tokens(["<mm:think>", "</mm:think>"])
 request = ChatCompletionRequest(messages=[])
 Parser = ParserManager.get_parser(reasoning_parser_name="minimax_m3", enable_auto_tools=True)
 
-parser, said = Parser(tokenizer), []
-for number, text in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(text, add_special_tokens=last)
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+def streamed(held):
+    parser, said, rest = Parser(tokenizer), [], ""
+    for number, each in enumerate(DELTAS, 1):
+        last = number == len(DELTAS)
+        ids = tokenizer.encode(each, add_special_tokens=last)
+        rest += each
+        ready = len(rest) if last else max(0, len(rest) - held)
+        said.append(parser.parse_delta(rest[:ready], ids, request, [], finished=last))
+        print(repr(rest[:ready]), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+        rest = rest[ready:]
+    return said
 
-HELD = 40  # letters by which the text comes later than its tokens
-print("and with a stop string of", HELD + 1, "letters in the request:")
-parser, free, said, rest = Parser(tokenizer), said, [], ""
-for number, each in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(each, add_special_tokens=last)
-    rest += each
-    ready = len(rest) if last else max(0, len(rest) - HELD)
-    text, rest = rest[:ready], rest[ready:]
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+free = streamed(0)
+print("and with a stop string, for which 40 letters are held back, but not their tokens:")
+said = streamed(40)
 
 # It printed:
 # '<mm:think>' -> None
@@ -75,7 +72,7 @@ for number, each in enumerate(DELTAS, 1):
 # ' it' -> {'content': ' it'}
 # '.' -> {'content': '.'}
 # '' -> {'content': ''}
-# and with a stop string of 41 letters in the request:
+# and with a stop string, for which 40 letters are held back, but not their tokens:
 # '' -> None
 # '' -> None
 # '' -> None

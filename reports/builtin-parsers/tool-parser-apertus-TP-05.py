@@ -24,6 +24,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, 'Let me look.', [FunctionCall(id='chatcmpl-tool-afda7b1f61d8217e', name='get_weather', arguments='{"city": "Paris"}')])
+# whole: (None, 'Let me look.', [FunctionCall(id='chatcmpl-tool-8f7724ca334d11ae', name='get_weather', arguments='{"city": "Paris"}')])
 # 'Let me look. <|tools_prefix|>' -> None
-# '[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-bb6c447fc5a0c33f', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"city": "Paris"}'}}]}
+# '[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-94bc74567199c3ba', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"city": "Paris"}'}}]}

@@ -28,4 +28,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8eb1c4d9e81ce480', name='get_weather', arguments='{"city": 42}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b23c30d9e206a96d', name='get_weather', arguments='{"city": 42}')])

@@ -42,24 +42,21 @@ tokenizer.add_tokens([
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
 Parser = ParserManager.get_parser(tool_parser_name="hy_v3", enable_auto_tools=True)
 
-parser, said = Parser(tokenizer, request.tools), []
-for number, text in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(text, add_special_tokens=last)
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+def streamed(held):
+    parser, said, rest = Parser(tokenizer, request.tools), [], ""
+    for number, each in enumerate(DELTAS, 1):
+        last = number == len(DELTAS)
+        ids = tokenizer.encode(each, add_special_tokens=last)
+        rest += each
+        ready = len(rest) if last else max(0, len(rest) - held)
+        said.append(parser.parse_delta(rest[:ready], ids, request, [], finished=last))
+        print(repr(rest[:ready]), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+        rest = rest[ready:]
+    return said
 
-HELD = 5  # letters by which the text comes later than its tokens
-print("and with a stop string of", HELD + 1, "letters in the request:")
-parser, free, said, rest = Parser(tokenizer, request.tools), said, [], ""
-for number, each in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(each, add_special_tokens=last)
-    rest += each
-    ready = len(rest) if last else max(0, len(rest) - HELD)
-    text, rest = rest[:ready], rest[ready:]
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+free = streamed(0)
+print("and with a stop string, for which 5 letters are held back, but not their tokens:")
+said = streamed(5)
 
 # It printed:
 # '<tool_calls>' -> None
@@ -68,7 +65,7 @@ for number, each in enumerate(DELTAS, 1):
 # 'get_w' -> None
 # 'eathe' -> None
 # 'r' -> None
-# '<tool_sep>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-89dc87aabff34f90', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '<tool_sep>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-9d214e736117fbc4', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '\n' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{'}}]}
 # '<arg_key>' -> None
 # 'city' -> None
@@ -82,7 +79,7 @@ for number, each in enumerate(DELTAS, 1):
 # '\n' -> None
 # '</tool_calls>' -> None
 # '' -> None
-# and with a stop string of 6 letters in the request:
+# and with a stop string, for which 5 letters are held back, but not their tokens:
 # '<tool_c' -> None
 # 'a' -> None
 # 'lls>\n<tool_' -> None

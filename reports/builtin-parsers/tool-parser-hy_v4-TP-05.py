@@ -38,5 +38,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-82845f03c6346814', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-b4e1b0fa43232651', name='f', arguments='{"city": "[]"}')])
-# '<tool_calls><tool_call>get_weather</tool_call><tool_call>f<arg_key>city</arg_key><arg_value>[]</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-87b62592816c8d9b', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>f', 'arguments': '{"city": "[]"}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8904f2fd691c06b7', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-9b5abc5c33f13280', name='f', arguments='{"city": "[]"}')])
+# '<tool_calls><tool_call>get_weather</tool_call><tool_call>f<arg_key>city</arg_key><arg_value>[]</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-a4a67e8bd7bf581e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>f', 'arguments': '{"city": "[]"}'}}]}

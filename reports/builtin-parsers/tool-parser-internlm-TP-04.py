@@ -24,6 +24,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a392b2d5e2d78c5c', name='get_weather', arguments='{}')])
-# '<|action_start|><|plugin|>{"name": "get_weather", "' -> {'tool_calls': [{'id': 'chatcmpl-tool-8aec732dc3e26bb3', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-9672c2ff6fe4c31f', name='get_weather', arguments='{}')])
+# '<|action_start|><|plugin|>{"name": "get_weather", "' -> {'tool_calls': [{'id': 'chatcmpl-tool-96d8c8795fa6f221', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # 'parameters": {}}<|action_end|>' -> None

@@ -26,24 +26,21 @@ tokenizer.add_tokens(["<|tool_call_start|>", "<|tool_call_end|>"])
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
 Parser = ParserManager.get_parser(tool_parser_name="lfm2", enable_auto_tools=True)
 
-parser, said = Parser(tokenizer, request.tools), []
-for number, text in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(text, add_special_tokens=last)
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+def streamed(held):
+    parser, said, rest = Parser(tokenizer, request.tools), [], ""
+    for number, each in enumerate(DELTAS, 1):
+        last = number == len(DELTAS)
+        ids = tokenizer.encode(each, add_special_tokens=last)
+        rest += each
+        ready = len(rest) if last else max(0, len(rest) - held)
+        said.append(parser.parse_delta(rest[:ready], ids, request, [], finished=last))
+        print(repr(rest[:ready]), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+        rest = rest[ready:]
+    return said
 
-HELD = 5  # letters by which the text comes later than its tokens
-print("and with a stop string of", HELD + 1, "letters in the request:")
-parser, free, said, rest = Parser(tokenizer, request.tools), said, [], ""
-for number, each in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(each, add_special_tokens=last)
-    rest += each
-    ready = len(rest) if last else max(0, len(rest) - HELD)
-    text, rest = rest[:ready], rest[ready:]
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+free = streamed(0)
+print("and with a stop string, for which 5 letters are held back, but not their tokens:")
+said = streamed(5)
 
 # It printed:
 # '<|tool_call_start|>' -> None
@@ -53,14 +50,14 @@ for number, each in enumerate(DELTAS, 1):
 # 'r' -> None
 # '(city' -> None
 # '=' -> None
-# "'" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-9c56f007cc548310', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "'" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-857c68182646c610', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'Paris' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'Paris'}}]}
 # "'" -> None
 # ')' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': '"}'}}]}
 # ']' -> {'content': ''}
 # '<|tool_call_end|>' -> {'content': ''}
 # '' -> {'content': ''}
-# and with a stop string of 6 letters in the request:
+# and with a stop string, for which 5 letters are held back, but not their tokens:
 # '<|tool_call_st' -> {'content': '<|tool_call_st'}
 # 'a' -> {'content': 'a'}
 # 'rt|>[' -> None
@@ -69,7 +66,7 @@ for number, each in enumerate(DELTAS, 1):
 # 'ather' -> None
 # '(' -> None
 # 'c' -> None
-# "ity='" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-910c814bb279702d', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "ity='" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-80e4125ae0e7adcd', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'P' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'P'}}]}
 # 'a' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'a'}}]}
 # 'r' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'r'}}]}

@@ -26,24 +26,21 @@ tokenizer.add_tokens(["<|python_start|>", "<|python_end|>"])
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
 Parser = ParserManager.get_parser(tool_parser_name="llama4_pythonic", enable_auto_tools=True)
 
-parser, said = Parser(tokenizer, request.tools), []
-for number, text in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(text, add_special_tokens=last)
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+def streamed(held):
+    parser, said, rest = Parser(tokenizer, request.tools), [], ""
+    for number, each in enumerate(DELTAS, 1):
+        last = number == len(DELTAS)
+        ids = tokenizer.encode(each, add_special_tokens=last)
+        rest += each
+        ready = len(rest) if last else max(0, len(rest) - held)
+        said.append(parser.parse_delta(rest[:ready], ids, request, [], finished=last))
+        print(repr(rest[:ready]), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+        rest = rest[ready:]
+    return said
 
-HELD = 5  # letters by which the text comes later than its tokens
-print("and with a stop string of", HELD + 1, "letters in the request:")
-parser, free, said, rest = Parser(tokenizer, request.tools), said, [], ""
-for number, each in enumerate(DELTAS, 1):
-    last = number == len(DELTAS)
-    ids = tokenizer.encode(each, add_special_tokens=last)
-    rest += each
-    ready = len(rest) if last else max(0, len(rest) - HELD)
-    text, rest = rest[:ready], rest[ready:]
-    said.append(parser.parse_delta(text, ids, request, [], finished=last))
-    print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
+free = streamed(0)
+print("and with a stop string, for which 5 letters are held back, but not their tokens:")
+said = streamed(5)
 
 # It printed:
 # '<|python_start|>' -> None
@@ -53,14 +50,14 @@ for number, each in enumerate(DELTAS, 1):
 # 'r' -> None
 # '(city' -> None
 # '=' -> None
-# "'" -> {'tool_calls': [{'id': 'chatcmpl-tool-97a8ce92586ac9a8', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "'" -> {'tool_calls': [{'id': 'chatcmpl-tool-b20fc4ad5bceafb6', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'Paris' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'Paris'}}]}
 # "'" -> None
 # ')' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': '"}'}}]}
 # ']' -> {'content': ''}
 # '<|python_end|>' -> {'content': ''}
 # '' -> {'content': ''}
-# and with a stop string of 6 letters in the request:
+# and with a stop string, for which 5 letters are held back, but not their tokens:
 # '<|python_st' -> {'content': '<|python_st'}
 # 'a' -> {'content': 'a'}
 # 'rt|>[' -> None
@@ -69,7 +66,7 @@ for number, each in enumerate(DELTAS, 1):
 # 'ather' -> None
 # '(' -> None
 # 'c' -> None
-# "ity='" -> {'tool_calls': [{'id': 'chatcmpl-tool-820795bd90e90aad', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "ity='" -> {'tool_calls': [{'id': 'chatcmpl-tool-89c0f16784f2d66f', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'P' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'P'}}]}
 # 'a' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'a'}}]}
 # 'r' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'r'}}]}
