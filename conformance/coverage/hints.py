@@ -94,7 +94,7 @@ class Sent:
     """What a profile has under each key of what it sends, wherever that stands."""
 
     values: Mapping[str, Sequence[Any]]
-    any: bool = True  #: whether it sends anything that has keys, or may have some
+    sends: bool = True  #: whether it sends anything that has keys, or may have some
     options: frozenset[str] | None = None  #: arguments of constructors, where there may be any
 
     @classmethod
@@ -106,11 +106,11 @@ class Sent:
         sent = [value for key, value in sections.items() if key not in _SHOWN]
         for key, value in _within(sent):
             found.setdefault(key, []).append(value)
-        given = profile.get(_ARGUMENTS) if isinstance(profile, dict) else None
+        given = sections.get(_ARGUMENTS)
         each = given if isinstance(given, list) else []
         options = frozenset(name for arguments in each for name in arguments)
-        each_of = (value if isinstance(value, list | tuple) else [value] for value in sent)
-        sends = any(isinstance(each, dict) for values in each_of for each in values)
+        lists = (value if isinstance(value, list | tuple) else [value] for value in sent)
+        sends = any(isinstance(one, dict) for values in lists for one in values)
         return cls(found, sends, None if given is None else options)
 
 
@@ -126,7 +126,7 @@ def hints(decided: Decided | None, sent: Sent, tree: ast.AST) -> list[Hint]:
     if decided is None:
         return []
     names = _Names(_origins(decided.within), _tables(tree))
-    found = list(_needs(decided.expression, decided.want, names, sent)) if sent.any else []
+    found = list(_needs(decided.expression, decided.want, names, sent)) if sent.sends else []
     if sent.options is not None and decided.want is Want.TRUE:
         given = sent.options
         options = _options(decided.expression, tree)

@@ -247,6 +247,6 @@ async def _answer(connection: Connection, arguments: dict[str, Any], device: str
         requests = connection.recv()
         tokens = await asyncio.gather(*(put(n, *one) for n, one in enumerate(requests)))
         connection.send(_Said(tokens=tokens))
-        connection.recv()  # until whoever asked ends this process
+        connection.recv()  # nothing comes: the process that asked kills this one
     finally:
         llm.shutdown()

@@ -33,7 +33,7 @@ def refused(error: BaseException | None) -> bool:
     """
     if error is None:
         return False
-    if isinstance(error, KeyError):
+    if isinstance(error, KeyError) and error.args:
         return not str(error.args[0]).isidentifier()  # else it is a name, and of no token
     line = traceback.extract_tb(error.__traceback__)[-1].line or ""
     return line.split("(")[0].split()[:1] in (["raise"], ["assert"])

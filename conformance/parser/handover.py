@@ -152,7 +152,8 @@ def without(trial: Trial) -> Finding:
 
     def judge(text: str) -> Judged:
         answer = both.answer(text)
-        expected = both.whole(answer)
+        ways = both.ways(answer)
+        _, _, expected = next(ways)
         _, *calls = (found.calls for _, _, found in alone.ways(answer))
         if (
             expected.reasoning
@@ -160,8 +161,8 @@ def without(trial: Trial) -> Finding:
             or not all(len(each) == len(expected.calls) for each in calls)
         ):
             return Judged(acted=False)  # it is reasoning; or the parser of calls is to blame
-        for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
-            if not (found := both.stream(answer, cuts).said).same(expected):
+        for how, _, found in ways:
+            if not found.same(expected):
                 beside = f"beside {alone.cls.__name__}, {how}"
                 return Judged(wrong=f"{quoted(text)} {beside}: {found}; whole: {expected}")
         return Judged()

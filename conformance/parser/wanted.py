@@ -20,7 +20,7 @@ def wanted_model(section: Mapping[str, Any], model: str, origin: str | None) -> 
     """Return the folder of the model whose tokenizer answers are in; None where it is made up.
 
     Raises:
-        UsageError: the profile names a tokenizer that is none, or tokens of another one.
+        UsageError: the folder has no tokenizer that can be read, or the profile names tokens, too.
 
     """
     if "tokenizer" not in section:

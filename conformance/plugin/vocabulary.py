@@ -22,6 +22,7 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 def depends_on_it(error: BaseException) -> bool:
     """Tell whether a function raised that was handed a tokenizer, or a line that asks one."""
+    # NotImplementedError is a RuntimeError, and says nothing of tokens.
     if not isinstance(error, _OF_TOKENS) or isinstance(error, NotImplementedError):
         return False
     return any(any(map(_is_tokenizer, _handed(at.tb_frame))) or _asks(at) for at in _steps(error))

@@ -61,7 +61,7 @@ class Guarded:
     _variables: Mapping[str, str] = attrs.field(factory=dict)
     #: Whether the trial judges those rules as well, by what serving does.
     _serves: bool = False
-    #: Whether the tokenizer is none that the profile names, though it may name one.
+    #: Whether the tokenizer is made up, and the profile could name the model's own.
     _invented: bool = False
     opened: Trial = attrs.field(init=False)
     _asked: set[str] = attrs.field(factory=set)

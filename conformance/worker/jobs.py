@@ -165,7 +165,7 @@ def _invents_tokenizer(plugin: Plugin, settings: Settings) -> bool:
     generation = named(plugin.generation)
     if not plugin.generation.startswith("logits/"):
         return False
-    with suppress(UsageError):  # which is for whoever opens the trial
+    with suppress(UsageError):  # opening the trial raises it again, where it is told
         profile = profiles.of_plugin(plugin, settings)
         section = profile.section(generation.interface) if profile else {}
         return "tokenizer" in generation.fields and "tokenizer" not in section

@@ -81,7 +81,7 @@ class Bench:
 
         Raises:
             CannotBuild: vLLM refuses the class, or its checkpoint.
-            UsageError: the profile's items, options or arguments of the engine are none.
+            UsageError: the profile's items, options or arguments of the engine are wrong.
 
         """
         named = tuple(section.get("items", {}))
