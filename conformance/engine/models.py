@@ -70,6 +70,9 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 
+#: How the files of any tokenizer are called; vLLM reads more kinds than those above.
+_OF_TOKENIZERS = ("*tok*", "*vocab*", "*.model", "*tekken*")
+
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -132,6 +135,11 @@ def end_of_sequence(model: str | Path) -> int:
     """Return the token that ends the answers of a model of :func:`tiny_llama`."""
     document = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
     return int(document["eos_token_id"])
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Tell whether a model's folder has a file of a tokenizer, of whatever kind."""
+    return any(any(folder.glob(pattern)) for pattern in _OF_TOKENIZERS)
 
 
 @attrs.frozen

@@ -26,6 +26,7 @@ from vllm.utils.async_utils import merge_async_iterators
 
 from conformance.counterexample.io_engine_player import output_of
 from conformance.engine.model_classes import inspect_models_here
+from conformance.engine.models import has_tokenizer
 from conformance.engine.pooling import encoded, options
 from conformance.engine.pooling_models import name_of
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
@@ -48,8 +49,7 @@ MAX_MODEL_LEN = 512
 #: Characters of why vLLM takes no model: it names all that it knows.
 MOST_SAID = 200
 
-#: What files of tokenizers are called, and what a model's folder needs that has none of them.
-_TOKENIZERS = ("*tok*", "*vocab*", "*.model", "*tekken*")
+#: What a model's folder needs that has no file of a tokenizer.
 _NO_TOKENIZER = (
     "; the folder has no tokenizer, and needs one beside its config.json (tokenizer.json and "
     "tokenizer_config.json), even where no prompt is a text"
@@ -96,7 +96,7 @@ def surroundings(model: str) -> Surroundings:
         if own is not None:
             raise
         why = " ".join(str(error).split())
-        bare = not any(any(Path(model).glob(pattern)) for pattern in _TOKENIZERS)
+        bare = not has_tokenizer(Path(model))
         raise UsageError(
             f"[io-processor] model {Path(model).name!r}: vLLM does not take it: "
             f"{type(error).__name__}: {why[:MOST_SAID]}{_NO_TOKENIZER if bare else ''}"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 from conformance.parser import markers
@@ -24,19 +23,6 @@ def way_out(cls: type[Any], role: str, where: str, raised: str | None = None) ->
         f"no {what} was found in {where}{makes}; give answers of the model in the profile: "
         f"[parser] samples = [{example}], special_tokens = [{special}]"
     )
-
-
-def refused(error: BaseException | None) -> bool:
-    """Tell whether a constructor says itself that it cannot do with what it was given.
-
-    It has a line that raises, or looks for a token that there is not: vLLM's own ask for theirs so.
-    """
-    if error is None:
-        return False
-    if isinstance(error, KeyError) and error.args:
-        return not str(error.args[0]).isidentifier()  # else it is a name, and of no token
-    line = traceback.extract_tb(error.__traceback__)[-1].line or ""
-    return line.split("(")[0].split()[:1] in (["raise"], ["assert"])
 
 
 def its_own_tokens(error: Exception) -> str:

@@ -23,7 +23,7 @@ from conformance.parser.roles import REASONING
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.wanted import Wanted
-from conformance.plugin import expectation
+from conformance.plugin import expectation, vocabulary
 from conformance.search import ANSWERS, examples, smallest
 from conformance.verdict import Cause, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
@@ -418,7 +418,7 @@ class Trial(Simulation):
                 bench.instance()
             except NotMade as error:
                 made_up = self.fit is None and bench.model is None
-                if made_up and advice.refused(error.__cause__):
+                if made_up and vocabulary.depends_on_it(error.__cause__):
                     raise Undecided(advice.its_own_tokens(error)) from None
                 raise
             return bench

@@ -20,12 +20,18 @@ _METHODS = ("encode", "decode", "get_vocab")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
-def depends_on_it(error: BaseException) -> bool:
-    """Tell whether a function raised that was handed a tokenizer, or a line that asks one."""
+def depends_on_it(error: BaseException | None) -> bool:
+    """Tell whether a function raised that was handed a tokenizer, or a line that asks one.
+
+    A name that is looked up in vain is of a token only where a vocabulary is asked for it.
+    """
     # NotImplementedError is a RuntimeError, and says nothing of tokens.
     if not isinstance(error, _OF_TOKENS) or isinstance(error, NotImplementedError):
         return False
-    return any(any(map(_is_tokenizer, _handed(at.tb_frame))) or _asks(at) for at in _steps(error))
+    steps = list(_steps(error))
+    named = isinstance(error, KeyError) and error.args and str(error.args[0]).isidentifier()
+    handed = any(_is_tokenizer(each) for at in steps for each in _handed(at.tb_frame))
+    return (handed and not named) or any(map(_asks, steps))
 
 
 def _steps(error: BaseException) -> Iterator[TracebackType]:

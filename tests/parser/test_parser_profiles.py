@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from specimens import parser_references
 from support import ROOT, Specimen, certify
 
-from conformance.parser import advice, cost, tokens
+from conformance.parser import cost, tokens
 from conformance.parser.formats import TOOL_FORMATS, Format, named, own
 from conformance.parser.messages import Call, Message
 from conformance.parser.roles import TOOL
@@ -361,24 +361,6 @@ def test_a_parser_may_want_the_ids_of_its_model(zygote: Zygote, tmp_path: Path) 
 
     with pytest.raises(UsageError, match="has tokens of its own; leave special_tokens out"):
         judged({**tokenized, "special_tokens": []})
-
-
-@pytest.mark.parametrize(
-    ("error", "refuses"),
-    [
-        (KeyError("<|call|>"), True),
-        (KeyError("chat_template_kwargs"), False),
-        (KeyError(), True),  # by the line here that raises it
-        (None, False),
-    ],
-)
-def test_a_refusal_is_a_line_that_raises_or_a_token(error: Exception | None, refuses: bool) -> None:
-    """A name that is missing is a fault; an exception without anything is told by its line."""
-    if error is not None:
-        with pytest.raises(KeyError):
-            raise error
-
-    assert advice.refused(error) is refuses
 
 
 #: Thinks where requests want it; else the template ends its reasoning in the prompt.

@@ -42,6 +42,7 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.worker.utils import sanity_check_mm_encoder_outputs
 
 from conformance.engine.model_classes import inspect_models_here
+from conformance.engine.models import has_tokenizer
 from conformance.multimodal.processor.processed import Processed, read
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 
@@ -65,7 +66,7 @@ def tokenless(model: type[Any], checkpoint: Path) -> bool:
     """Tell whether a processor needs no tokenizer, and the checkpoint has none."""
     processor = getattr(getattr(model, "_processor_factory", None), "processor", None)
     needs = getattr(processor, "requires_tokenizer", True)
-    return not (needs or any(checkpoint.glob("*token*")) or any(checkpoint.glob("vocab*")))
+    return not (needs or has_tokenizer(checkpoint))
 
 
 @attrs.define(eq=False)
