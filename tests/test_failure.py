@@ -164,6 +164,16 @@ def test_a_failure_says_who_comes_to_harm() -> None:
     assert "Source" not in text
 
 
+def test_a_request_that_tells_the_size_of_the_vocabulary_says_so() -> None:
+    """Its id is the first that the model here does not have: other models have it."""
+    sizes: tuple[dict[str, int | None], ...] = ({"vocabulary": 500}, {"vocabulary": None}, {})
+    shown = [{**COUNTEREXAMPLE, "request": {"curl": "curl URL -d 500", **size}} for size in sizes]
+    sent = [render(RULE, message=None, evidence=[], counterexample=each) for each in shown]
+
+    told = "(500 is the vocabulary size of the model here; send that of yours)"
+    assert [told in text for text in sent] == [True, False, False]
+
+
 def test_of_two_harms_the_one_that_was_seen_is_told() -> None:
     """A row that is not the one of its request ends no engine: it changes an answer."""
     sources = (ends(Source("core.py:step", "raises")), changes(Source("sampler.py:apply", "rows")))

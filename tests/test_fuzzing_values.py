@@ -21,6 +21,7 @@ from conformance.logits.fuzzing.values import (
     edges,
     mutations,
     nested,
+    of_size,
     positions,
     replaced,
     requests,
@@ -133,3 +134,16 @@ def test_every_key_that_is_served_is_written_in_all_ways_of_json() -> None:
     assert found["a list of true for ban"]["ban"] == [True, True]
     assert found["true for ban"]["mode"] == "y"
     assert all(json.loads(text)["prompt"] for text in bodies.values())
+
+
+@pytest.mark.parametrize("value", [VOCABULARY, -VOCABULARY - 1, float(VOCABULARY), "500", [[500]]])
+def test_a_value_tells_the_size_of_the_vocabulary(value: object) -> None:
+    """With a model of another size, another value is sent."""
+    assert of_size({"extra_args": {"key": value}}, VOCABULARY)
+    assert of_size({"extra_args": {str(VOCABULARY): 1}}, VOCABULARY)
+
+
+@pytest.mark.parametrize("value", [VOCABULARY - 1, -1, 2**40, "5000", True, None, nested(DEEP)])
+def test_other_values_harm_any_model(value: object) -> None:
+    """They are sent as they are."""
+    assert not of_size({"extra_args": {"key": value}}, VOCABULARY)

@@ -64,6 +64,9 @@ def render(
     request = (counterexample or {}).get("request")
     if request and request["curl"]:
         lines += ["", *_paragraph("Send", request["curl"], None)]
+        if size := request.get("vocabulary"):
+            said = f"{size} is the vocabulary size of the model here; send that of yours"
+            lines += _paragraph("", f"({said})", width)
     lines += ["", *(_paragraph("Check", rule.hint, width) if loaded else ())]
     if source := _reason(rule, counterexample):
         harm = source.reason not in (None, Reason.SENTENCE)

@@ -9,7 +9,7 @@ from conformance.logits.cases import history_case
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.serving import Outcome, Stage, histories
-from conformance.logits.fuzzing.values import readable
+from conformance.logits.fuzzing.values import of_size, readable
 from conformance.logits.judgement import roots
 from conformance.logits.played import Kind, Played, Trouble
 from conformance.logits.sweeps import Example
@@ -55,7 +55,7 @@ def refuses_with_400(trial: Trial) -> Finding:
             + _at(outcome),
             explored.tried,
             explored.refused,
-            case=_of_admission(outcome, {"is": "refuses"}, hangs=False),
+            case=_of_admission(trial, outcome, {"is": "refuses"}, hangs=False),
         )
     if not explored.refused:
         return Finding(Verdict.NOT_APPLICABLE, explored.tried, message="it refuses no request")
@@ -96,7 +96,8 @@ def _case(trial: Trial, outcome: Outcome) -> dict[str, Any]:
     """Return the counterexample of a request that does harm."""
     if outcome.stage is Stage.ADMISSION:
         hangs = outcome.kind is Kind.HUNG
-        return _of_admission(outcome, {"is": "returns" if hangs else "raises-nothing"}, hangs=hangs)
+        expect = {"is": "returns" if hangs else "raises-nothing"}
+        return _of_admission(trial, outcome, expect, hangs=hangs)
     from vllm.sampling_params import SamplingParams
 
     bench = trial.bench.sending(SamplingParams(**outcome.keywords), outcome.keywords)
@@ -107,24 +108,29 @@ def _case(trial: Trial, outcome: Outcome) -> dict[str, Any]:
         lost = Trouble(outcome.kind or Kind.RAISED, 0, outcome.said)
         played = Played((lost,), frozenset())
     example = Example(shape, history, played, ())
-    return history_case(bench, example, played.troubles[0]) | _facts(outcome)
+    return history_case(bench, example, played.troubles[0]) | _facts(trial, outcome)
 
 
-def _of_admission(outcome: Outcome, expect: dict[str, Any], *, hangs: bool) -> dict[str, Any]:
+def _of_admission(
+    trial: Trial, outcome: Outcome, expect: dict[str, Any], *, hangs: bool
+) -> dict[str, Any]:
     """Return the counterexample of a request that does not get past ``validate_params``."""
     made = {"do": "params", "name": "params", "of": "", "keywords": encoded(outcome.keywords)}
     asked = {"do": "validate", "params": "params"}
     calls = {"calls": [made, asked], "expect": expect, "hangs": hangs}
-    return {**calls, **_facts(outcome)}
+    return {**calls, **_facts(trial, outcome)}
 
 
-def _facts(outcome: Outcome) -> dict[str, Any]:
+def _facts(trial: Trial, outcome: Outcome) -> dict[str, Any]:
     """Return what a person, and whoever sends the request to an engine, wants to know of it."""
+    size = trial.bench.vocabulary
     return {
         "request": {
             "keywords": encoded(outcome.keywords),
             "ways": list(carriers.ways(outcome.keywords, carried=outcome.carried)),
             "curl": carriers.curl(outcome.keywords),
             "place": outcome.place,
+            #: Tokens of the model, where what is sent says how many they are.
+            "vocabulary": size if of_size(outcome.keywords, size) else None,
         }
     }

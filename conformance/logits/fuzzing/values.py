@@ -104,6 +104,25 @@ def edges(vocabulary: int, like: str = "int") -> tuple[Any, ...]:
     return (None, *chain.from_iterable(rounds))
 
 
+def of_size(value: object, vocabulary: int) -> bool:
+    """Tell whether a value has the first token id on either side that a model does not have.
+
+    With a model of another size another id is the first.
+    """
+    beyond = (vocabulary, -vocabulary - 1)
+    first: tuple[object, ...] = (*beyond, *map(str, beyond))
+    left = [value]  # lists may be as deep as no recursion goes
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left += [*each, *each.values()]
+        elif isinstance(each, list | tuple):
+            left += each
+        elif each in first:
+            return True
+    return False
+
+
 def paths(value: object, start: Position = ()) -> Iterator[Position]:
     """Yield where the value stands and where its parts do, from the outside in."""
     yield start
