@@ -18,10 +18,11 @@ from conformance.counterexample.logits_checks import FILES_ONLY, SCRIPTED
 from conformance.counterexample.source import choices, encoded
 from conformance.findings import Finding
 from conformance.logits.calls import observed
+from conformance.logits.contract import Contract
 from conformance.logits.execution import first_failing, hurry, parameters, variants
 from conformance.logits.keywords import admissible
 from conformance.logits.played import Kind
-from conformance.logits.trial import Contract, Trial
+from conformance.logits.trial import Trial
 from conformance.logits_batch import excerpts
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.excerpts import Shown

@@ -18,11 +18,12 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, _load_
 from conformance.inputs import history
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.contract import Contract
 from conformance.logits.effects import REPETITIONS
 from conformance.logits.parameters import Parameters
 from conformance.logits.played import UNSAMPLED, Kind, Line, Trouble
 from conformance.logits.rows import dethroned, same
-from conformance.logits.trial import Contract, Trial
+from conformance.logits.trial import Trial
 from conformance.logits_batch import checks, effects, strata
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.excerpts import Shown
