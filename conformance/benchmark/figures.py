@@ -6,7 +6,10 @@ Knows neither vLLM nor torch: workers make these figures, and the caller reads t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any
 
 import attrs
@@ -21,6 +24,18 @@ class Failed:
     """What could not be measured, and why: one sentence.  A text would be taken for progress."""
 
     why: str
+
+
+@contextmanager
+def answering(connection: Connection) -> Iterator[None]:
+    """Send :class:`Failed` where a block raises, and end it where the caller has gone."""
+    try:
+        yield
+    except EOFError:
+        pass
+    except Exception as error:  # noqa: BLE001 - whatever a plugin, an engine or a server does
+        traceback.print_exc()
+        connection.send(Failed(f"{type(error).__name__}: {error}"))
 
 
 @attrs.frozen

@@ -2,12 +2,11 @@
 """Runs in workers: what one plugin costs in calls that take turns with others, load by load."""
 
 import importlib
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol, TypeVar
 
-from conformance.benchmark.figures import Failed, Overhead
+from conformance.benchmark.figures import Overhead, answering
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.plugin.target import Plugin
@@ -34,16 +33,13 @@ def serve(connection: Connection, *, opened: str, plugin: Plugin, settings: Sett
     *opened* is the ``module:function`` of the context that opens a plugin, a :data:`Measuring`.
     """
     module, _, name = opened.partition(":")
-    try:
+    with answering(connection):
         connection.recv()
-        with getattr(importlib.import_module(module), name)(plugin, settings) as (loads, measured):
-            connection.send((environment(chosen_device(settings.device)), loads))
-            while True:
-                connection.send(list(measured(connection.recv())))
-    except EOFError:
-        pass
-    except UsageError as error:
-        connection.send(UsageError(f"{plugin.target} cannot be measured: {error}"))
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises
-        traceback.print_exc()
-        connection.send(Failed(f"{type(error).__name__}: {error}"))
+        opening = getattr(importlib.import_module(module), name)
+        try:
+            with opening(plugin, settings) as (loads, measured):
+                connection.send((environment(chosen_device(settings.device)), loads))
+                while True:
+                    connection.send(list(measured(connection.recv())))
+        except UsageError as error:
+            connection.send(UsageError(f"{plugin.target} cannot be measured: {error}"))

@@ -11,12 +11,11 @@ import gc
 import importlib
 import os
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from conformance.benchmark.figures import Failed, Round
+from conformance.benchmark.figures import Failed, Round, answering
 from conformance.benchmark.surroundings import environment
 from conformance.engine import model_runner
 from conformance.engine.environment import GPU_SHARE, chosen_device
@@ -83,7 +82,7 @@ def offline(
         eager: whether CUDA graphs are left out.
 
     """
-    try:
+    with answering(connection):
         connection.recv()
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         os.environ.update(model_runner.environment(runner))
@@ -99,11 +98,6 @@ def offline(
         connection.send(True)  # noqa: FBT003 - that it runs
         while True:
             connection.send(_generate(llm, connection.recv(), on))
-    except EOFError:
-        pass
-    except Exception as error:  # noqa: BLE001 - a plugin may raise anything
-        traceback.print_exc()
-        connection.send(Failed(f"{type(error).__name__}: {error}"))
 
 
 def _generate(llm: Any, count: int, on: Sequence[Keywords]) -> Round:  # noqa: ANN401 - vLLM's LLM
@@ -137,7 +131,7 @@ def online(
         telling: where servers run, if the first question is for the versions and the machine.
 
     """
-    try:
+    with answering(connection):
         if telling is not None:
             connection.recv()
             connection.send(environment(chosen_device(telling)))
@@ -148,11 +142,6 @@ def online(
             asked = requests(serving.SampleRequest, max(4, 2 * crowd), on)
             found = asyncio.run(_ask(serving, tokenizer, url, name, asked, crowd))
             connection.send(found)
-    except EOFError:
-        pass
-    except Exception as error:  # noqa: BLE001 - whatever a server does to its clients
-        traceback.print_exc()
-        connection.send(Failed(f"{type(error).__name__}: {error}"))
 
 
 def requests(kind: type[Any], count: int, on: Sequence[Keywords]) -> list[Any]:

@@ -11,7 +11,6 @@ import asyncio
 import importlib
 import statistics
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from multiprocessing.connection import Connection
@@ -19,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from conformance.benchmark.figures import Failed, Round
+from conformance.benchmark.figures import Failed, Round, answering
 from conformance.benchmark.surroundings import environment
 from conformance.engine.environment import chosen_device
 from conformance.engine.pooling_models import named_model
@@ -40,7 +39,7 @@ def serve(connection: Connection, *, plugin: Plugin, settings: Settings, model: 
     Each ``(url, name of the model, requests at once, whether through the plugin)`` is answered
     with a :class:`Round`, or with :class:`Failed`.
     """
-    try:
+    with answering(connection):
         connection.recv()
         try:
             section, chosen = _section(plugin, settings, model)
@@ -53,11 +52,6 @@ def serve(connection: Connection, *, plugin: Plugin, settings: Settings, model: 
             url, name, crowd, through = connection.recv()
             bodies = with_plugin if through else without
             connection.send(asyncio.run(_round(url, name, crowd, bodies)))
-    except EOFError:
-        pass
-    except Exception as error:  # noqa: BLE001 - whatever a server does to its clients
-        traceback.print_exc()
-        connection.send(Failed(f"{type(error).__name__}: {error}"))
 
 
 def _section(plugin: Plugin, settings: Settings, model: str) -> tuple[Mapping[str, Any], str]:

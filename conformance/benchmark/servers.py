@@ -15,9 +15,9 @@ import attrs
 import psutil
 
 from conformance.benchmark.figures import Failed, Round
-from conformance.engine.entry_points import HOOK_RUNTIME, IO_PROCESSORS
+from conformance.engine.entry_points import HOOK_RUNTIME
 from conformance.engine.server import Server
-from conformance.plugin.target import Plugin
+from conformance.plugin.target import IO_PROCESSORS, Plugin
 from conformance.worker import Job
 
 #: Name under which the second server knows an IO processor.

@@ -10,17 +10,15 @@ faults that a process shows by chance. ``vllm-conformance replay`` plays such a 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from conformance.classifier_hook import attributes, process, scoring, timing
-from conformance.classifier_hook.trial import Trial
-from conformance.counterexample.execution import document, first_failing
-from conformance.counterexample.source import encoded
+from conformance.classifier_hook.trial import COMPARING, Trial
+from conformance.counterexample.execution import demonstrated, document
+from conformance.counterexample.source import encoded, spelt
 from conformance.findings import Finding
-from conformance.watching.untouched import Ended
 
 #: What a program plays: a function of ``hook_player`` or ``hook_crowd_player``, and its arguments.
 Scene = dict[str, Any]
@@ -39,30 +37,19 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     if trial.untouched is None or rule not in _SCENES:
         return plain
     fqcn = f"{bench.cls.__module__}:{bench.cls.__qualname__}"
+    case = document(rule, fqcn, plain, "hook/rfc")
+    return demonstrated(trial.untouched, case, _candidates(trial, rule, finding), limit=LIMIT)
+
+
+def _candidates(trial: Trial, rule: str, finding: Finding) -> Iterator[dict[str, Any]]:
+    bench = trial.bench
     shared: Scene = {}
-    try:
-        if bench.arguments:
-            shared["arguments"] = encoded(dict(bench.arguments))
-        if rule in _COMPARING and (hidden := bench.unsteady()):
-            shared["hidden"] = sorted("scores" + "".join(map(_part, place)) for place in hidden)
-        scenes = _SCENES[rule](trial, finding)
-        found = [{"program": {**scene, **shared}} for scene in islice(scenes, TRIED)]
-        case = document(rule, fqcn, plain, "hook/rfc")
-        kept = first_failing(trial.untouched, case, found, limit=LIMIT)
-    except Ended:
-        kept = None  # the hook ends the process that it is in
-    except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
-        traceback.print_exc()
-        kept = None
-    return {**plain, **(kept or {})}
-
-
-#: Rules whose programs compare scores.
-_COMPARING = frozenset(("CH-30", "CH-31", "CH-32", "CH-33", "CH-34", "CH-36"))
-
-
-def _part(part: str) -> str:
-    return "[*]" if part == "*" else f"[{part!r}]"
+    if bench.arguments:
+        shared["arguments"] = encoded(dict(bench.arguments))
+    if rule in COMPARING and (hidden := bench.unsteady()):
+        shared["hidden"] = sorted(spelt("scores", place) for place in hidden)
+    for scene in islice(_SCENES[rule](trial, finding), TRIED):
+        yield {"program": {**scene, **shared}}
 
 
 def _plain(trial: Trial, rule: str) -> dict[str, Any]:

@@ -193,11 +193,10 @@ async def read(
     n: int = 1,
     request_id: str = "request",
     pause: float = 0.0,
-    into: list[Out] | None = None,
     **params: object,
 ) -> list[Out]:
     """Read a request to its end, as slowly as *pause* says, and return what went out."""
-    found: list[Out] = [] if into is None else into
+    found: list[Out] = []
     began = asyncio.get_running_loop().time()
     sampling = SamplingParams(n=n, output_kind=RequestOutputKind[kind], seed=1, **params)
     async for output in engine.generate(prompt, sampling, request_id, priority=3):

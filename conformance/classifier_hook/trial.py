@@ -28,7 +28,7 @@ _TIMELY = frozenset(("CH-07", "CH-15", "CH-16", "CH-17", STEADY, "CH-23", "CH-24
 )
 
 #: Rules that compare scores.
-_COMPARING = frozenset(("CH-30", "CH-31", "CH-32", "CH-33", "CH-34", "CH-36"))
+COMPARING = frozenset(("CH-30", "CH-31", "CH-32", "CH-33", "CH-34", "CH-36"))
 
 
 @attrs.define
@@ -82,7 +82,7 @@ class Trial(Simulation):
             before = (*before, IN_TIME)
         if found := self.broken(before):
             return found
-        if rule in _COMPARING and () in self.bench.unsteady():
+        if rule in COMPARING and () in self.bench.unsteady():
             return waiting(STEADY)
         return None
 

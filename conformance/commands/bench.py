@@ -27,6 +27,7 @@ from conformance.benchmark.servers import CannotMeasure
 from conformance.benchmark.session import GENERATIONS, MEASURES, RUNNERS, Benchmark
 from conformance.commands import options
 from conformance.plugin.target import Plugin
+from conformance.reporting.terminal import open_table
 from conformance.settings import Budget, Device, Settings, UsageError, choose
 from conformance.verdict import ExitStatus
 from conformance.worker import Zygote
@@ -243,7 +244,7 @@ def _plus_minus(bounds: Sequence[float], scale: float, form: str) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = open_table()
     for name in columns:
         words = name in ("where", "figure")
         table.add_column(name, justify="left" if words else "right", no_wrap=True)

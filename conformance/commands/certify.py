@@ -207,32 +207,17 @@ def _speaker(console: Console, update: Callable[[str], None]) -> Callable[[str],
 
 
 def _show_failure(console: Console, settings: Settings, plugin: Plugin, result: RuleResult) -> None:
-    from conformance.reporting.failure import render
+    from conformance.reporting.failure import told
     from conformance.reporting.session import report_folder
 
-    if result.verdict is Verdict.ERROR:
-        console.print(
-            f"the harness failed on {result.rule}: {result.message}; please report this.",
-            style="magenta",
-            markup=False,
-        )
-        return
     # Where the command was given, as a person would name it.
     folder = settings.report / report_folder(settings, plugin).name
     case = folder / "cases" / f"{result.rule}.json"
-    console.print(
-        render(
-            named(plugin.generation).rule(result.rule),
-            message=result.message,
-            evidence=[result.evidence.value],
-            counterexample=result.counterexample,
-            case=str(case) if result.counterexample else None,
-            loaded=plugin.broken is None,
-            width=min(console.width, 100),
-        ),
-        markup=False,
-        soft_wrap=True,
-    )
+    text = told(plugin, result, str(case), width=min(console.width, 100))
+    if result.verdict is Verdict.ERROR:
+        console.print(text, style="magenta", markup=False)
+        return
+    console.print(text, markup=False, soft_wrap=True)
     console.print()
 
 

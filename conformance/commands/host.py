@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from conformance import RULE_SET, __version__
@@ -28,6 +27,7 @@ from conformance.hosts import Host, Judged, asked
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
 from conformance.multimodal.host import rules as items
+from conformance.reporting.terminal import CONCLUSIONS, STYLES, open_table
 from conformance.settings import DEFAULT_SEED, Device, UsageError, require_writable
 from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
 
@@ -42,21 +42,6 @@ _Observed = TypeVar("_Observed")
 
 FILE_NAME = "host.json"
 STREAM_NAME = "stream.jsonl"
-
-STYLES = {
-    Conclusion.CONFORMANT: "bold green",
-    Conclusion.NON_CONFORMANT: "bold red",
-    Conclusion.INCOMPLETE: "bold yellow",
-    Conclusion.ERROR: "bold magenta",
-}
-
-COLOURS = {
-    Verdict.PASS: "green",
-    Verdict.FAIL: "bold red",
-    Verdict.NOT_APPLICABLE: "dim",
-    Verdict.NOT_VERIFIED: "yellow",
-    Verdict.ERROR: "bold magenta",
-}
 
 LOGITS, HOOKS, ITEMS = "logits-processor", "classifier-hook", "multimodal"
 
@@ -324,11 +309,11 @@ def _show(console: Console, document: dict[str, Any], folder: Path) -> None:
         Text.assemble(
             (name, "bold"),
             "  ",
-            (conclusion.value.upper(), STYLES[conclusion]),
+            (conclusion.value.upper(), CONCLUSIONS[conclusion]),
             f"  {surroundings}",
         )
     )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = open_table()
     for column in ("rule", "verdict"):
         table.add_column(column, no_wrap=True)
     table.add_column("tested", justify="right", no_wrap=True)
@@ -337,9 +322,9 @@ def _show(console: Console, document: dict[str, Any], folder: Path) -> None:
         verdict = Verdict(rule["verdict"])
         title = Text(rule["title"])
         if rule["message"]:
-            title.append("\n" + rule["message"], style=COLOURS[verdict])
+            title.append("\n" + rule["message"], style=STYLES[verdict])
         table.add_row(
-            rule["id"], Text(verdict.value, style=COLOURS[verdict]), str(rule["examples"]), title
+            rule["id"], Text(verdict.value, style=STYLES[verdict]), str(rule["examples"]), title
         )
     console.print(table)
     if document["failure"]:

@@ -77,21 +77,19 @@ baseline = click.option(
 
 def budget(says: str) -> Callable[[F], F]:
     """Return ``--budget``: how much is tried, or measured."""
-    return click.option(
-        "--budget",
-        type=click.Choice([budget.value for budget in Budget]),
-        default=Budget.STANDARD.value,
-        show_default=True,
-        help=says,
-    )
+    return _one_of("--budget", Budget.STANDARD, says)
 
 
 def device(says: str) -> Callable[[F], F]:
     """Return ``--device``: where something runs."""
+    return _one_of("--device", Device.AUTO, says)
+
+
+def _one_of(flag: str, default: Budget | Device, says: str) -> Callable[[F], F]:
     return click.option(
-        "--device",
-        type=click.Choice([device.value for device in Device]),
-        default=Device.AUTO.value,
+        flag,
+        type=click.Choice([each.value for each in type(default)]),
+        default=default.value,
         show_default=True,
         help=says,
     )

@@ -126,7 +126,8 @@ def _looked_at(settings: Settings, zygote: Zygote) -> tuple[Plugin, Kind]:
             raise UsageError(f"{target} cannot be loaded: {found[0].broken}.")
         log = Path(folder) / "look.log"
         arguments = {"plugin": found[0]}
-        job = certification.fork(found[0], "conformance.porting.looking:look", arguments, log)
+        what = "conformance.porting.looking:look"
+        job = certification.trials.fork(found[0], what, arguments, log)
         kind, hindrance = job.ask("look", limit=LIMIT)
         job.close()
     if hindrance:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import attrs
 
 from conformance.counterexample import program
 from conformance.watching.interruption import in_call, limited
-from conformance.watching.untouched import Errands
+from conformance.watching.untouched import Ended, Errands
 
 #: The status of a program that ended with an exception of the plugin.
 _RAISED = -1
@@ -92,6 +92,28 @@ def first_failing(
             return wanting
         idle += [wanting] if status == 0 else []
     return next((wanting for wanting in idle if played(wanting) == 1), None)
+
+
+def demonstrated(
+    untouched: Errands,
+    case: Mapping[str, Any],
+    candidates: Iterable[dict[str, Any]],
+    *,
+    limit: float,
+) -> dict[str, Any]:
+    """Return a failure with the first candidate whose program fails, as it is where none does.
+
+    It is reported all the same where the plugin ends the process that it is in, or where something
+    is raised while candidates are made.
+    """
+    found = None
+    try:
+        found = first_failing(untouched, case, list(candidates), limit=limit)
+    except Ended:
+        pass
+    except Exception:  # noqa: BLE001 - it is the failure that counts
+        traceback.print_exc()
+    return {**case["counterexample"], **(found or {})}
 
 
 def execute(_: type, errand: Execute) -> tuple[int, str]:

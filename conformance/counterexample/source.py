@@ -73,6 +73,11 @@ def choices(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], Any]:
     }
 
 
+def spelt(root: str, place: Iterable[str]) -> str:
+    """Return a place within an answer as programs compare it; ``*`` stands for any number."""
+    return root + "".join("[*]" if part == "*" else f"[{part!r}]" for part in place)
+
+
 def _writable(text: str) -> bool:
     """Tell whether a file takes a text: none takes half of a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -71,7 +71,7 @@ def statements(node: ast.AST, text: Sequence[str]) -> Iterator[ast.stmt | ast.Ex
             if not isinstance(each, ast.match_case):
                 if LEFT_OUT in text[each.lineno - 1]:
                     continue
-                if not (_says(each) or isinstance(each, _NO_LINE)):
+                if not (says(each) or isinstance(each, _NO_LINE)):
                     yield each
             if not _compiled(each):
                 yield from statements(each, text)
@@ -162,6 +162,6 @@ def _compiled(node: ast.AST) -> bool:
     return any(_COMPILES.search(ast.unparse(each)) for each in decorators)
 
 
-def _says(node: ast.AST) -> bool:
-    """Tell whether a statement is a docstring or an ellipsis."""
+def says(node: ast.AST) -> bool:
+    """Tell whether a statement is a docstring, an ellipsis or another constant alone."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

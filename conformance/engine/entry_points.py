@@ -18,20 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conformance.engine.model_runner import Runner
-
-#: The group of both interfaces of logits processors.
-LOGITS_PROCESSORS = "vllm.logits_processors"
-
-#: Its entry points name functions that return the name of a class.
-IO_PROCESSORS = "vllm.io_processor_plugins"
+from conformance.plugin.target import GENERAL_PLUGINS, LOGITS_PROCESSORS
 
 #: The name of a plugin under trial where vLLM finds it by an entry point.
 TRIED = "conformance-plugin"
 
 #: What has vLLM load the runtime of classifier hooks.
-HOOK_RUNTIME = {
-    "vllm.general_plugins": {"classifier_hook": "reference_plugins.classifier_hook:install"}
-}
+HOOK_RUNTIME = {GENERAL_PLUGINS: {"classifier_hook": "reference_plugins.classifier_hook:install"}}
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 

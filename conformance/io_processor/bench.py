@@ -27,7 +27,8 @@ from conformance.io_processor.own_options import lacking
 from conformance.io_processor.rehearsal import installed_hosts
 from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, play
-from conformance.io_processor.watched import Watched, file_of
+from conformance.io_processor.watched import Watched
+from conformance.plugin.files import source_of
 from conformance.plugin.missing import ModelLacks
 from conformance.watching.comparison import Place, unsteady
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
@@ -146,7 +147,7 @@ class Bench:
     @property
     def path(self) -> str | None:
         """The file of the class, if it has one."""
-        return file_of(self.cls)
+        return source_of(self.cls)
 
     def play(self, history: History, *, awaited: bool = False) -> Played:
         """Play a history with a fresh instance."""

@@ -14,12 +14,13 @@ from typing import Any
 import vllm
 
 from conformance.checking import checks
-from conformance.engine.entry_points import IO_PROCESSORS, TRIED, synthetic_distribution
+from conformance.engine.entry_points import TRIED, synthetic_distribution
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.bench import Bench, ConstructorRaised, described
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
 from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
+from conformance.plugin.target import IO_PROCESSORS
 from conformance.verdict import Verdict
 from conformance.watching.interruption import in_call
 from conformance.watching.raised import said

@@ -14,13 +14,13 @@ lists so deep that Python does not copy them; and faults that a process shows la
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from conformance.counterexample.execution import document, first_failing
-from conformance.counterexample.source import decoded, encoded
+from conformance.counterexample.execution import demonstrated, document
+from conformance.counterexample.source import decoded, encoded, spelt
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
 from conformance.io_processor import cases, meaning, process
@@ -28,7 +28,6 @@ from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
-from conformance.watching.untouched import Ended
 
 #: What a program is made of.
 Scene = dict[str, Any]
@@ -47,19 +46,12 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     fqcn = f"{bench.cls.__module__}:{bench.cls.__qualname__}"
     case = document(rule, fqcn, plain, bench.generation)
     model = str(bench.around.config.model_config.model)
-    hidden = ["answer" + "".join(map(_part, place)) for place in sorted(bench.hidden)]
-    try:
-        found = [
-            {"program": {"model": model, **scene, **_hiding(scene, hidden)}}
-            for scene in _scenes(trial, rule, finding, plain)
-        ]
-        kept = first_failing(trial.untouched, case, found[:TRIED], limit=LIMIT)
-    except Ended:
-        kept = None  # the plugin ends the process that it is in
-    except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
-        traceback.print_exc()
-        kept = None
-    return {**plain, **(kept or {})}
+    hidden = [spelt("answer", place) for place in sorted(bench.hidden)]
+    scenes = islice(_scenes(trial, rule, finding, plain), TRIED)
+    candidates = (
+        {"program": {"model": model, **scene, **_hiding(scene, hidden)}} for scene in scenes
+    )
+    return demonstrated(trial.untouched, case, candidates, limit=LIMIT)
 
 
 def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
@@ -67,7 +59,9 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     bench = trial.bench
     known: Any = getattr(bench, "stock", None)  # None where nobody has asked for it yet
     listed = trial.section.get("valid", [])
-    valid = list(known.valid[: known.given]) if known else listed if _is_list(listed) else []
+    valid = (
+        list(known.valid[: known.given]) if known else listed if isinstance(listed, list) else []
+    )
     invalid = list(known.invalid) if known else []
     found: dict[str, Any] = {
         "rule": rule,
@@ -105,10 +99,6 @@ def _hiding(scene: Scene, hidden: list[str]) -> Scene:
     return {"hidden": hidden} if hidden and scene["is"] in _COMPARING else {}
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
 def _model(section: Mapping[str, Any]) -> str:
     """Return the name of a model, or the whole path of its folder."""
     name = section.get("model", "tiny-embedding")
@@ -118,10 +108,6 @@ def _model(section: Mapping[str, Any]) -> str:
 def _portable(value: object) -> bool:
     """Tell whether a file can hold a value."""
     return repr(decoded(encoded(value))) == repr(value)
-
-
-def _part(part: str) -> str:
-    return "[*]" if part == "*" else f"[{part!r}]"
 
 
 def _scenes(trial: Trial, rule: str, finding: Finding, plain: Mapping[str, Any]) -> Iterator[Scene]:
@@ -225,7 +211,7 @@ def _meant(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-40: the request, and what it must be answered."""
     said = meaning.shown(finding)
     bench = trial.bench
-    hidden = ["answer" + "".join(map(_part, place)) for place in bench.hidden | bench.named()]
+    hidden = [spelt("answer", place) for place in bench.hidden | bench.named()]
     for request_id in ("id-0", None):
         scene = {"is": "means", "data": said["data"], "wanted": said["wanted"]}
         more = {"hidden": sorted(hidden)} if hidden else {}

@@ -168,25 +168,20 @@ class Served:
         """
         from vllm.entrypoints.openai.models.protocol import BaseModelPath
         from vllm.entrypoints.openai.models.serving import OpenAIModelRegistry
-        from vllm.entrypoints.pooling.base.io_processor import PoolingIOProcessor
-        from vllm.entrypoints.pooling.pooling.io_processor import PluginWithIOProcessorPlugins
         from vllm.entrypoints.pooling.pooling.serving import ServingPooling
 
-        config, renderer = around.config, around.renderer
-        chat = _chat_template_config()
+        config = around.config
         models = OpenAIModelRegistry(
             config.model_config, [BaseModelPath(name="model", model_path="model")]
         )
         serving = ServingPooling(
-            ScriptedEngine(config, renderer, around.admit),
+            ScriptedEngine(config, around.renderer, around.admit),
             models,
             supported_tasks=("embed", "token_embed"),
             request_logger=None,
-            chat_template_config=chat,
+            chat_template_config=_chat_template_config(),
         )
-        # Its own constructor would find the plugin by an entry point; here it is at hand.
-        front = PluginWithIOProcessorPlugins.__new__(PluginWithIOProcessorPlugins)
-        PoolingIOProcessor.__init__(front, config, renderer, chat)
+        front = _front_end(around)
         serving.io_processors["plugin"] = front
         return cls(serving, front)
 
@@ -219,9 +214,9 @@ class Batched:
             Exception: this release makes it in another way.
 
         """
-        from vllm.entrypoints.pooling.base.io_processor import PoolingIOProcessor
         from vllm.entrypoints.pooling.offline import PoolingOfflineMixin
-        from vllm.entrypoints.pooling.pooling.io_processor import PluginWithIOProcessorPlugins
+
+        front = _front_end(around)
 
         class Engineless(PoolingOfflineMixin):
             """``LLM`` without an engine behind it."""
@@ -230,10 +225,6 @@ class Batched:
                 self.runner_type = "pooling"
                 self.failing = False
                 self.plugin: Any = None
-                front = PluginWithIOProcessorPlugins.__new__(PluginWithIOProcessorPlugins)
-                PoolingIOProcessor.__init__(
-                    front, around.config, around.renderer, _chat_template_config()
-                )
                 self.supported_tasks = ("embed", "token_embed")
                 self.pooling_io_processors = {"plugin": front}
 
@@ -257,8 +248,7 @@ class Batched:
                     raise EngineFailed("the engine could not serve a prompt")
                 return outputs
 
-        llm = Engineless()
-        return cls(llm, llm.pooling_io_processors["plugin"])
+        return cls(Engineless(), front)
 
     def serve(
         self, plugin: Watched, data: object, *, failing: bool = False, task: str | None = None
@@ -375,6 +365,17 @@ def numbered(plugin: Watched) -> str:
     """Return the name of an output of ``LLM``, which counts all prompts from the first on."""
     plugin.prompts += 1
     return str(plugin.prompts - 1)
+
+
+def _front_end(around: Surroundings) -> Any:  # noqa: ANN401 - a class of vLLM
+    """Return vLLM's own front end of plugins, which is handed each plugin that it is to have."""
+    from vllm.entrypoints.pooling.base.io_processor import PoolingIOProcessor
+    from vllm.entrypoints.pooling.pooling.io_processor import PluginWithIOProcessorPlugins
+
+    # Its own constructor would find the plugin by an entry point; here it is at hand.
+    front = PluginWithIOProcessorPlugins.__new__(PluginWithIOProcessorPlugins)
+    PoolingIOProcessor.__init__(front, around.config, around.renderer, _chat_template_config())
+    return front
 
 
 def _chat_template_config() -> Any:  # noqa: ANN401 - a class of vLLM

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -168,16 +168,27 @@ def serialisable(trial: Trial) -> Finding:
 def unserialisable(bench: Bench) -> Finding | None:
     """Return which response cannot be written, or None."""
     for data, plugin, result in _results(bench):
-        try:
-            as_json(response_class()(request_id="id-0", data=result))
-        except Exception as error:  # noqa: BLE001 - many ways
-            if plugin.answer(error).guessed:
-                continue
-            why = said(error, bench.path)
+        if why := _unwritable(bench, plugin, _write, result):
             return failed(
                 f"what post_process gave for {shortened(data)} cannot be written: {why}",
                 case={"data": data},
             )
+    return None
+
+
+def _write(result: object) -> None:
+    """Write what ``post_process`` returned, as vLLM does."""
+    as_json(response_class()(request_id="id-0", data=result))
+
+
+def _unwritable(
+    bench: Bench, plugin: Watched, write: Callable[[Any], object], made: object
+) -> str | None:
+    """Say why what a plugin made cannot be written, unless it is made of guessed outputs."""
+    try:
+        write(made)
+    except Exception as error:  # noqa: BLE001 - many ways
+        return None if plugin.answer(error).guessed else said(error, bench.path)
     return None
 
 
@@ -203,14 +214,9 @@ def unwrapped(bench: Bench) -> Finding | None:
                 f"output_to_response returned {type(got).__name__}, not IOProcessorResponse",
                 case={"data": data},
             )
-        try:
-            as_json(got)
-        except Exception as error:  # noqa: BLE001 - many ways
-            if plugin.answer(error).guessed:
-                continue
-            why = said(error, bench.path)
+        if what := _unwritable(bench, plugin, as_json, got):
             return failed(
-                f"what output_to_response returned cannot be written: {why}", case={"data": data}
+                f"what output_to_response returned cannot be written: {what}", case={"data": data}
             )
     return None
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import attrs
 
 from conformance.engine import access
-from conformance.engine.entry_points import IO_PROCESSORS, TRIED
+from conformance.engine.entry_points import TRIED
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN, server_options
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.io_processor import clients, hostile, live, rehearsal
@@ -25,6 +25,7 @@ from conformance.io_processor.calling import entry_module
 from conformance.io_processor.clients import Client, curl
 from conformance.io_processor.live import IOProcessorTrial
 from conformance.live_trial import START_LIMIT
+from conformance.plugin.target import IO_PROCESSORS
 from conformance.watching.comparison import difference, shortened
 
 #: Outputs in the order of the prompts, each computed by itself.

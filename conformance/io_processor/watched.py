@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import attrs
 from conformance.counterexample.io_engine_player import PoolerFailed
 from conformance.io_processor.answers import Answer, not_finite, of_error
 from conformance.io_processor.engine import OWN_TASKS, serving
+from conformance.plugin.files import source_of
 from conformance.watching.interruption import in_call, limited
 
 #: What hosts call.
@@ -90,7 +90,7 @@ class Watched:
         call = self.raised(error)
         guessed = self.guessing and (call in AFTER_OUTPUTS or (not call and not_finite(error)))
         guessed = guessed or isinstance(error, PoolerFailed)
-        return of_error(error, call, guessed=guessed, path=file_of(type(self.plugin)))
+        return of_error(error, call, guessed=guessed, path=source_of(type(self.plugin)))
 
     def _function(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - the plugin's own
@@ -138,11 +138,6 @@ class Watched:
     ) -> None:
         on_loop = threading.get_ident() == self._loop_thread
         self.calls.append(Call(name, serving.get(0), on_loop, *spent, keywords, error))
-
-
-def file_of(cls: type) -> str | None:
-    """Return the file of a class, if it has one."""
-    return getattr(sys.modules.get(cls.__module__), "__file__", None)
 
 
 @attrs.frozen

@@ -3,33 +3,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from conformance.counterexample.source import encoded
 from conformance.inputs import history
+from conformance.inputs.history import Choice
 from conformance.logits.played import Trouble
 from conformance.logits.requests import PENALISED, Stock
 from conformance.logits.sweeps import Example
 
 
+def parameters(sets: Mapping[Choice, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return parameter sets as counterexamples have them."""
+    return [
+        {"choice": list(choice), "keywords": encoded(keywords)} for choice, keywords in sets.items()
+    ]
+
+
 def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, Any]:
     """Return a counterexample as data."""
     used = {request.choice for step in example.history for request in step.join}
-    parameters = dict(bench.parameters)
+    sets = dict(bench.parameters)
     if history.SENT in used:
-        parameters.setdefault(history.SENT, PENALISED)
+        sets.setdefault(history.SENT, PENALISED)
     return {
         "kind": "history",
         "stratum": example.shape.name,
         "seed": bench.seed,
         "waits": bench.waits.document(),
         "history": history.to_json(example.history),
-        "parameters": [
-            {"choice": list(choice), "keywords": encoded(keywords)}
-            for choice, keywords in parameters.items()
-        ],
+        "parameters": parameters(sets),
         "used": sorted(list(choice) for choice in used),
         "told": bench.told,
         "lines": [attrs.asdict(line) for line in example.played.lines],

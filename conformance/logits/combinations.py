@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from conformance.findings import Finding, failed, passed, unjudged, waiting
 from conformance.inputs.edits import until
 from conformance.inputs.history import Choice, History, Request, Shape, Step
+from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
+from conformance.logits.cases import history_case
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.extra_parameters import Combination, everything
 from conformance.logits.findings import switched_on
@@ -301,8 +303,8 @@ def _outcome(trial: Trial) -> Outcome:
         return Outcome(waiting=trial.unknown_switch())
     # One of many seeds plays only what a rule asks for.
     broken = () if trial.survey else roots(trial)
-    waits = trial.waits(broken) if broken else None
-    if waits and trial.blocking():
+    waits = reasons.waits(trial, broken) if broken else None
+    if waits and reasons.blocking(trial):
         return Outcome(waiting=waits)
     found = trial.once(explored)
     # What goes wrong without anything more may be what went wrong; what goes well still does.
@@ -332,9 +334,8 @@ def judge(trial: Trial, *, harmful: str, harms: bool) -> Finding:
     if not trial.survey:
         failure = _smallest(stage, failure, harms=harms)
     sets, history = stage.history(failure.scene)
-    combined = attrs.evolve(trial, bench=trial.bench.beside(sets))
     example = Example(COMBINED if harms else TOKENLESS, history, failure.played, ())
-    case = combined.case(example, failure.trouble)
+    case = history_case(trial.bench.beside(sets), example, failure.trouble)
     message = f"{failure.trouble.message} ({failure.scene.said})"
     return failed(message, outcome.examples, outcome.acted, case=case)
 
@@ -354,7 +355,7 @@ def meant(trial: Trial) -> Finding:
         smaller = (best := next(filter(None, found), None)) is not None
         failure = best or failure
     sets, history = stage.history(failure.scene)
-    combined = attrs.evolve(trial, bench=trial.bench.beside(sets))
-    case = combined.case(Example(COMBINED, history, failure.played, ()), failure.trouble)
+    example = Example(COMBINED, history, failure.played, ())
+    case = history_case(trial.bench.beside(sets), example, failure.trouble)
     message = f"{failure.trouble.message} ({failure.scene.said})"
     return failed(message, outcome.examples, outcome.acted, case=case)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.effects import MORE_STEPS
 from conformance.logits.pretended import Accelerator, PretenceError
 from conformance.logits.requests import Stock
@@ -18,17 +19,24 @@ from conformance.verdict import Verdict
 from conformance.watching.interruption import PluginHung, limited
 from conformance.worker.limits import explained
 
-#: Serves requests with a bench, on an accelerator if there is one; yields logits before and
-#: after each ``apply``.
-Serve = Callable[[Any, Accelerator | None], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+#: Serves requests together with a bench, on an accelerator if there is one; yields logits before
+#: and after each ``apply``.
+Serve = Callable[
+    [Any, Accelerator | None, Sequence[Choice]], Iterator[tuple[torch.Tensor, torch.Tensor]]
+]
 
 #: Steps for which requests run together.
 STEPS = 6
 
 
-def steps_alone(bench: Stock, choice: Choice) -> int:
-    """Return for how many steps a request runs alone: some plugins act late in it."""
-    return bench.behind(MORE_STEPS, choice)
+def steps_of(bench: Stock, choices: Sequence[Choice], after: int = 0) -> int:
+    """Return for how many steps requests run before ``after`` others; alone they run for longer.
+
+    Some plugins act late in a request.
+    """
+    if len(choices) == 1:
+        return bench.behind(MORE_STEPS, *choices)
+    return bench.behind(STEPS + after, *choices) - after
 
 
 def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
@@ -46,7 +54,7 @@ def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
     wrong, everywhere = None, False
     try:
         with limited(), accelerator.watching():
-            for before, after in serve(bench, accelerator):
+            for before, after in _served(bench, serve, accelerator):
                 examples += 1
                 acted += not torch.equal(before, after)
                 if accelerator.returned_host:
@@ -83,8 +91,19 @@ def _serve_here(bench: Stock, serve: Serve) -> None:
 
     """
     with limited():
-        for _ in serve(bench, None):
+        for _ in _served(bench, serve, None):
             pass
+
+
+def _served(
+    bench: Stock, serve: Serve, accelerator: Accelerator | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Serve each parameter set alone, and as many as fit together."""
+    for choice in bench.parameters:
+        yield from serve(bench, accelerator, [choice])
+    several = list(bench.parameters)[:MAX_REQUESTS]
+    if len(several) > 1:
+        yield from serve(bench, accelerator, several)
 
 
 _UNKNOWN = "{}, where a GPU was only pretended: an engine on one shows it"

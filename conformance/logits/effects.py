@@ -11,6 +11,7 @@ from vllm.exceptions import VLLMValidationError
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
+from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, unreached
 from conformance.logits.keywords import admissible
@@ -55,7 +56,7 @@ def acts(trial: Trial) -> Finding:
     seen = frozenset[object]().union(*(example.played.acted for example in examples))
     acted = sum(bool(example.played.acted) for example in examples)
     if not trial.parameters.on:
-        why = trial.blocked() if trial.blocking() else trial.unknown_switch()
+        why = reasons.blocked(trial) if reasons.blocking(trial) else trial.unknown_switch()
         return unjudged(why, len(examples))
     idle = [choice for choice in trial.parameters.choices() if choice[0] == "on"]
     idle = [choice for choice in idle if choice not in seen]
@@ -63,11 +64,11 @@ def acts(trial: Trial) -> Finding:
         return Finding(Verdict.PASS, len(examples), acted)
     entries = ", ".join(f"on[{index}] = {trial.parameters.on[index]}" for _, index in idle)
     sentence = f"{entries} changed no row in {len(examples)} examples"
-    if trial.blocking():
-        return unjudged(trial.blocked(), len(examples), acted)
+    if reasons.blocking(trial):
+        return unjudged(reasons.blocked(trial), len(examples), acted)
     if _raised_for(examples, idle):
         # What it does to a row comes after what raised.
-        return unjudged(trial.waits([trial.contract.raises]), len(examples), acted)
+        return unjudged(reasons.waits(trial, [trial.contract.raises]), len(examples), acted)
     waits, late = trial.parameters.waits, unreached(trial.bench)
     if trial.parameters.declared and (waits.declared or not waits.reads) and not late:
         return failed(sentence, len(examples), case={"choice": idle[0]})
@@ -125,7 +126,7 @@ def deterministic(trial: Trial) -> Finding:
         after = generator_states()
         for name in [name for name in before if after[name] != before[name]]:
             if trial.once(served).harms:
-                return unjudged(trial.waits([trial.contract.leaves]), examples)
+                return unjudged(reasons.waits(trial, [trial.contract.leaves]), examples)
             return failed(
                 f"{label(choice)} changes the global random state of {name}",
                 examples,

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -31,10 +31,18 @@ class Find:
     seed: int
     what: str  #: ``module:function`` that answers
 
-    def answered(self, find: Callable[..., Parameters], cls: type) -> Parameters | UsageError:
+    @classmethod
+    def of(cls, opening: Opening, suite: str) -> Self:
+        """Return what is asked of the plugin of a trial, with the module of its suite."""
+        seed = opening.settings.seed
+        return cls(opening.section, opening.origin, opening.model, seed, f"{suite}:find")
+
+    def answered(
+        self, found: Callable[[type, Find], Parameters], plugin: type
+    ) -> Parameters | UsageError:
         """Return the parameters that a plugin is tried with, or what is wrong with its profile."""
         try:
-            return find(cls, self.section, origin=self.origin, model=self.model, seed=self.seed)
+            return found(plugin, self)
         except UsageError as error:
             return error
 

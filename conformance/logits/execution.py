@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from conformance import counterexample
 from conformance.counterexample import execution
-from conformance.counterexample.source import encoded
+from conformance.counterexample.logits_checks import FILES_ONLY
 from conformance.logits.requests import Stock
 from conformance.logits.trial import Trial
 
@@ -26,17 +26,14 @@ def hurry() -> None:
     alarm.start()
 
 
-def parameters(bench: Stock) -> list[dict[str, Any]]:
-    """Return the parameter sets of a bench as counterexamples have them."""
-    return [
-        {"choice": list(choice), "keywords": encoded(keywords)}
-        for choice, keywords in bench.parameters.items()
-    ]
-
-
-def variants(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each part twice: with plain ``SamplingParams``, and with those of vLLM's front end."""
-    return [{**part, "bare": bare} for part in parts for bare in (True, False)]
+def logits(bench: Stock) -> dict[str, Any]:
+    """Return what the logits of a bench are made of, as counterexamples have it."""
+    return {
+        "vocabulary": bench.vocabulary,
+        "tokens": list(bench.favourites),
+        "prompt": bench.prompt,
+        "said": [*bench.words.phrase(0)],
+    }
 
 
 def again(
@@ -51,25 +48,31 @@ def again(
     return {0: [], 1: ["calls"]}.get(status, ["raised"]), message
 
 
-def first_failing(
+def shortest(
     trial: Trial,
     rule: str,
-    generation: str,
     kept: Mapping[str, Any],
-    candidates: Sequence[dict[str, Any]],
+    parts: Iterable[Mapping[str, Any]],
+    *,
+    hangs: bool,
 ) -> dict[str, Any] | None:
-    """Return the first candidate whose program fails where the plugin is untouched.
+    """Return the first part of a failure whose program fails where the plugin is untouched.
+
+    Each is tried with plain ``SamplingParams``, and with those of vLLM's front end.
 
     Args:
         trial: the plugin.
         rule: the rule that is broken.
-        generation: the generation of the rule.
-        kept: what all candidates have of the counterexample.
-        candidates: what their programs are made of, the shortest first.
+        kept: what all parts have of the counterexample.
+        parts: what their programs are made of, the shortest first.
+        hangs: whether a call does not return; then the first part is taken as it is.
 
     Raises:
         Ended: the plugin ended the process that it was in.
 
     """
-    case = execution.document(rule, trial.fqcn, kept, generation)
+    candidates = [{**part, "bare": bare} for part in parts for bare in (True, False)]
+    if candidates and (hangs or rule in FILES_ONLY):
+        return candidates[0]
+    case = execution.document(rule, trial.fqcn, kept, trial.contract.generation)
     return execution.first_failing(trial.untouched, case, candidates)

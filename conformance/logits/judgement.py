@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from conformance.findings import LEAST_ACTED, Finding, failed, few, passed, unjudged
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.generations import named
 from conformance.inputs import history
 from conformance.inputs.history import Shape
-from conformance.logits import sweeps
-from conformance.logits.findings import OFTENER
-from conformance.logits.played import Kind
+from conformance.logits import reasons, sweeps
+from conformance.logits.cases import history_case
 from conformance.logits.shrinking import minimise
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
 from conformance.rules import Level
-from conformance.verdict import Reason, Verdict
+from conformance.verdict import Verdict
 
 #: What happens in a step and makes the difference between strata.
 _EVENTS = ("pause", "chunk", "rest", "draft", "lost")
@@ -60,7 +59,7 @@ def _judged(trial: Trial, rule: str, shape: Shape | None) -> Judged:
     examples = _examples(trial, rule, shape)
     failing = [example for example in examples if rule in example.rules()]
     acted = sweeps.acted(examples)
-    if failing and (unknown := _unknown(trial, rule, failing)):
+    if failing and (unknown := reasons.unknown_rows(trial, rule, failing)):
         return unjudged(unknown, len(examples), acted), None
     # Trouble that was traced to a rule waits for no other.
     traced = rule in trial.contract.anywhere and any(e.shape != shape for e in failing)
@@ -68,29 +67,14 @@ def _judged(trial: Trial, rule: str, shape: Shape | None) -> Judged:
         without = trial.contract.strata.without.get(shape) if shape else None
         if without and without[0] in first:
             return _judged(trial, rule, without[1])
-        return unjudged(trial.waits(first), len(examples), acted), None
+        return unjudged(reasons.waits(trial, first), len(examples), acted), None
     if failing:
         return _failure(trial, rule, examples, failing)
-    if hindered := _obstacle(trial, shape, examples) or _too_few(trial, acted, len(examples)):
-        return unjudged(hindered, len(examples), acted), None
+    if why := reasons.against_a_pass(trial, shape, examples):
+        return unjudged(why, len(examples), acted), None
     advice = _advised(trial).get(rule) or _shown_in_parts(trial, rule)
     good = passed(len(examples), acted), None
     return _shown(trial, rule, examples, advice) if advice else good
-
-
-def _only_rows(example: Example, rule: str) -> bool:
-    """Tell whether nothing breaks the rule but rows that are not those of the request alone."""
-    kinds = (Kind.ROW, Kind.MEANING)
-    return all(t.kind in kinds for t, broken in example.troubles() if rule in broken)
-
-
-def _unknown(trial: Trial, rule: str, failing: Sequence[Example]) -> Reason | None:
-    """Return why nobody knows what the rows should be that break a rule, if so."""
-    if all(_only_rows(example, rule) for example in failing) and trial.random:
-        return trial.waits([trial.contract.steady])
-    troubles = (each for example in failing for each in example.troubles())
-    oracles = (t.message for t, broken in troubles if rule in broken and t.kind is Kind.ORACLE)
-    return next(oracles, None)
 
 
 def first_failure(trial: Trial, rule: str) -> int | None:
@@ -244,27 +228,7 @@ def _shown(trial: Trial, rule: str, examples: Sequence[Example], smallest: Examp
     trouble = next(trouble for trouble, broken in smallest.troubles() if rule in broken)
     message = f"{trouble.message} ({shape.title})"
     acted = sweeps.acted(examples)
-    return failed(message, len(examples), acted), trial.case(smallest, trouble)
-
-
-def _obstacle(trial: Trial, shape: Shape | None, examples: Sequence[Example]) -> Reason:
-    """Say what stands in the way of a pass, or nothing.
-
-    In its own stratum any trouble stands in a rule's way; a rule about single calls looks at
-    what was called, and is only stopped by what nothing can be seen behind.
-    """
-    faulty = [example for example in examples if example.played.faults]
-    kinds = {trouble.kind for example in faulty for trouble in example.played.faults}
-    if (kinds if shape else kinds & trial.contract.strata.blocking) or not examples:
-        # Not about this rule, yet nobody knows what would have come after.
-        return trial.waits(sorted({owner for example in faulty for owner in example.rules()}))
-    return "" if trial.parameters.on else trial.unknown_switch()
-
-
-def _too_few(trial: Trial, acted: int, examples: int) -> str:
-    """Say that the plugin did something too rarely for a pass to mean anything, or nothing."""
-    least = LEAST_ACTED[trial.budget]
-    return f"{few(acted, examples, least)}; {OFTENER}" if 0 < acted < least else ""
+    return failed(message, len(examples), acted), history_case(trial.bench, smallest, trouble)
 
 
 def _simpler(trial: Trial, shapes: Iterable[Shape]) -> list[str]:

@@ -60,13 +60,10 @@ class Watch(Protocol):
     by_processes: tuple[str, ...]
 
     def insert(self, engine: OfflineEngine, plugin: type) -> Any:  # noqa: ANN401 - its recording
-        """Have everything recorded that the engine sends the plugin."""
+        """Have everything recorded that the engine sends the plugin, until that is removed."""
 
     def claims(self, recording: object) -> bool:
         """Return whether the plugin claims argmax invariance."""
-
-    def remove(self, recording: object) -> None:
-        """Take the plugin out of the engine: what follows runs without it."""
 
     def judge(
         self,
@@ -192,7 +189,7 @@ class Trial(LogitsTrial):
             return
         in_engine(self.ledger, self.roles.harmless, engine, explored.nearest, self.bench)
         if self._builtin:
-            self.watch.remove(recording)
+            recording.remove()  # what follows runs without the plugin
         without = engine if self._builtin else self._start([])
         self._compare_control(jobs, tokens, _ask(without, jobs))
         if explored.harm is not None and not self._builtin:

@@ -35,6 +35,9 @@ class Kind(StrEnum):
     CLAIM = "claim"  #: asking for the claim of argmax invariance raised
 
 
+#: What is said of a row that another one is expected of.
+ROWS = frozenset((Kind.ROW, Kind.OPT_OUT))
+
 #: What keeps a row from being sampled from.
 UNSAMPLED = frozenset((Kind.NAN, Kind.INFINITE, Kind.NO_TOKEN))
 

@@ -9,9 +9,9 @@ from typing import Any
 from conformance.counterexample.source import choices
 from conformance.inputs import history
 from conformance.logits import execution
+from conformance.logits.contract import Contract
 from conformance.logits.fuzzing.serving import refused
 from conformance.logits.played import UNSAMPLED, Kind
-from conformance.logits.trial import Contract
 from conformance.logits.waiting import Found
 from conformance.suite import Replayed
 

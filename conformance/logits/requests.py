@@ -38,7 +38,7 @@ MOST_TOKENS = 5
 LEAST_LIFE, MOST_LIFE = 6, 34
 
 #: Lists of parameter sets that switch the plugin on.
-_SWITCHING = ("on", "near")
+SWITCHING = ("on", "near")
 
 #: What is its own copy.
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
@@ -217,7 +217,7 @@ class Stock:
 
         Large numbers do not count outputs. Parameter sets that leave the plugin off are left out.
         """
-        on = [named for choice, named in self.parameters.items() if choice[0] in _SWITCHING]
+        on = [named for choice, named in self.parameters.items() if choice[0] in SWITCHING]
         told = chain.from_iterable(map(extents, on))
         return max((LEAST_LIFE, *(each + 2 for each in told if each + 2 <= MOST_LIFE)))
 
@@ -300,7 +300,7 @@ class Stock:
     @property
     def choices(self) -> tuple[Choice, ...]:
         """The parameter sets that histories draw from: as often on as off."""
-        on = [choice for choice in self.parameters if choice[0] in _SWITCHING]
+        on = [choice for choice in self.parameters if choice[0] in SWITCHING]
         off = [choice for choice in self.parameters if choice[0] == "off"]
         if not on or not off:
             return tuple(on or off)

@@ -117,7 +117,9 @@ class Trial(LogitsTrial):
         explored = self.explored()
         bodies = self._bodies()
         self._note_uncarried(bodies)
-        jobs = [job for job in self._questions() if body_of(job.keywords) is not None]
+        # What offline engines are asked, too.
+        questions = workload.questions(self.bench, invariant=self._invariant)
+        jobs = [job for job in questions if body_of(job.keywords) is not None]
         asked = [Ask(job.prompt, job.choice, "completions", _body(job)) for job in jobs]
         alone_asks = [
             Ask(prompt, choice, route, body)
@@ -157,10 +159,6 @@ class Trial(LogitsTrial):
         else:
             spared = (self.roles.harmless, self.roles.client_error)
             self.ledger.out_of_reach |= dict.fromkeys(spared, _SPARED)
-
-    def _questions(self) -> list[Job]:
-        """Return what offline engines are asked, too."""
-        return workload.questions(self.bench, invariant=self._invariant)
 
     def _bodies(self) -> dict[Choice, dict[str, Any]]:
         """Return request bodies for the parameter sets that HTTP can carry."""

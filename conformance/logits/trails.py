@@ -18,7 +18,7 @@ import attrs
 from conformance.coverage import lines
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised
-from conformance.logits.requests import Stock
+from conformance.logits.requests import SWITCHING, Stock
 from conformance.logits.rows import RowsAlone
 from conformance.search import AT_FIRST
 from conformance.watching.interruption import PluginHung, limited
@@ -40,9 +40,6 @@ RARE = 4
 
 #: A step from a line of a file to another.
 Step = tuple[int, int, int]
-
-#: What requests that switch the plugin on are called.
-_SWITCHING = ("on", "near")
 
 
 @attrs.frozen
@@ -68,7 +65,7 @@ def trails(rows_alone: RowsAlone, bench: Stock, tries: int, chance: random.Rando
 
     """
     found: list[Trail] = []
-    choices = [each for each in bench.choices if each[0] in _SWITCHING] or list(bench.choices)
+    choices = [each for each in bench.choices if each[0] in SWITCHING] or list(bench.choices)
     kept = [Trail(choice, tuple(bench.prompt), ()) for choice in dict.fromkeys(choices)]
     times: Counter[Step] = Counter()
     left = round(tries * AT_FIRST)

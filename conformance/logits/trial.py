@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
 import attrs
-from vllm.sampling_params import SamplingParams
 
 from conformance.checking import Asked
 from conformance.findings import (
@@ -23,135 +21,28 @@ from conformance.findings import (
     unjudged,
     waiting,
 )
-from conformance.inputs.history import Choice, History, Shape
+from conformance.inputs.history import Shape
 from conformance.logits import alike, sweeps
-from conformance.logits.aside import Aside, Question, answered
+from conformance.logits.aside import Aside, answered
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.cases import history_case
+from conformance.logits.contract import Contract
 from conformance.logits.findings import OFTENER, unreached
 from conformance.logits.fuzzing.exploration import Exploring, explore
 from conformance.logits.fuzzing.explorer import Explored
-from conformance.logits.parameters import Parameters, find
-from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
-from conformance.logits.requests import Stock
-from conformance.logits.rows import RowsAlone
+from conformance.logits.parameters import Parameters
+from conformance.logits.played import Kind
 from conformance.logits.sharing import shares_nothing
-from conformance.logits.sweeps import Example, Strata
-from conformance.logits.tried import Tried
-from conformance.logits.waiting import Observed
+from conformance.logits.sweeps import Example
 from conformance.settings import Budget
 from conformance.suite import Opening
-from conformance.verdict import Cause, Reason, RuleResult, Verdict, must_wait
+from conformance.verdict import Cause, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import CALL_LIMIT, PluginHung
 from conformance.watching.loading import Observer
 from conformance.watching.untouched import Errands
 
 #: As many rules, at most, need less than all strata; then these are not played beforehand.
 FEW_RULES = 3
-
-
-@attrs.frozen(kw_only=True)
-class Contract:
-    """What is different from generation to generation."""
-
-    generation: str
-    strata: Strata
-    #: Judges a rule by the histories that are about it.
-    judge: Callable[[Trial, str], tuple[Finding, dict[str, Any] | None]]
-    #: Tells whether rows are drawn at random.
-    at_random: Callable[[Trial], bool]
-    #: Rules that a function decides, instead of the histories.
-    checks: Mapping[str, Callable[[Trial], Finding]]
-    #: What is asked for checks while histories are played.
-    aside: tuple[Question, ...]
-    #: Begins what checks want of other processes.
-    ahead: Callable[[Trial], None]
-    loads: str  #: the rule that a class breaks which is not complete
-    survives: str
-    shape: str  #: the rule about what ``apply`` returns
-    raises: str  #: the rule about what a call raises
-    steady: str  #: the rule that a random plugin breaks
-    apart: str  #: the rule that one breaks whose instances share state
-    leaves: str  #: the rule about what all requests share
-    forgets: str  #: the rule about what finished requests leave behind
-    means: str  #: the rule about what the author says of rows
-    #: The rules about calls that a check may fail to get over.
-    rule_of_call: Mapping[str, str]
-    #: The rules about what a call gives back, where they are not about its shape.
-    rule_of_error: Mapping[type[Exception], str] = attrs.field(factory=dict)
-    #: Rules that compare rows under two conditions.
-    comparing: frozenset[str]
-    #: Rules of which an example may break several strata; each counts where strata are built on it.
-    leading: frozenset[str]
-    #: Rules that histories decide first, and then a function.
-    both: frozenset[str] = frozenset()
-    #: Rules whose trouble shows in any stratum.
-    anywhere: frozenset[str] = frozenset()
-    #: The rule that a failure of another one follows from.
-    follows_from: Callable[[Trial, str], str | None] = lambda *_: None
-    #: Why a rule that histories decide says nothing about a plugin.
-    inapplicable: Callable[[Trial, str], str | None] = lambda *_: None
-    bench: Callable[..., Stock]
-    rows_alone: RowsAlone
-    #: Other ways to see that a request switches a plugin on, where it does nothing alone.
-    rows_beside: tuple[RowsAlone, ...] = ()
-    begin: Callable[[Any, SamplingParams], object]  #: gives a request to an instance
-    observe: Callable[[Any, Choice], Observed]  #: serves a request whose tokens note what is read
-    #: Looks for leaks; in a process of its own, while the strata are played.
-    look: Callable[[Any, Budget], Finding]
-    #: What else a certificate says about the plugin, without a verdict.
-    tells: Callable[[Trial], dict[str, Any]] = lambda _: {}
-    #: Plays a history of a shape with what a bench has.
-    play: Callable[[Any, History, Shape], Played]
-    #: Makes a counterexample that stands by itself.
-    show: Callable[[Trial, str, Finding, dict[str, Any] | None], Any]
-
-    @property
-    def unsampled(self) -> frozenset[str]:
-        """The rules about rows that no token can be sampled from."""
-        return frozenset(self.strata.rule_of_kind[kind] for kind in UNSAMPLED)
-
-    @property
-    def judged(self) -> frozenset[str]:
-        """The rules that histories decide; the plain ones are about opting out as well."""
-        strata = self.strata
-        kinds = strata.rule_of_kind.values()
-        return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, strata.opt_out})
-
-
-def stocked(
-    contract: Contract, plugin: type, model: str, parameters: Parameters, seed: int
-) -> Stock:
-    """Return what a plugin is tried on in the simulator."""
-    bench = contract.bench(plugin, model, parameters.simulated(), seed, parameters.waits)
-    bench.meaning = parameters.meaning
-    return bench
-
-
-def found(
-    contract: Contract,
-    plugin: type,
-    section: Mapping[str, Any],
-    *,
-    origin: str | None,
-    model: str,
-    seed: int,
-) -> Parameters:
-    """Return the parameters a plugin is tried with, whatever the plugin does meanwhile.
-
-    Raises:
-        UsageError: the profile's keywords are not those of ``SamplingParams``.
-
-    """
-    tried = Tried(
-        plugin,
-        bench=lambda sets, waits: contract.bench(plugin, model, sets, seed, waits),
-        begin=contract.begin,
-        rows_alone=contract.rows_alone,
-        rows_beside=contract.rows_beside,
-        observe=contract.observe,
-    )
-    return find(section, origin=origin, seed=seed, tried=tried)
 
 
 def _sharing(trial: Trial) -> Finding:
@@ -208,7 +99,7 @@ class Trial(Asked):
             opening.cls,
             opening.plugin.fqcn,
             parameters,
-            stocked(contract, opening.cls, opening.model, parameters, settings.seed),
+            contract.stocked(opening.cls, opening.model, parameters, settings.seed),
             settings.budget,
             untouched,
             few=len(opening.rules) <= FEW_RULES,
@@ -273,7 +164,7 @@ class Trial(Asked):
         parameters = attrs.evolve(self.parameters, waits=self.parameters.waits.turned(number))
         bench = self.bench
         seed = bench.seed + number
-        again = stocked(self.contract, self.plugin, bench.model, parameters, seed)
+        again = self.contract.stocked(self.plugin, bench.model, parameters, seed)
         again.tolerant = bench.tolerant
         trial = attrs.evolve(self, parameters=parameters, bench=again)
         # What histories showed need not be seen again; what is counted must be new.
@@ -420,21 +311,6 @@ class Trial(Asked):
         """What became of the requests that any client may send."""
         return self._explore().result()
 
-    def blocking(self) -> frozenset[str]:
-        """The rules about single calls that some example breaks."""
-        kinds = self.contract.strata.blocking
-        return frozenset(
-            rule
-            for example in self.examples()
-            for trouble, broken in example.troubles()
-            if trouble.kind in kinds
-            for rule in broken
-        )
-
-    def blocked(self) -> Reason:
-        """Return which rules must hold before this one can be judged."""
-        return self.waits(sorted(self.blocking()))
-
     @property
     def opts_in(self) -> bool:
         """Whether requests are known that opt in, and others that do not."""
@@ -448,21 +324,6 @@ class Trial(Asked):
             with suppress(PluginRaised, PluginMisshapen, PluginHung):
                 self._random = self.contract.at_random(self)
         return self._random
-
-    def waits(self, rules: Iterable[str]) -> Reason:
-        """Return why a rule cannot be judged before these hold.
-
-        Nobody can see that requests which did not opt in are left alone before one that does is
-        known: a profile is what such a rule waits for. Where rows are drawn at random, those that
-        differ say nothing about the rules that histories decide.
-        """
-        rules = tuple(rules)
-        if self.contract.strata.opt_out in rules and not self.opts_in:
-            return self.unknown_switch()
-        about_rows = {*self.contract.strata.rule_of.values()}
-        if about_rows.intersection(rules) and self.random:
-            rules = (*(rule for rule in rules if rule not in about_rows), self.contract.steady)
-        return must_wait(rules)
 
     def unknown_switch(self) -> Cause:
         """Return that no known request switches the plugin on, and what to write."""
@@ -518,10 +379,6 @@ class Trial(Asked):
         with suppress(PluginRaised, PluginMisshapen, PluginHung):
             return self.contract.look(self.bench, self.budget)
         return None
-
-    def case(self, example: Example, trouble: Trouble) -> dict[str, Any]:
-        """Return a counterexample as data."""
-        return history_case(self.bench, example, trouble)
 
 
 def undefined(plugin: type) -> str:

@@ -11,6 +11,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
+from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.rows import differing, same
@@ -133,7 +134,7 @@ def _neighbours_matter(trial: Trial) -> Reason | None:
     plain = trial.contract.strata.plain
     alone = trial.contract.strata.rule_of[plain]
     broken = any(alone in example.rules() for example in trial.stratum(plain))
-    return trial.waits([alone]) if broken else None
+    return reasons.waits(trial, [alone]) if broken else None
 
 
 def _acting(

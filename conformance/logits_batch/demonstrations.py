@@ -14,14 +14,16 @@ from typing import Any
 
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
-from conformance.counterexample.logits_checks import FILES_ONLY, SCRIPTED
+from conformance.counterexample.logits_checks import SCRIPTED
 from conformance.counterexample.source import choices, encoded
 from conformance.findings import Finding
 from conformance.logits.calls import observed
-from conformance.logits.execution import first_failing, hurry, parameters, variants
+from conformance.logits.cases import parameters
+from conformance.logits.contract import Contract
+from conformance.logits.execution import hurry, logits, shortest
 from conformance.logits.keywords import admissible
 from conformance.logits.played import Kind
-from conformance.logits.trial import Contract, Trial
+from conformance.logits.trial import Trial
 from conformance.logits_batch import excerpts
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.excerpts import Shown
@@ -29,23 +31,15 @@ from conformance.logits_batch.scenes import Record, of_check, of_history
 from conformance.logits_batch.transcript import Recorder
 from conformance.watching.untouched import Ended
 
-GENERATION = "logits/batch"
-
 
 def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None) -> Any:  # noqa: ANN401 - JSON values
     """Return the counterexample of a failure, with calls that show it wherever there are some."""
     bench = trial.bench
-    logits = {
-        "vocabulary": bench.vocabulary,
-        "tokens": list(bench.favourites),
-        "prompt": bench.prompt,
-        "said": [*bench.words.phrase(0)],
-    }
     kept = case or {
         "kind": "calls",
         "rule": rule,
         "seed": bench.seed,
-        "parameters": parameters(bench),
+        "parameters": parameters(bench.parameters),
     }
     errand = Record(
         rule,
@@ -57,7 +51,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         hangs=rule == "LB-24" or _hangs(finding.case or {}),
         case=case or finding.case,
     )
-    kept = {**kept, "logits": logits}
+    kept = {**kept, "logits": logits(bench)}
     try:
         found = _shortest(trial, rule, kept, errand)
     except Ended:
@@ -87,10 +81,7 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     else:
         whole: Shown | None = trial.untouched.run(errand)
         parts = [] if whole is None else excerpts.parts(whole)
-    candidates = variants(parts)
-    if candidates and (errand.hangs or rule in FILES_ONLY):
-        return candidates[0]
-    return first_failing(trial, rule, GENERATION, kept, candidates)
+    return shortest(trial, rule, kept, parts, hangs=errand.hangs)
 
 
 def record(plugin: type[LogitsProcessor], errand: Record, contract: Contract) -> Shown | None:

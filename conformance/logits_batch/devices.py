@@ -12,7 +12,7 @@ from conformance.findings import Finding
 from conformance.inputs.history import Choice
 from conformance.logits import devices
 from conformance.logits.calls import call
-from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.configuration import vllm_config
 from conformance.logits.pinning import DEVICE
 from conformance.logits.pretended import Accelerator
 from conformance.logits.trial import Trial
@@ -29,17 +29,6 @@ def keeps_to_device(trial: Trial) -> Finding:
 
 
 def serve(
-    bench: Bench, accelerator: Accelerator | None
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Serve each parameter set alone, and as many as fit together."""
-    for choice in bench.parameters:
-        yield from _together(bench, accelerator, [choice])
-    several = list(bench.parameters)[:MAX_REQUESTS]
-    if len(several) > 1 and bench.behind(_AFTER + 1, *several) > _AFTER:
-        yield from _together(bench, accelerator, several)
-
-
-def _together(
     bench: Bench, accelerator: Accelerator | None, choices: Sequence[Choice]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Serve requests together; the first finishes, the last moves up, and one like it joins.
@@ -48,14 +37,14 @@ def _together(
         PluginRaised: the plugin raised.
 
     """
+    count = len(choices)
+    steps = devices.steps_of(bench, choices, _AFTER)
+    if count > 1 and steps < 1:
+        return
     config = vllm_config(bench.model)
     pinned = accelerator is not None  # as on GPUs
     device = DEVICE if accelerator else host.CPU
     instance = Watched(call(Call.CONSTRUCTOR, bench.plugin, config, device, pinned))
-    count = len(choices)
-    steps = bench.behind(devices.STEPS + _AFTER, *choices) - _AFTER
-    if count == 1:
-        steps = devices.steps_alone(bench, choices[0])
     outputs: list[list[int]] = [[] for _ in choices]
     added = [
         (row, bench.params(choice), bench.prompt, outputs[row])

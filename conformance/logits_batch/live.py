@@ -62,10 +62,6 @@ class Watch:
         """Return the plugin's claim of argmax invariance."""
         return bool(recording.is_argmax_invariant())
 
-    def remove(self, recording: Recording) -> None:
-        """Take the plugin out of the engine."""
-        recording.remove()
-
     def judge(
         self,
         trial: Trial,

@@ -18,11 +18,12 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, _load_
 from conformance.inputs import history
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
+from conformance.logits.contract import Contract
 from conformance.logits.effects import REPETITIONS
 from conformance.logits.parameters import Parameters
-from conformance.logits.played import UNSAMPLED, Kind, Line, Trouble
+from conformance.logits.played import ROWS, UNSAMPLED, Kind, Line, Trouble
 from conformance.logits.rows import dethroned, same
-from conformance.logits.trial import Contract, Trial
+from conformance.logits.trial import Trial
 from conformance.logits_batch import checks, effects, strata
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.excerpts import Shown
@@ -71,7 +72,7 @@ def of_history(recorder: Recorder, case: Mapping[str, Any]) -> Shown | None:
 
 def _trouble(recorder: Recorder, calls: list[Call], trouble: Trouble) -> Shown | None:
     """Return what is expected where a history leads to this trouble."""
-    if trouble.kind in (Kind.ROW, Kind.OPT_OUT, Kind.PLACEHOLDER, *UNSAMPLED):
+    if trouble.kind in (*ROWS, Kind.PLACEHOLDER, *UNSAMPLED):
         return _about_row(calls, trouble)
     if trouble.kind is Kind.MEANING:
         assert recorder.bench.meaning is not None
@@ -165,7 +166,7 @@ def of_check(
         if errand.rule in _NARROWED:
             with limited():
                 return _NARROWED[errand.rule](recorder, errand)
-        if errand.rule in contract.checks and errand.rule not in _RECORDED:
+        if errand.rule in contract.checks and errand.rule not in _CONCLUDED:
             return None
         if errand.rule in contract.checks:
             if contract.checks[errand.rule](trial).verdict is not Verdict.FAIL:
@@ -228,7 +229,7 @@ def _copying(recorder: Recorder, errand: Record) -> Shown:
     if len(first) != len(second):
         # The same logits each time, and more outputs of the same request.
         effects.watched(bench, choice, second)
-        rows = [entry for entry in recorder.calls if entry["do"] == "apply"]
+        rows = _applied(recorder.calls)
         rows[len(first)]["to"], rows[len(second)]["to"] = "grown_a", "grown_b"
         for name, outputs in zip("ab", (first, second), strict=True):
             effects.resumed(bench, choice, outputs, place=0)
@@ -249,7 +250,7 @@ def _claiming(recorder: Recorder, errand: Record) -> Shown | None:
     """LB-12: the row in which another token has become the best."""
     for before, after in checks.scaled_rows(recorder.bench, _choice(errand), errand.budget):
         if dethroned(before[0], after[0]):
-            *earlier, last = (entry for entry in recorder.calls if entry["do"] == "apply")
+            *earlier, last = _applied(recorder.calls)
             for entry in earlier:
                 # The engine leaves such a processor out where all requests are greedy.
                 entry["optional"] = True
@@ -282,7 +283,7 @@ def _instances(recorder: Recorder) -> Shown | None:
         return _about_last(recorder)
     *_, alone, other_alone, first, second = (c["name"] for c in recorder.calls if c["do"] == "new")
     got = _last_apply(recorder.calls)
-    applied = [entry for entry in recorder.calls if entry["do"] == "apply"]
+    applied = _applied(recorder.calls)
     count = sum(entry["of"] == got["of"] for entry in applied)
     expected = alone if got["of"] == first else other_alone
     [entry for entry in applied if entry["of"] == expected][count - 1]["to"] = "expected"
@@ -319,9 +320,7 @@ def _layouts(recorder: Recorder) -> Shown | None:
     """LB-29: the same batch, once as plain logits and once as a view."""
     if any("raised" in entry for entry in recorder.calls):
         return _about_last(recorder)
-    applied = [entry for entry in recorder.calls if entry["do"] == "apply"]
-    plain = next(entry for entry in reversed(applied) if entry["of"] != applied[-1]["of"])
-    applied[-1]["to"], plain["to"] = "result", "expected"
+    _compare_last(recorder.calls)
     return {"is": "same", "got": ["result", None], "expected": ["expected", None]}
 
 
@@ -329,13 +328,11 @@ def _without_prompt(recorder: Recorder) -> Shown | None:
     """LB-25: the last row of the second instance, and that of the request alone in the first."""
     if any("raised" in entry for entry in recorder.calls):
         return _about_last(recorder)
-    applied = [entry for entry in recorder.calls if entry["do"] == "apply"]
-    alone = next(entry for entry in reversed(applied) if entry["of"] != applied[-1]["of"])
-    applied[-1]["to"], alone["to"] = "result", "expected"
+    got = _compare_last(recorder.calls)
     for entry in recorder.calls:
-        if entry["do"] == "update" and entry["of"] == applied[-1]["of"]:
+        if entry["do"] == "update" and entry["of"] == got["of"]:
             entry["last"] = True  # all of them matter
-    last = len(applied[-1]["rows"]) - 1
+    last = len(got["rows"]) - 1
     return {"is": "same", "got": ["result", last], "expected": ["expected", 0]}
 
 
@@ -365,7 +362,8 @@ _NARROWED: Mapping[str, Callable[[Recorder, Record], Shown | None]] = {
 }
 
 
-#: Rules whose calls say what is wrong with them, if none of them raised.
+#: Rules of which all calls are few enough to be written down, and say what is wrong with them if
+#: none of them raised.
 _CONCLUDED: Mapping[str, Callable[[Recorder], Shown | None]] = {
     "LB-02": _instances,
     "LB-13": _claims,
@@ -375,9 +373,6 @@ _CONCLUDED: Mapping[str, Callable[[Recorder], Shown | None]] = {
     "LB-34": _masks,
 }
 
-#: Rules of which all calls are few enough to be written down.
-_RECORDED = frozenset({"LB-02", "LB-13", "LB-15", "LB-25", "LB-29", "LB-34"})
-
 
 def _choice(errand: Record) -> Choice:
     assert errand.case is not None
@@ -386,4 +381,16 @@ def _choice(errand: Record) -> Choice:
 
 
 def _last_apply(calls: list[Call]) -> Call:
-    return next(entry for entry in reversed(calls) if entry["do"] == "apply")
+    return _applied(calls)[-1]
+
+
+def _applied(calls: list[Call]) -> list[Call]:
+    return [entry for entry in calls if entry["do"] == "apply"]
+
+
+def _compare_last(calls: list[Call]) -> Call:
+    """Compare the last rows of all, which are returned, with the last ones of another instance."""
+    *_, got = applied = _applied(calls)
+    other = next(entry for entry in reversed(applied) if entry["of"] != got["of"])
+    got["to"], other["to"] = "result", "expected"
+    return got

@@ -12,9 +12,10 @@ from conformance.findings import Finding
 from conformance.logits import combinations, judgement, past, processes
 from conformance.logits import costs as work
 from conformance.logits import effects as common
+from conformance.logits.contract import Contract
 from conformance.logits.fuzzing import requests
 from conformance.logits.memory import forgets
-from conformance.logits.trial import Contract, Trial
+from conformance.logits.trial import Trial
 from conformance.logits_batch import (
     batches,
     checks,

@@ -12,7 +12,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 from conformance.inputs.history import SENT, Choice, History, Shape
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
-from conformance.logits.played import Kind, Played
+from conformance.logits.played import ROWS, Kind, Played
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.classics import classics
@@ -160,8 +160,6 @@ RULE_OF_KIND = {
     Kind.RAISED: "LB-16",
 }
 
-_ROWS = (Kind.ROW, Kind.OPT_OUT)
-
 #: Steps for which a request runs alone to find out what its rows depend on.
 _STEPS = 8
 
@@ -198,7 +196,7 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
         return Example(shape, drawn, attrs.evolve(played, troubles=(said,)), (("LB-06",),))
     choices = {request.name: request.choice for step in drawn for request in step.join}
     about_none = any(
-        trouble.kind in _ROWS
+        trouble.kind in ROWS
         and trouble.request is not None
         and _minds_none(bench, choices[trouble.request])
         for trouble in played.troubles
@@ -228,7 +226,7 @@ def _in_company(bench: Bench, drawn: History) -> tuple[Bench, History]:
 
 def _broken_by(shape: Shape, kind: Kind, *, about_none: bool) -> tuple[str, ...]:
     """Return the rules that trouble of a kind breaks in a stratum."""
-    if kind in _ROWS and shape in (PLAIN, CHURN):
+    if kind in ROWS and shape in (PLAIN, CHURN):
         # Neighbours that come and go are what the plain stratum is about, too.
         return ("LB-09",) if about_none else STRATA.broken(PLAIN, kind)
     if kind is Kind.RAISED and shape == CHURN:
@@ -238,7 +236,7 @@ def _broken_by(shape: Shape, kind: Kind, *, about_none: bool) -> tuple[str, ...]
 
 def _minds_lists(bench: Bench, drawn: History, shape: Shape, played: Played) -> bool:
     """Tell whether a row differs only where a request gets the list of one that is gone."""
-    if not played.troubles or played.troubles[0].kind not in _ROWS:
+    if not played.troubles or played.troubles[0].kind not in ROWS:
         return False
     return not play(bench, drawn, shape, reuses=False).faults
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,25 +16,20 @@ from conformance.logits import devices as on_device
 from conformance.logits import errands, execution
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import forget, vllm_config
-from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.live import open_live
 from conformance.logits.parameters import Parameters
 from conformance.logits.replays import played_again
 from conformance.logits.trial import Trial as Simulation
-from conformance.logits.trial import found as found_in
-from conformance.logits_batch import devices, strata
+from conformance.logits_batch import devices
 from conformance.logits_batch.bench import Bench
-from conformance.logits_batch.play import play
 from conformance.logits_batch.simulator import CONTRACT
 from conformance.rules import Evidence
-from conformance.settings import Budget, UsageError
+from conformance.settings import UsageError
 from conformance.suite import Opening, Replayed, Suite, Trial
 from conformance.verdict import Verdict
 from conformance.watching.loading_process import Maker
 from conformance.watching.untouched import Errands, Untouched
-
-_found = partial(found_in, CONTRACT)
 
 #: Methods that only a batch logits processor has together.
 _METHODS = ("update_state", "apply", "is_argmax_invariant")
@@ -60,44 +54,38 @@ def maker(model: str, _: Mapping[str, Any]) -> Maker:
 
 def _open(opening: Opening) -> Trial:
     """Open the trial of a plugin on one kind of evidence."""
-    cls, model, seed = opening.cls, opening.model, opening.settings.seed
-    vllm_config(model)  # takes a while, and every process needs it
+    vllm_config(opening.model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
-    untouched: Errands = opening.elsewhere or Untouched.fork(cls)
+    untouched: Errands = opening.elsewhere or Untouched.fork(opening.cls)
+    asked = errands.Find.of(opening, __name__)
     if opening.evidence is Evidence.SIMULATOR:
-        found = _found(cls, opening.section, origin=opening.origin, model=model, seed=seed)
+        found = CONTRACT.found(opening.cls, asked)
         return Simulation.of(opening, CONTRACT, found, untouched)
     # Not in this process: engines are to be the first that the plugin meets.
-    asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
     try:
         found = errands.found(untouched, asked)
     except EOFError:  # as it does here, which shows whose fault that is
-        found = _found(cls, opening.section, origin=opening.origin, model=model, seed=seed)
-    bench = Bench(cls, model, found.choices(), seed, found.waits)
-    bench.meaning = found.meaning
-    sent = errands.Explore(found, model, seed, f"{__name__}:explored")
+        found = CONTRACT.found(opening.cls, asked)
     live = importlib.import_module("conformance.logits_batch.live")
     return open_live(
         opening,
-        live.ROLES,
-        live.Watch,
+        untouched,
         found,
-        bench,
-        explored=lambda: errands.explored(untouched, sent, opening),
+        suite=__name__,
+        stock=Bench,
+        roles=live.ROLES,
+        watch=live.Watch,
     )
 
 
 def find(cls: type, errand: errands.Find) -> Parameters | UsageError:
     """Answer what switches a plugin on."""
-    return errand.answered(_found, cls)
+    return errand.answered(CONTRACT.found, cls)
 
 
 def explored(cls: type, errand: errands.Explore) -> Explored:
     """Answer what becomes of the requests that any client may send."""
-    bench = Bench(
-        cls, errand.model, errand.parameters.choices(), errand.seed, errand.parameters.waits
-    )
-    return explore(strata.STRATA, play, bench, errand.parameters, Budget.QUICK).result()
+    return CONTRACT.explored(cls, errand)
 
 
 def _replay(cls: type[LogitsProcessor], counterexample: Mapping[str, Any], model: str) -> Replayed:

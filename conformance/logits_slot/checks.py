@@ -19,6 +19,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import MOST_DRAFTS, Choice
+from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
@@ -57,11 +58,11 @@ def _behind_histories(judge: Callable[[Trial], Finding]) -> Callable[[Trial], Fi
     def judged(trial: Trial) -> Finding:
         faulty = (example for example in trial.examples() if example.played.faults)
         broken = sorted({rule for example in faulty for rule in example.rules()})
-        if broken and trial.blocking():
-            return unjudged(trial.waits(broken))
+        if broken and reasons.blocking(trial):
+            return unjudged(reasons.waits(trial, broken))
         found = judge(trial)
         wrong = broken and found.verdict is Verdict.FAIL
-        return unjudged(trial.waits(broken)) if wrong else found
+        return unjudged(reasons.waits(trial, broken)) if wrong else found
 
     return judged
 

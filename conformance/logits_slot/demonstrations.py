@@ -19,12 +19,12 @@ from typing import Any
 
 import attrs
 
-from conformance.counterexample.logits_checks import FILES_ONLY
 from conformance.counterexample.source import choices, encoded
 from conformance.findings import Finding
 from conformance.inputs import history
 from conformance.logits.calls import observed
-from conformance.logits.execution import first_failing, hurry, parameters, variants
+from conformance.logits.cases import parameters
+from conformance.logits.execution import hurry, logits, shortest
 from conformance.logits.meaning import Meaning
 from conformance.logits.played import UNSAMPLED, Kind, Trouble
 from conformance.logits.trial import Trial
@@ -35,8 +35,6 @@ from conformance.logits_slot.journal import Journal, parts
 from conformance.logits_slot.play import play
 from conformance.logits_slot.strata import STRATA
 from conformance.watching.untouched import ERRANDS, Ended
-
-GENERATION = "logits/slot"
 
 #: What is expected of the row that a trouble is about.
 _OF_ROW = {
@@ -78,16 +76,10 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         "rule": rule,
         "seed": bench.seed,
         "waits": bench.waits.document(),
-        "parameters": parameters(bench),
+        "parameters": parameters(bench.parameters),
         "invalid": [encoded(keywords) for keywords in trial.parameters.invalid],
     }
-    logits = {
-        "vocabulary": bench.vocabulary,
-        "tokens": list(bench.favourites),
-        "prompt": bench.prompt,
-        "said": [*bench.words.phrase(0)],
-    }
-    kept = {**plain, "logits": logits}
+    kept = {**plain, "logits": logits(bench)}
     try:
         if case is not None:
             parts = trial.untouched.run(Record(bench.model, case, hangs, meaning)) or []
@@ -96,10 +88,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
             hangs = finding.case["hangs"]
         else:
             parts = scenes.of_check(trial, rule, finding.case or {})
-        candidates = variants(parts)
-        if candidates and (hangs or rule in FILES_ONLY):
-            return {**kept, **candidates[0]}
-        found = first_failing(trial, rule, GENERATION, kept, candidates)
+        found = shortest(trial, rule, kept, parts, hangs=hangs)
     except Ended:
         found = None  # the plugin ends the process that it is in
     return {**kept, **found} if found else plain

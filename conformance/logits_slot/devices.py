@@ -13,7 +13,7 @@ from conformance.findings import Finding
 from conformance.inputs.history import Choice
 from conformance.logits import devices
 from conformance.logits.calls import call
-from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.configuration import vllm_config
 from conformance.logits.pinning import DEVICE
 from conformance.logits.pretended import Accelerator
 from conformance.logits.trial import Trial
@@ -27,17 +27,6 @@ def keeps_to_device(trial: Trial) -> Finding:
 
 
 def serve(
-    bench: Bench, accelerator: Accelerator | None
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Serve each parameter set alone, and as many as fit together."""
-    for choice in bench.parameters:
-        yield from _together(bench, accelerator, [choice])
-    several = list(bench.parameters)[:MAX_REQUESTS]
-    if len(several) > 1:
-        yield from _together(bench, accelerator, several)
-
-
-def _together(
     bench: Bench, accelerator: Accelerator | None, choices: Sequence[Choice]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Serve requests together, a row each.
@@ -60,10 +49,7 @@ def _together(
     ]
     for request in requests:
         request.begin()
-    steps = bench.behind(devices.STEPS, *choices)
-    if len(choices) == 1:
-        steps = devices.steps_alone(bench, choices[0])
-    for step in range(steps):
+    for step in range(devices.steps_of(bench, choices)):
         before = bench.masking.unmasked(range(step, step + len(requests)))
         after = together(requests, before)
         yield before, after

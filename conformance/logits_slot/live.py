@@ -69,10 +69,6 @@ class Watch:
         del recording
         return False
 
-    def remove(self, recording: SlotRecording) -> None:
-        """Take the plugin out of the engine."""
-        recording.remove()
-
     def judge(
         self,
         trial: Trial,

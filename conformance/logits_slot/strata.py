@@ -14,7 +14,7 @@ from vllm.sampling_params import SamplingParams
 from conformance.inputs.history import Choice, History, Shape
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
-from conformance.logits.played import Kind
+from conformance.logits.played import ROWS, Kind
 from conformance.logits.sweeps import Example, Strata
 from conformance.logits_slot.bench import Alone, Bench, Watched, together
 from conformance.logits_slot.classics import classics
@@ -125,8 +125,6 @@ RULE_OF_KIND = {
 #: Rules about where state is read from: such trouble shows anywhere.
 ANYWHERE = frozenset(("LS-07", "LS-17", "LS-18"))
 
-_ROWS = (Kind.ROW, Kind.OPT_OUT)
-
 #: Steps for which a request runs alone to find out what its rows depend on.
 _STEPS = 8
 
@@ -143,7 +141,7 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     owners = []
     for trouble in played.troubles:
         cause = None
-        if trouble.kind in (*_ROWS, Kind.ANSWER, Kind.RAISED) and trouble.request is not None:
+        if trouble.kind in (*ROWS, Kind.ANSWER, Kind.RAISED) and trouble.request is not None:
             choice = choices[trouble.request]
             if choice not in bench.causes:
                 bench.causes[choice] = _cause(bench, choice)

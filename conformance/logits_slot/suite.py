@@ -74,36 +74,32 @@ def _prepare() -> None:
 
 def _open(opening: Opening) -> Trial:
     """Open the trial of a plugin on one kind of evidence."""
-    cls, model, seed = opening.cls, opening.model, opening.settings.seed
-    vllm_config(model)  # takes a while, and every process needs it
+    vllm_config(opening.model)  # takes a while, and every process needs it
     # Before the class is touched for the first time.
-    untouched: Errands = opening.elsewhere or Untouched.fork(cls)
+    untouched: Errands = opening.elsewhere or Untouched.fork(opening.cls)
     # Rows of engines are judged in the simulator, too.
     if problem := untouched.run(_Fits()):
         return Unopened(
             f"this release of vLLM has a Model Runner V2 that is not known here: {problem}",
             opening.evidence,
         )
+    asked = errands.Find.of(opening, __name__)
     if opening.evidence is Evidence.SIMULATOR:
         from conformance.logits.trial import Trial as Simulation
         from conformance.logits_slot.simulator import CONTRACT
 
-        found = _found(cls, opening.section, origin=opening.origin, model=model, seed=seed)
+        found = CONTRACT.found(opening.cls, asked)
         return Simulation.of(opening, CONTRACT, found, untouched)
     # Not in this process: it is going to run an engine, maybe on a GPU.
-    asked = errands.Find(opening.section, opening.origin, model, seed, f"{__name__}:find")
-    found = errands.found(untouched, asked)
-    stock = Stock(cls, model, found.choices(), seed, found.waits)
-    stock.meaning = found.meaning
-    sent = errands.Explore(found, model, seed, f"{__name__}:explored")
     live = importlib.import_module("conformance.logits_slot.live")
     return open_live(
         opening,
-        live.ROLES,
-        lambda: live.Watch(untouched, model),
-        found,
-        stock,
-        explored=lambda: errands.explored(untouched, sent, opening),
+        untouched,
+        errands.found(untouched, asked),
+        suite=__name__,
+        stock=Stock,
+        roles=live.ROLES,
+        watch=lambda: live.Watch(untouched, opening.model),
     )
 
 
@@ -123,27 +119,16 @@ def fits(_cls: type, _errand: _Fits) -> str | None:
 
 def find(cls: type, errand: errands.Find) -> Parameters | UsageError:
     """Answer what switches a plugin on."""
-    return errand.answered(_found, cls)
-
-
-def _found(cls: type, section: Mapping[str, Any], **about: Any) -> Parameters:  # noqa: ANN401 - as of ``found``
-    from conformance.logits.trial import found
     from conformance.logits_slot.simulator import CONTRACT
 
-    return found(CONTRACT, cls, section, **about)
+    return errand.answered(CONTRACT.found, cls)
 
 
 def explored(cls: type, errand: errands.Explore) -> Explored:
     """Answer what becomes of the requests that any client may send."""
-    from conformance.logits.fuzzing.exploration import explore
-    from conformance.logits_slot.bench import Bench
-    from conformance.logits_slot.play import play
-    from conformance.logits_slot.strata import STRATA
+    from conformance.logits_slot.simulator import CONTRACT
 
-    bench = Bench(
-        cls, errand.model, errand.parameters.choices(), errand.seed, errand.parameters.waits
-    )
-    return explore(STRATA, play, bench, errand.parameters, Budget.QUICK).result()
+    return CONTRACT.explored(cls, errand)
 
 
 def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> Replayed:
@@ -157,7 +142,7 @@ def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> Replaye
 
 
 def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> Replayed:
-    from conformance.logits.trial import Trial, stocked
+    from conformance.logits.trial import Trial
     from conformance.logits_slot.simulator import CONTRACT
 
     untouched = Untouched.fork(cls)
@@ -176,7 +161,7 @@ def _check_again(cls: type, counterexample: Mapping[str, Any], model: str) -> Re
         near=near,
         waits=Found.of(counterexample.get("waits", {})),
     )
-    bench = stocked(CONTRACT, cls, model, parameters, counterexample["seed"])
+    bench = CONTRACT.stocked(cls, model, parameters, counterexample["seed"])
     fqcn = f"{cls.__module__}:{cls.__qualname__}"
     trial = Trial(CONTRACT, cls, fqcn, parameters, bench, Budget.STANDARD, untouched, survey=True)
     result = trial.check(counterexample["rule"])

@@ -14,6 +14,7 @@ from rich.text import Text
 from conformance.matrix.session import Outcome, folder_name
 from conformance.reporting import badge
 from conformance.reporting.certificate import FILE_NAME, write_whole
+from conformance.reporting.terminal import open_table
 from conformance.rules import Level
 from conformance.settings import folder_name as plugin_folder
 from conformance.verdict import Conclusion, Verdict
@@ -171,7 +172,7 @@ def write(matrix: Mapping[str, Any], folder: Path) -> None:
 def table(matrix: Mapping[str, Any]) -> Table:
     """Return the table for a terminal: a row for each plugin, a column for each release."""
     reasons = _reasons(matrix)
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    result = open_table()
     result.add_column("plugin", overflow="fold")
     result.add_column("generation", no_wrap=True)
     for heading in _headings(matrix):

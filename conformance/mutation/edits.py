@@ -16,6 +16,8 @@ from types import CodeType
 
 import attrs
 
+from conformance.coverage.statements import says
+
 #: What takes the place of an operator, in comparisons and in sums.
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -125,7 +127,7 @@ def _in_statement(node: ast.stmt, *, inside: bool) -> Iterator[_Change]:
 
 def _of_statement(node: ast.stmt, *, inside: bool) -> Iterator[_Change]:
     """Yield the changes of one statement itself."""
-    if inside and (isinstance(node, _REMOVABLE) or _is_assignment(node)) and not _says(node):
+    if inside and (isinstance(node, _REMOVABLE) or _is_assignment(node)) and not says(node):
         yield "statement removed", node, "pass"
     if isinstance(node, ast.Return) and not _is_none(node.value):
         yield "returns None", node, "return None"
@@ -138,7 +140,7 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_Chan
     """Yield the changes of what a function takes for granted, and one that returns at once."""
     for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
         yield from _in_expression(default)
-    body = node.body[1:] if _says(node.body[0]) else node.body
+    body = node.body[1:] if says(node.body[0]) else node.body
     if len(body) > 1 and isinstance(body[0], (*_REMOVABLE, ast.Return, ast.AnnAssign)):
         first = body[0]
         yield "returns at once", first, f"return\n{' ' * first.col_offset}{ast.unparse(first)}"
@@ -146,7 +148,7 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_Chan
 
 def _in_any(node: object, *, inside: bool) -> Iterator[_Change]:
     if isinstance(node, ast.stmt):
-        if not _says(node):
+        if not says(node):
             yield from _in_statement(node, inside=inside)
     elif isinstance(node, ast.expr):
         yield from _in_expression(node)
@@ -202,11 +204,6 @@ def _bracketed(node: ast.expr) -> str:
     """Return an expression as text that keeps its meaning beside an operator."""
     text = ast.unparse(node)
     return text if isinstance(node, ast.Name | ast.Constant | ast.Attribute) else f"({text})"
-
-
-def _says(node: ast.stmt) -> bool:
-    """Tell whether a statement is a docstring, or nothing but a constant."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _is_assignment(node: ast.stmt) -> bool:

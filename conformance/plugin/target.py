@@ -22,9 +22,14 @@ from conformance.generations import all_generations
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
-#: Entry-point groups through which vLLM loads plugins that have a class to certify.
+#: The group of both interfaces of logits processors.
+LOGITS_PROCESSORS = "vllm.logits_processors"
+
+#: Its entry points name functions that return the name of a class.
 IO_PROCESSORS = "vllm.io_processor_plugins"
-ENTRY_POINT_GROUPS = ("vllm.logits_processors", IO_PROCESSORS)
+
+#: Entry-point groups through which vLLM loads plugins that have a class to certify.
+ENTRY_POINT_GROUPS = (LOGITS_PROCESSORS, IO_PROCESSORS)
 
 #: What a folder with a model has, and where vLLM looks for the class that it names.
 MODEL_CONFIG = "config.json"

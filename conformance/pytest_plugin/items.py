@@ -12,7 +12,7 @@ import pytest
 from conformance.configuration.judgement import Row
 from conformance.generations import named
 from conformance.plugin.target import Plugin
-from conformance.reporting.failure import render
+from conformance.reporting.failure import told
 from conformance.rules import Level
 from conformance.running.baseline import Entry
 from conformance.running.trials import Check
@@ -91,17 +91,7 @@ class RuleItem(PluginItem):
             return super().repr_failure(excinfo, style)
 
         result, plugin = excinfo.value.result, self.check.plugin
-        if result.verdict is Verdict.ERROR:
-            return f"the harness failed on {result.rule}: {result.message}; please report this."
-        case = self._folder / "cases" / f"{result.rule}.json"
-        return render(
-            named(plugin.generation).rule(result.rule),
-            message=result.message,
-            evidence=[result.evidence.value],
-            counterexample=result.counterexample,
-            case=shorter(case) if result.counterexample else None,
-            loaded=plugin.broken is None,
-        )
+        return told(plugin, result, shorter(self._folder / "cases" / f"{result.rule}.json"))
 
 
 class ConfigurationItem(PluginItem):

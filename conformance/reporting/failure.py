@@ -16,19 +16,38 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.counterexample import FIELDS
+from conformance.generations import named
 from conformance.reporting import steps
 from conformance.rules import Reason
+from conformance.verdict import Verdict
 from conformance.watching.comparison import cut, cut_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from conformance.plugin.target import Plugin
     from conformance.rules import Rule, Source
+    from conformance.verdict import RuleResult
 
 WIDTH = 100
 
 #: The kinds of trouble that another request notices: its row is not the one that it gets alone.
 _ROWS = ("row", "opt-out")
+
+
+def told(plugin: Plugin, result: RuleResult, case: str, *, width: int = WIDTH) -> str:
+    """Return what a person is told of a rule that a plugin broke, or that the harness failed on."""
+    if result.verdict is Verdict.ERROR:
+        return f"the harness failed on {result.rule}: {result.message}; please report this."
+    return render(
+        named(plugin.generation).rule(result.rule),
+        message=result.message,
+        evidence=[result.evidence.value],
+        counterexample=result.counterexample,
+        case=case if result.counterexample else None,
+        width=width,
+        loaded=plugin.broken is None,
+    )
 
 
 def render(

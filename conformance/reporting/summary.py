@@ -13,9 +13,10 @@ from rich.text import Text
 
 from conformance.coverage import reached
 from conformance.reporting.certificate import conclusion
+from conformance.reporting.terminal import CONCLUSIONS, STYLES, open_table
 from conformance.rules import Level
 from conformance.running import baseline
-from conformance.verdict import Conclusion, Verdict, must_wait
+from conformance.verdict import Verdict, must_wait
 
 
 @attrs.frozen
@@ -100,21 +101,6 @@ def _members(several: Iterable[Reason]) -> set[str]:
     return {rule for reason in several for rule in reason.rules}
 
 
-_STYLE = {
-    Verdict.PASS: "green",
-    Verdict.FAIL: "bold red",
-    Verdict.NOT_APPLICABLE: "dim",
-    Verdict.NOT_VERIFIED: "yellow",
-    Verdict.ERROR: "bold magenta",
-}
-_CONCLUSION_STYLE = {
-    Conclusion.CONFORMANT: "bold green",
-    Conclusion.NON_CONFORMANT: "bold red",
-    Conclusion.INCOMPLETE: "bold yellow",
-    Conclusion.ERROR: "bold magenta",
-}
-
-
 #: What precedes the ids of rules that are not judged.
 _UNJUDGED = {Verdict.NOT_VERIFIED: "not verified", Verdict.ERROR: "the harness failed on"}
 
@@ -131,7 +117,7 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
     A rule that holds takes one line, and what a person must act on is spelled out.  Rules that are
     not judged for a reason that others have take none: :func:`unclear` names them.
     """
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    result = open_table()
     result.add_column("rule", no_wrap=True)
     result.add_column("verdict", no_wrap=True)
     result.add_column("acted/run", justify="right", no_wrap=True)
@@ -149,12 +135,12 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
         if verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
             title.truncate(room, overflow="ellipsis")
         elif rule["message"]:
-            title.append("\n" + rule["message"].rstrip(), style=_STYLE[verdict])
+            title.append("\n" + rule["message"].rstrip(), style=STYLES[verdict])
         result.add_row(
             rule["id"],
             Text("fail (advice)", style="yellow")
             if advice
-            else Text(verdict.value, style=_STYLE[verdict]),
+            else Text(verdict.value, style=STYLES[verdict]),
             f"{rule['acted']}/{rule['examples']}" if rule["examples"] else "",
             " ".join(name[:3] for name in rule["evidence"]),
             f"{rule['seconds']:.1f}s",
@@ -165,7 +151,7 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
 
 def configurations(certificate: Mapping[str, Any]) -> Table:
     """Return what was shown under each configuration, with counts and time."""
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    result = open_table()
     result.add_column("configuration", no_wrap=True)
     result.add_column("verdict", no_wrap=True)
     result.add_column("acted/run", justify="right", no_wrap=True)
@@ -175,10 +161,10 @@ def configurations(certificate: Mapping[str, Any]) -> Table:
         verdict = Verdict(row["verdict"])
         about = Text(row["about"])
         if row["message"]:
-            about.append("\n" + row["message"], style=_STYLE[verdict])
+            about.append("\n" + row["message"], style=STYLES[verdict])
         result.add_row(
             row["name"],
-            Text(verdict.value, style=_STYLE[verdict]),
+            Text(verdict.value, style=STYLES[verdict]),
             f"{row['acted']}/{row['requests']}" if row["requests"] else "",
             f"{row['seconds']:.1f}s",
             about,
@@ -192,7 +178,7 @@ def unclear(certificate: Mapping[str, Any]) -> Text:
     for reason in shared(certificate["rules"]):
         text.append(f"{_UNJUDGED[reason.verdict]}: {reason.named}\n")
         for line in reason.says.splitlines():
-            text.append(f"  {line}\n", style=_STYLE[reason.verdict])
+            text.append(f"  {line}\n", style=STYLES[reason.verdict])
     return text
 
 
@@ -258,7 +244,7 @@ def headline(certificate: Mapping[str, Any]) -> Text:
     text = Text.assemble(
         (certificate["plugin"]["target"], "bold"),
         "  ",
-        (verdict.value.upper(), _CONCLUSION_STYLE[verdict]),
+        (verdict.value.upper(), CONCLUSIONS[verdict]),
         "  ",
         ", ".join(parts),
     )

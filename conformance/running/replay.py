@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from conformance.engine.models import tiny_llama
 from conformance.generations import named
 from conformance.running.runner import Certification
 from conformance.settings import Settings, UsageError
@@ -51,7 +52,14 @@ def replay_case(path: Path, *, python_path: Sequence[str]) -> tuple[Outcome, str
             loads = any(call["do"] == "load" for call in found.get("calls", ()))
             kinds, message = [expected if loads else _LOADING], plugin.broken
         else:
-            job = certification.fork_replay(plugin, case, Path(folder))
+            arguments = {
+                "plugin": plugin,
+                "case": case,
+                "model": str(tiny_llama()),
+                "settings": settings,
+            }
+            what, log = "conformance.worker.jobs:replay", Path(folder) / "replay.log"
+            job = certification.trials.fork(plugin, what, arguments, log, simulates=True)
             try:
                 kinds, message = job.ask("replay", limit=120)
             except (JobDied, JobHung) as error:

@@ -114,7 +114,7 @@ class Certification:
         """
         if self._trials is None:
             self.start()
-        zygote, folder = self._open.zygote, self._open.folder
+        zygote, folder = self.trials.zygote, self.trials.folder
         self.notify("importing vLLM")
         try:
             seconds = zygote.wait_ready()
@@ -149,7 +149,7 @@ class Certification:
         self._pending = list(checks)
         # The first has what it needs; then the slowest to start.
         for evidence in (Evidence.SIMULATOR, Evidence.SERVER, Evidence.OFFLINE):
-            self._open.open_next(evidence, self._pending)
+            self.trials.open_next(evidence, self._pending)
 
     def run(self, check: Check) -> RuleResult:
         """Run one check, unless that was done ahead, and keep its result."""
@@ -166,8 +166,8 @@ class Certification:
         for check in [check for check in self._asked if check.plugin == plugin]:
             del self._asked[check]
         self._ready = {c: found for c, found in self._ready.items() if c.plugin != plugin}
-        for evidence in self._open.drop(plugin):
-            self._open.open_next(evidence, self._pending)
+        for evidence in self.trials.drop(plugin):
+            self.trials.open_next(evidence, self._pending)
 
     def finished(self, plugin: Plugin) -> bool:
         """Tell whether nothing of a plugin is left to run."""
@@ -178,29 +178,6 @@ class Certification:
     def known(self, check: Check) -> baseline.Entry | None:
         """Return the entry of the baseline for a check, unless it has expired."""
         return baseline.known(self.settings, check.rule, check.plugin.target)
-
-    def fork(
-        self,
-        plugin: Plugin,
-        what: str,
-        arguments: dict[str, Any],
-        log: Path,
-        *,
-        simulates: bool = False,
-    ) -> Job:
-        """Fork a job about a plugin; see :meth:`Trials.fork`."""
-        return self._open.fork(plugin, what, arguments, log, simulates=simulates)
-
-    def fork_replay(self, plugin: Plugin, case: dict[str, Any], folder: Path) -> Job:
-        """Fork a job that plays a counterexample again."""
-        arguments = {
-            "plugin": plugin,
-            "case": case,
-            "model": str(tiny_llama()),
-            "settings": self.settings,
-        }
-        what, log = "conformance.worker.jobs:replay", folder / "replay.log"
-        return self.fork(plugin, what, arguments, log, simulates=True)
 
     def configurations(self, plugin: Plugin) -> list[str]:
         """Return the names of the configurations under which a plugin is to be judged."""
@@ -225,8 +202,8 @@ class Certification:
             self._configured[plugin.target] = Configured(
                 plugin,
                 self.settings,
-                partial(self.fork, plugin),
-                self._open.report(plugin),
+                partial(self.trials.fork, plugin),
+                self.trials.report(plugin),
                 str(tiny_llama()),
                 self.notify,
             )
@@ -256,7 +233,13 @@ class Certification:
         self.close()
 
     @property
-    def _open(self) -> Trials:
+    def trials(self) -> Trials:
+        """What plugins are tried in.
+
+        Raises:
+            HarnessError: the run is closed.
+
+        """
         if self._trials is None:
             raise HarnessError("the run is closed")
         return self._trials
@@ -279,10 +262,10 @@ class Certification:
             self._keep(check, known)
             return
         plugin, evidence = check.plugin, check.evidence
-        if check.key not in self._open.known and evidence is not Evidence.SIMULATOR:
+        if check.key not in self.trials.known and evidence is not Evidence.SIMULATOR:
             self.notify(f"{plugin.target}: waiting for {_WAITING_FOR[evidence]}")
         rules = [each.rule for each in (check, *self._pending) if each.key == check.key]
-        job = self._open.job(plugin, evidence, rules)
+        job = self.trials.job(plugin, evidence, rules)
         limit = self.limit or LIMITS[evidence]
         if self.settings.budget is Budget.DEEP:
             limit *= DEEP_FACTOR
@@ -291,13 +274,13 @@ class Certification:
 
     def _foregone(self, check: Check) -> RuleResult | None:
         """Judge a check for which the plugin need not, or cannot, be asked any more."""
-        if (plugin := self._open.unloaded.get(check.plugin.target)) is not None:
+        if (plugin := self.trials.unloaded.get(check.plugin.target)) is not None:
             check = attrs.evolve(check, plugin=plugin)
         if (found := foregone(check, self.results)) is not None:
             return found
-        if (slow := self._open.slow.get(check.key)) is not None:
+        if (slow := self.trials.slow.get(check.key)) is not None:
             return unjudged(check.rule, check.evidence, _too_slow(check, slow))
-        if (how := self._open.ended.get(check.key)) is not None:
+        if (how := self.trials.ended.get(check.key)) is not None:
             return after_the_end(check, how, self.results, self._pending)
         return None
 
@@ -322,15 +305,15 @@ class Certification:
         """Keep a result, and end the trial whose last one it is."""
         self.results[check] = self._ready[check] = result
         if not any(pending.key == check.key for pending in self._pending):
-            self._open.conclude(check)
+            self.trials.conclude(check)
             left = (*self._pending, *self._asked)
             if not any(each.plugin == check.plugin for each in left):
-                self._open.leave_elsewhere(check.plugin)
-            self._open.open_next(check.evidence, self._pending)
+                self.trials.leave_elsewhere(check.plugin)
+            self.trials.open_next(check.evidence, self._pending)
 
     def _answer(self, check: Check) -> RuleResult | None:
         """Return what a trial that was asked about a check says, if it says anything yet."""
-        plugin, job, trials = check.plugin, self._asked[check], self._open
+        plugin, job, trials = check.plugin, self._asked[check], self.trials
         try:
             answer = job.hear(self.notify if self.at_once == 1 else partial(self._tell, plugin))
             if answer is NOT_YET:
@@ -360,18 +343,18 @@ class Certification:
 
     def _lost(self, check: Check, message: str) -> RuleResult:
         """Judge a check whose process is gone, and remember it for those that follow."""
-        self._open.ended[check.key] = message
-        self._open.lose(check.key)
+        self.trials.ended[check.key] = message
+        self.trials.lose(check.key)
         return after_the_end(check, message, self.results, self._pending)
 
     def _unloaded(self, check: Check, why: LoadFailure) -> RuleResult | None:
         """Judge a check of a plugin that does not load any more, and remember it."""
         lacks = isinstance(why, Unavailable)
         plugin = attrs.evolve(check.plugin, broken=str(why), unavailable=lacks)
-        self._open.unloaded[plugin.target] = plugin
+        self.trials.unloaded[plugin.target] = plugin
         if self.unopened is not None:
             self.unopened[plugin.target] = str(why)
-        self._open.lose(check.key)
+        self.trials.lose(check.key)
         return self._foregone(check)
 
     def _keep_unopened(self, plugin: Plugin, why: UsageError) -> NoReturn:

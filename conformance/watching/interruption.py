@@ -34,7 +34,7 @@ CONSTRUCTORS = frozenset({"__init__", "making an instance", "the processor's con
 #: largest part of its time for which that is taken.
 SAMPLE, BUSIEST = 1.0, 0.8
 
-_OURS = Path(__file__).resolve().parents[1]
+OURS = Path(__file__).resolve().parents[1]
 
 #: Seconds between two signs of life.
 HEARTBEAT = 5.0
@@ -213,7 +213,7 @@ def _beside(file: Path, plugin: Path) -> bool:
         return file == plugin
     # An environment may lie in the project's folder, and a module directly in an environment.
     whole = "site-packages" in (folder.name, *file.relative_to(folder).parts)
-    return not whole and not file.is_relative_to(_OURS)
+    return not whole and not file.is_relative_to(OURS)
 
 
 def _worked() -> float:

@@ -11,9 +11,8 @@ from pathlib import Path
 from pydantic_core import ValidationError
 
 from conformance.watching.comparison import first_line
-from conformance.watching.interruption import place_in
+from conformance.watching.interruption import OURS, place_in
 
-_OURS = Path(__file__).resolve().parents[1]
 _PYTHON = tuple(
     Path(path).resolve() for name, path in sysconfig.get_paths().items() if name.endswith("stdlib")
 )
@@ -65,6 +64,6 @@ def _place(error: BaseException) -> str:
 
 def _foreign(file: str) -> bool:
     path = Path(file).resolve()
-    if path.is_relative_to(_OURS) or not Path(file).is_absolute() or _HOSTS.search(file):
+    if path.is_relative_to(OURS) or not Path(file).is_absolute() or _HOSTS.search(file):
         return True
     return "site-packages" not in path.parts and any(map(path.is_relative_to, _PYTHON))

@@ -77,7 +77,7 @@ class Zygote:
         #: Whether vLLM takes no device but the CPU there, once it is imported.
         self.on_cpu = True
 
-    def wait_ready(self, waiting: Callable[[float], None] | None = None) -> float:
+    def wait_ready(self) -> float:
         """Wait until vLLM is imported; return the seconds that the import took.
 
         Raises:
@@ -98,8 +98,6 @@ class Zygote:
                 )
             elif time.monotonic() - started > IMPORT_LIMIT:
                 raise ZygoteFailed(f"importing vLLM took longer than {IMPORT_LIMIT:.0f} s.")
-            elif waiting:
-                waiting(time.monotonic() - started)
         return self._ready
 
     def fork(

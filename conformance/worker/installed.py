@@ -23,11 +23,7 @@ def suite_of(generation: Generation) -> Suite:
 
 def suites() -> dict[str, Suite]:
     """Import what judges plugins, by generation, but for those that vLLM has no host for."""
-    return {each.name: suite for each in all_generations() if (suite := _suite(each)) is not None}
-
-
-def _suite(generation: Generation) -> Suite | None:
-    return None if _unknown_host(generation) else suite_of(generation)
+    return {each.name: suite_of(each) for each in all_generations() if _unknown_host(each) is None}
 
 
 def _unknown_host(generation: Generation) -> str | None:

@@ -136,7 +136,7 @@ def test_a_front_end_that_nobody_asked_shows_nothing(zygote: Zygote, tmp_path: P
             plugin,
             settings,
             attrs.evolve(named("api-servers-2"), front_ends=3),
-            fork=partial(certification.fork, plugin),
+            fork=partial(certification.trials.fork, plugin),
             folder=tmp_path,
             model=str(tiny_llama()),
         )

@@ -13,11 +13,11 @@ import pytest
 from old_hosts import certified, failures
 from support import DEFECTIVE_IO, ROOT, certify, gallery
 
-from conformance.engine.entry_points import IO_PROCESSORS
 from conformance.engine.pooling_models import tiny_embedding
 from conformance.engine.server import Server
 from conformance.io_processor.answers import Kind
 from conformance.io_processor.clients import Client, crowd, curl, leave, over_rest, through_sdk
+from conformance.plugin.target import IO_PROCESSORS
 from conformance.rules import Evidence
 from conformance.verdict import ExitStatus, Verdict
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from conformance.coverage import lines
 from conformance.logits import judgement
 from conformance.logits.configuration import vllm_config
-from conformance.logits.trial import Trial, found, stocked
+from conformance.logits.errands import Find
+from conformance.logits.trial import Trial
 from conformance.plugin import files, loader
 from conformance.plugin.expectation import located
 from conformance.verdict import Verdict
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from multiprocessing.connection import Connection
 
-    from conformance.logits.trial import Contract
+    from conformance.logits.contract import Contract
     from conformance.plugin.target import Target
     from conformance.settings import Budget
 
@@ -57,7 +58,7 @@ def survey(
     # After the fork: what drives slot plugins replaces parts of torch.
     contract: Contract = importlib.import_module(f"{generation}.simulator").CONTRACT
     section = located(profile, Path.cwd(), "the gallery's profile")
-    parameters = found(contract, cls, section, origin=None, model=model, seed=0)
+    parameters = contract.found(cls, Find(section, None, model, 0, f"{generation}.suite:find"))
     name = f"{target.module}:{target.qualname}"
     observer.found(loading.LOADING_LIMIT)  # once, for all seeds
     with suppress(EOFError):
@@ -67,7 +68,7 @@ def survey(
             if (pid := os.fork()) == 0:
                 status = 1
                 try:
-                    bench = stocked(contract, cls, model, parameters, seed)
+                    bench = contract.stocked(cls, model, parameters, seed)
                     only = rules[0] if len(rules) == 1 else None
                     trial = Trial(
                         contract,

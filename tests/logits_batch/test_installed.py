@@ -12,7 +12,8 @@ from old_hosts import failures
 from support import ROOT
 from user import CLI, certificates, run
 
-from conformance.engine.entry_points import LOGITS_PROCESSORS, unlisted, write_distribution
+from conformance.engine.entry_points import unlisted, write_distribution
+from conformance.plugin.target import LOGITS_PROCESSORS
 from conformance.verdict import ExitStatus
 
 if TYPE_CHECKING:

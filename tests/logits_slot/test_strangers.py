@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support import ROOT
 
-from conformance.engine.entry_points import LOGITS_PROCESSORS, synthetic_distribution
+from conformance.engine.entry_points import synthetic_distribution
+from conformance.plugin.target import LOGITS_PROCESSORS
 from conformance.rules import Evidence
 from conformance.running.runner import Certification
 from conformance.settings import Settings

@@ -5,6 +5,7 @@ from typing import Any
 
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed, passed, unjudged
+from conformance.logits import reasons
 from conformance.logits.cases import history_case
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.explorer import Explored
@@ -30,12 +31,12 @@ def harmless(trial: Trial) -> Finding:
     explored = trial.explored
     if (outcome := explored.harm) is not None:
         if _is_told(trial, outcome) and (first := roots(trial)):
-            return unjudged(trial.waits(first), explored.tried, explored.acted)
+            return unjudged(reasons.waits(trial, first), explored.tried, explored.acted)
         return failed(_sentence(outcome), explored.tried, case=_case(trial, outcome))
     if explored.usual:
         strata = trial.contract.strata
         first = roots(trial) or [strata.rule_of[strata.plain]]
-        return unjudged(trial.waits(first), explored.tried, explored.acted)
+        return unjudged(reasons.waits(trial, first), explored.tried, explored.acted)
     return _shown(trial, explored)
 
 

@@ -239,7 +239,7 @@ class Bench:
             return why
         good = []
         for sample in taken:
-            served = self.alone(sample, models_of(self)[0])
+            served = self.alone(sample, (self._models or ())[0])
             if served.good:
                 good.append(sample)
             else:
@@ -362,11 +362,6 @@ def _recorded(config: Any) -> tuple[Any, list[str]]:  # noqa: ANN401 - a ModelCo
     multimodal = copy.copy(config.multimodal)
     object.__setattr__(multimodal, "recipes", recipes)  # it is frozen, and this copy is nobody's
     return attrs.evolve(config, multimodal=multimodal), recipes.read
-
-
-def models_of(bench: Bench) -> tuple[Model, ...]:
-    """Return the models of a bench that is being sorted out."""
-    return bench._models or ()  # noqa: SLF001 - a friend
 
 
 def _unknown(modality: str, offered: Sequence[Sample], declined: Mapping[str, Served]) -> str:

@@ -121,10 +121,10 @@ def wav(waveform: npt.NDArray[np.int16], rate: int = RATE) -> bytes:
     return buffer.getvalue()
 
 
-def wav_of_floats(waveform: npt.NDArray[Any], rate: int = RATE) -> bytes:
+def wav_of_floats(waveform: npt.NDArray[Any]) -> bytes:
     """Return a WAV file of 32-bit floats ``[samples]``, which may be none that are finite."""
     samples = waveform.astype("<f4").tobytes()
-    form = struct.pack("<HHIIHH", 3, 1, rate, rate * 4, 4, 32)
+    form = struct.pack("<HHIIHH", 3, 1, RATE, RATE * 4, 4, 32)
     body = b"WAVE" + _chunk(b"fmt ", form) + _chunk(b"data", samples)
     return b"RIFF" + struct.pack("<I", len(body)) + body
 

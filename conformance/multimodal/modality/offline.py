@@ -10,12 +10,12 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import attrs
 
-from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import (
     EngineFailed,
     MultiModalEngine,
@@ -27,6 +27,7 @@ from conformance.multimodal.modality import deployment, live
 from conformance.multimodal.modality.deployment import Prompt
 from conformance.multimodal.modality.live import ModalityTrial
 from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.offline import Asked, attempted, unstarted
 from conformance.multimodal.processor.answers import Answer
 from conformance.watching.comparison import same_rows
 from conformance.watching.interruption import OutOfTime, place_in
@@ -40,9 +41,8 @@ class Trial(ModalityTrial):
     host: ClassVar[str] = "LLM.generate"
 
     _engine: MultiModalEngine = attrs.field(init=False)
-    _prompts: list[Prompt] = attrs.field(init=False, factory=list)
-    #: What each prompt is answered when nobody else asks, and nothing is cached.
-    _first: dict[Prompt, Response] = attrs.field(init=False, factory=dict)
+    #: What each prompt is answered when nothing is cached either.
+    _asked: Asked[Prompt] = attrs.field(init=False)
     _identifiers: dict[str, Sample] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -62,16 +62,13 @@ class Trial(ModalityTrial):
                 device=self.device,
             )
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
-            why = f"an engine with the plugin does not start: {said(error)}"
-            if has_no_room(str(error)):
-                self.ledger.stop(why)
-            else:
-                self.ledger.did_not_start(live.LOADS, why)
+            unstarted(self.ledger, live.LOADS, "an engine with the plugin", error)
             return
         self.ledger.saw(live.LOADS)
-        self._prompts = self.deployment.prompts()
-        self.opening.progress(f"asking an offline engine for {len(self._prompts)} prompts")
-        judges = (self._alone, self._again, self._kin, self._together, self._too_many)
+        self._asked = Asked(self.ledger, self.deployment.prompts(), self._ask)
+        self.opening.progress(f"asking an offline engine for {len(self._asked.prompts)} prompts")
+        again = partial(self._asked.again, live.SAME)
+        judges = (self._alone, again, self._kin, self._together, self._too_many)
         for judge in (*judges, self._mistakes):
             judge()
             if self.ledger.over:
@@ -80,12 +77,12 @@ class Trial(ModalityTrial):
 
     def _alone(self) -> None:
         """Each prompt is answered by itself, and its items are what a fresh instance makes."""
-        for prompt in self._prompts:
+        for prompt in self._asked.prompts:
             self._engine.forget()
             found = self._ask([prompt])
             if found is None:
                 return
-            self._first[prompt] = found[0]
+            self._asked.first[prompt] = found[0]
             self._judge(prompt, found[0])
             if self.ledger.over:
                 return
@@ -149,30 +146,10 @@ class Trial(ModalityTrial):
         )
         return True
 
-    def _again(self) -> None:
-        """Prompts are answered as the first time when their items are cached."""
-        for prompt in reversed(self._prompts):
-            found = self._ask([prompt])
-            if found is None:
-                return
-            if why := found[0].differs(self._first[prompt]):
-                self.ledger.fail(live.SAME, f"asked again, {prompt} {why}")
-                return
-            self.ledger.saw(live.SAME)
-
     def _together(self) -> None:
         """All prompts at the same time are answered as each by itself."""
         self._engine.forget()
-        found = self._ask(self._prompts)
-        if found is None:
-            return
-        for prompt, got in zip(self._prompts, found, strict=True):
-            if why := got.differs(self._first[prompt]):
-                self.ledger.fail(
-                    live.BEFORE, f"among {len(self._prompts)} requests at once {prompt} {why}"
-                )
-                return
-            self.ledger.saw(live.BEFORE)
+        self._asked.together(live.BEFORE)
 
     def _too_many(self) -> None:
         """One item more than the plugin allows is refused, and harms nobody."""
@@ -184,7 +161,7 @@ class Trial(ModalityTrial):
         elif isinstance(found, list) or not Answer(error=found).of_client:
             self.ledger.fault = f"{limit + 1} items, of which {limit} may be, were not refused"
         else:
-            self._as_before(self._prompts[0], f"{limit + 1} items")
+            self._as_before(f"{limit + 1} items")
 
     def _mistakes(self) -> None:
         """What is no item is refused as the client's error, and harms nobody."""
@@ -203,14 +180,12 @@ class Trial(ModalityTrial):
             else:
                 self.ledger.saw(live.CLIENT)
                 self.ledger.saw(live.REFUSED)
-        self._as_before(self._prompts[0], "mistakes")
+        self._as_before("mistakes")
 
-    def _as_before(self, prompt: Prompt, what: str) -> None:
+    def _as_before(self, what: str) -> None:
         """After a refusal others are answered as ever."""
         self._engine.forget()
-        found = self._ask([prompt])
-        if found is not None and (why := found[0].differs(self._first[prompt])):
-            self.ledger.fail(live.BEFORE, f"after {what} {prompt} {why}")
+        self._asked.after(what, live.BEFORE)
 
     def _ask(self, prompts: Sequence[Prompt]) -> list[Response] | None:
         """Run prompts at the same time, and note what went wrong; None for trouble."""
@@ -222,12 +197,8 @@ class Trial(ModalityTrial):
 
     def _run(self, prompts: Sequence[Prompt]) -> list[Response] | Exception:
         made = self.deployment
-        try:
-            return self._engine.run(
-                [Request(made.tokens(prompt), made.data(prompt)) for prompt in prompts]
-            )
-        except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
-            return error
+        requests = [Request(made.tokens(prompt), made.data(prompt)) for prompt in prompts]
+        return attempted(self._engine, requests)
 
     def _blame(self, prompts: Sequence[Prompt], error: Exception) -> None:
         """Find the rule that an engine's or a plugin's exception is about."""

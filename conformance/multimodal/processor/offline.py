@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,8 +18,8 @@ import torch
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
-from conformance.engine.environment import has_no_room
 from conformance.engine.multimodal_engine import EngineFailed, MultiModalEngine, Request, Response
+from conformance.multimodal.offline import Asked, attempted, unstarted
 from conformance.multimodal.processor import checkpoint, forms, live
 from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.live import ProcessorTrial
@@ -40,9 +41,7 @@ class Trial(ProcessorTrial):
     host: ClassVar[str] = "LLM.generate"
 
     _engine: MultiModalEngine = attrs.field(init=False)
-    _prompts: list[Prompt] = attrs.field(init=False, factory=list)
-    #: What each prompt is answered when nobody else asks.
-    _first: dict[Prompt, Response] = attrs.field(init=False, factory=dict)
+    _asked: Asked[Prompt] = attrs.field(init=False)
     _rows: dict[tuple[Item, int], torch.Tensor] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -57,7 +56,7 @@ class Trial(ProcessorTrial):
 
     def run(self) -> None:
         """Ask an engine for prompts, alone and among others."""
-        self._prompts = live.workload(self)
+        self._asked = Asked(self.ledger, live.workload(self), self._ask, live.shown)
         self.opening.progress("starting an offline engine")
         for name in self.architectures:
             ModelRegistry.register_model(name, self.opening.cls)
@@ -72,18 +71,15 @@ class Trial(ProcessorTrial):
                 arguments=self.bench.engine,
             )
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
-            why = f"an engine does not start: {said(error)}"
-            if has_no_room(str(error)):
-                self.ledger.stop(why)
-            else:
-                self.ledger.did_not_start(live.LOADS, why)
+            unstarted(self.ledger, live.LOADS, "an engine", error)
             return
         self.ledger.saw(live.LOADS)
         if self.pools and not hasattr(self._engine.llm, "pooling_task"):
             self.ledger.stop("models that pool are asked as vLLM 0.32 and later take requests")
             return
-        self.opening.progress(f"asking an offline engine for {len(self._prompts)} prompts")
-        for judge in (self._alone, self._text, self._again, self._together, self._refusals):
+        self.opening.progress(f"asking an offline engine for {len(self._asked.prompts)} prompts")
+        again = partial(self._asked.again, live.CACHED)
+        for judge in (self._alone, self._text, again, self._together, self._refusals):
             judge()
             if self.ledger.over:
                 return
@@ -91,13 +87,13 @@ class Trial(ProcessorTrial):
 
     def _alone(self) -> None:
         """Each prompt is answered by itself, and placed as in the simulator."""
-        for prompt in self._prompts:
+        for prompt in self._asked.prompts:
             if len(prompt.items) > 1:
                 self._engine.forget()  # they are to be encoded together
             found = self._ask([prompt])
             if found is None:
                 return
-            self._first[prompt] = found[0]
+            self._asked.first[prompt] = found[0]
             if why := self._differs(prompt, found[0]):
                 self.ledger.fault = f"for {live.shown(prompt)} {why}"
                 return
@@ -141,14 +137,14 @@ class Trial(ProcessorTrial):
     def _text(self) -> None:
         """A prompt is the same as text and as tokens; text without items is answered, too."""
         tokenizer = self.bench.host.tokenizer()
-        for prompt in self._prompts:
+        for prompt in self._asked.prompts:
             tokens = self.bench.tokens(prompt)
             text = tokenizer.decode(tokens)
             if tokenizer.encode(text, add_special_tokens=False) != tokens:
                 continue
             both = [text, tuple(tokenizer.encode(text))]  # some tokenizers add a first token
-            found = self._run_requests(
-                [Request(one, prompt.data(), self._options(prompt)) for one in both]
+            found = attempted(
+                self._engine, [Request(one, prompt.data(), self._options(prompt)) for one in both]
             )
             if isinstance(found, Exception):
                 self._blame([prompt, prompt], found)
@@ -165,7 +161,7 @@ class Trial(ProcessorTrial):
         if not self.ledger.seen[live.AS_TOKENS]:
             self.ledger.beside[live.AS_TOKENS] = "no prompt of the harness has a text of its own"
         words = tuple(self.bench.texts.text(0, 5))
-        found = self._run_requests([Request(words)])
+        found = attempted(self._engine, [Request(words)])
         if isinstance(found, Exception):
             self._blame([], found)
         elif found[0].prompt != words:
@@ -173,31 +169,10 @@ class Trial(ProcessorTrial):
         else:
             self.ledger.saw(live.TEXT_ALONE)
 
-    def _again(self) -> None:
-        """Prompts whose items are in the caches are answered as the first time."""
-        for prompt in reversed(self._prompts):
-            found = self._ask([prompt])
-            if found is None:
-                return
-            if why := found[0].differs(self._first[prompt]):
-                self.ledger.fail(live.CACHED, f"asked again, {live.shown(prompt)} {why}")
-                return
-            self.ledger.saw(live.CACHED)
-
     def _together(self) -> None:
         """All prompts at the same time are answered as each by itself."""
         self._engine.forget()
-        found = self._ask(self._prompts)
-        if found is None:
-            return
-        for prompt, got in zip(self._prompts, found, strict=True):
-            if why := got.differs(self._first[prompt]):
-                self.ledger.fail(
-                    live.INDEPENDENT,
-                    f"among {len(found)} requests at once {live.shown(prompt)} {why}",
-                )
-                return
-            self.ledger.saw(live.INDEPENDENT)
+        self._asked.together(live.INDEPENDENT)
 
     def _refusals(self) -> None:
         """What is not allowed is refused as the client's error, and harms nobody."""
@@ -219,17 +194,14 @@ class Trial(ProcessorTrial):
             self.ledger.beside[live.OPTIONS] = live.ALL_PROCESSED
         for rule, what, data, prompt in asked:
             tokens = tuple(self.bench.tokens(prompt))
-            found = self._run_requests([Request(tokens, data, self._options(prompt))])
+            found = attempted(self._engine, [Request(tokens, data, self._options(prompt))])
             if isinstance(found, OutOfTime):
                 self._blame([prompt], found)
                 return
             if not self._refused(rule, what, found):
                 return
-        if self._prompts:
-            prompt = self._prompts[0]
-            again = self._ask([prompt])
-            if again is not None and (why := again[0].differs(self._first[prompt])):
-                self.ledger.fail(live.SURVIVES, f"after refusals {live.shown(prompt)} {why}")
+        if self._asked.prompts:
+            self._asked.after("refusals", live.SURVIVES)
 
     def _refused(self, rule: str, what: str, found: list[Response] | Exception) -> bool:
         """Judge what became of a request that is not allowed."""
@@ -250,11 +222,12 @@ class Trial(ProcessorTrial):
     def _ask(self, prompts: Sequence[Prompt]) -> list[Response] | None:
         """Run prompts at the same time, and judge the rows of their items; None for trouble."""
         bench = self.bench
-        found = self._run_requests(
+        found = attempted(
+            self._engine,
             [
                 Request(tuple(bench.tokens(prompt)), prompt.data(), self._options(prompt))
                 for prompt in prompts
-            ]
+            ],
         )
         if isinstance(found, Exception):
             self._blame(prompts, found)
@@ -263,12 +236,6 @@ class Trial(ProcessorTrial):
             self._judge_rows(prompt, got)
         self._engine.encoded.clear()
         return None if self.ledger.blocked is not None else found
-
-    def _run_requests(self, requests: Sequence[Request]) -> list[Response] | Exception:
-        try:
-            return self._engine.run(requests)
-        except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
-            return error
 
     def _blame(self, prompts: Sequence[Prompt], error: Exception) -> None:
         """Find the rule that an engine's or a processor's exception is about."""
