@@ -269,6 +269,24 @@ def test_the_summary_of_a_mixed_certificate(snapshot: SnapshotAssertion) -> None
     assert summary.text(five_rules(**MIXED), width=100) == snapshot
 
 
+def test_what_stands_above_is_not_said_again() -> None:
+    """A failure that was told in full takes two lines of the table; other reasons stay whole."""
+    long = {**five_rules(**MIXED)}
+    long["rules"] = [
+        {**rule, "message": f"{rule['id']} says: " + "word " * 80 + "end"}
+        if rule["message"]
+        else rule
+        for rule in long["rules"]
+    ]
+    failed = [rule for rule in long["rules"] if rule["verdict"] == "fail"]
+    whole, told = (
+        " ".join(summary.text(long, width=80, told=each).split()) for each in (False, True)
+    )
+
+    assert whole.count("end") - told.count("end") == len(failed) > 0
+    assert all(f"{rule['id']} says: word" in told for rule in failed)
+
+
 def test_the_summary_in_a_narrow_terminal(snapshot: SnapshotAssertion) -> None:
     """In 80 columns the titles are folded, and nothing is lost."""
     document = {**five_rules(**MIXED), "interrupted": True}

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from graphlib import CycleError, TopologicalSorter
 
@@ -94,3 +96,15 @@ def test_the_map_is_true() -> None:
     assert drawn in page
     for named in re.findall(r"`([\w/*]+(?:\.py|/))`", page):
         assert any(path.match(named) for path in known), named
+
+
+def test_who_starts_a_run_does_not_wait_for_torch() -> None:
+    """Plugins are tried by other processes, which import it meanwhile: it takes seconds."""
+    started = "conformance.pytest_plugin.session, conformance.commands.certify"
+    heavy = "{'torch', 'vllm', 'numpy', 'transformers'}"
+    program = f"import sys, {started}; print(sorted({heavy} & sys.modules.keys()))"
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout.strip() == "[]"

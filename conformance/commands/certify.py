@@ -236,7 +236,7 @@ def _show_certificates(
         console.print(summary.headline(document))
         if quiet:
             continue
-        summary.show(console, document)
+        summary.show(console, document, told=True)
         folder = settings.report / report_folder(settings, plugin).name
         console.print(f"certificate: {folder}", style="dim", markup=False, soft_wrap=True)
         console.print()

@@ -285,9 +285,11 @@ class Session:
             return
         terminalreporter.section("vLLM plugin conformance")
         width = min(terminalreporter._tw.fullwidth, 120)  # noqa: SLF001 - it has no public name
+        told = terminalreporter.config.option.tbstyle != "no"
         colour = bool(terminalreporter._tw.hasmarkup)  # noqa: SLF001 - it has no public name
         for plugin, document in zip(self.plugins, self.documents, strict=True):
-            terminalreporter.write(summary.text(document, width=width, colour=colour))
+            text = summary.text(document, width=width, colour=colour, told=told)
+            terminalreporter.write(text)
             folder = report_folder(self.settings, plugin)
             terminalreporter.write_line(f"certificate: {shorter(folder / 'certificate.json')}")
             terminalreporter.write_line("")

@@ -17,6 +17,7 @@ from conformance.reporting.terminal import CONCLUSIONS, STYLES, open_table
 from conformance.rules import Level
 from conformance.running import baseline
 from conformance.verdict import Verdict, must_wait
+from conformance.watching.comparison import cut
 
 
 @attrs.frozen
@@ -107,15 +108,19 @@ _UNJUDGED = {Verdict.NOT_VERIFIED: "not verified", Verdict.ERROR: "the harness f
 #: Reasons for which lines never ran, of one file.
 _MOST_WHYS = 6
 
+#: Lines of the sentence of a failure that stands above in full.
+_MOST_LINES = 2
+
 #: Columns before the title: id, verdict, counts, evidence (sim off ser) and time.
 _FIXED_WIDTH = 7 + 16 + 11 + 13 + 6 + 2
 
 
-def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
+def table(certificate: Mapping[str, Any], *, width: int = 100, told: bool = False) -> Table:
     """Return the rules of a certificate with verdict, counts, evidence and time.
 
-    A rule that holds takes one line, and what a person must act on is spelled out.  Rules that are
-    not judged for a reason that others have take none: :func:`unclear` names them.
+    A rule that holds takes one line, and what a person must act on is spelled out, unless it was
+    ``told`` above: then a failure is the beginning of its sentence.  Rules that are not judged for
+    a reason that others have take none: :func:`unclear` names them.
     """
     result = open_table()
     result.add_column("rule", no_wrap=True)
@@ -135,7 +140,10 @@ def table(certificate: Mapping[str, Any], *, width: int = 100) -> Table:
         if verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
             title.truncate(room, overflow="ellipsis")
         elif rule["message"]:
-            title.append("\n" + rule["message"].rstrip(), style=STYLES[verdict])
+            said = rule["message"].rstrip()
+            if told and verdict is Verdict.FAIL:
+                said = cut(" ".join(said.split()), room * _MOST_LINES)
+            title.append("\n" + said, style=STYLES[verdict])
         result.add_row(
             rule["id"],
             Text("fail (advice)", style="yellow")
@@ -182,9 +190,12 @@ def unclear(certificate: Mapping[str, Any]) -> Text:
     return text
 
 
-def show(console: Console, certificate: Mapping[str, Any]) -> None:
-    """Print everything below the headline: the rules, reasons, known failures and notes."""
-    console.print(table(certificate, width=console.width))
+def show(console: Console, certificate: Mapping[str, Any], *, told: bool = False) -> None:
+    """Print everything below the headline: the rules, reasons, known failures and notes.
+
+    ``told`` says that the failures stand above in full.
+    """
+    console.print(table(certificate, width=console.width, told=told))
     console.print(unclear(certificate), end="")
     if certificate.get("configurations"):
         console.print()
@@ -253,8 +264,10 @@ def headline(certificate: Mapping[str, Any]) -> Text:
     return text
 
 
-def text(certificate: Mapping[str, Any], *, width: int = 100, colour: bool = False) -> str:
-    """Return headline and table as text."""
+def text(
+    certificate: Mapping[str, Any], *, width: int = 100, colour: bool = False, told: bool = False
+) -> str:
+    """Return headline and table as text; ``told`` as in :func:`show`."""
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -264,7 +277,7 @@ def text(certificate: Mapping[str, Any], *, width: int = 100, colour: bool = Fal
         highlight=False,
     )
     console.print(headline(certificate))
-    show(console, certificate)
+    show(console, certificate, told=told)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

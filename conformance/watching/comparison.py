@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch  # who only writes a report, or starts a run, does not wait for it
 
 #: Floats may differ by this much: torch adds up in another order on another number of threads.
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
@@ -31,10 +32,10 @@ def same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors are the same but for how torch adds up."""
     if one.shape != other.shape:
         return False
-    if torch.equal(one, other):
+    if one.equal(other):
         return True
     scale = max(float(one.abs().max()), float(other.abs().max()), 1e-6) if one.numel() else 1.0
-    return bool(torch.allclose(one, other, rtol=0.0, atol=OF_LARGEST * scale, equal_nan=True))
+    return bool(one.allclose(other, rtol=0.0, atol=OF_LARGEST * scale, equal_nan=True))
 
 
 def first_line(text: str) -> str:
@@ -87,7 +88,7 @@ def plain(value: object) -> Any:  # noqa: ANN401 - whatever a plugin answers
 
     Pydantic models and attrs or data classes become dictionaries, tensors and arrays lists.
     """
-    if isinstance(value, torch.Tensor):
+    if hasattr(value, "detach"):  # a tensor
         value = value.detach().cpu()
     if hasattr(value, "tolist"):
         value = value.tolist()
