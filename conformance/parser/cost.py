@@ -78,7 +78,7 @@ def growing(trial: Trial) -> Iterator[tuple[str, Callable[[int], str]]]:
         yield "content", lambda count: write(Message("I think.", f"{words * count}."))
         return
     yield "content", lambda count: f"I say {words * count}."
-    names = {tool["function"]["name"] for tool in trial.tools}
+    names = {tool["function"]["name"] for tool in trial.wanted.tools}
     if PROBE.name in names:
         text = '{"city": "x%sy"}'
         yield (

@@ -127,8 +127,7 @@ class Format:
             return str(text)
         if self.thinks is not None:
             start, middle, end = self.thinks
-            if self.opened:
-                start = ""
+            start = "" if self.opened else start
             return f"{start}{message.reasoning}{middle}{message.content}{end}"
         if not message.calls:
             return message.content
@@ -173,16 +172,13 @@ class Format:
         return self.thinks[0] if self.thinks is not None and self.opened else self.turn
 
 
-def _known() -> Mapping[str, tuple[Format, ...]]:
-    document = tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
-    return {
-        role: tuple(Format(name=name, **table) for name, table in document[role].items())
-        for role in (TOOL, REASONING)
-    }
-
+_TABLES = tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
 
 #: The known formats, by what a parser is for.
-KNOWN = _known()
+KNOWN: Mapping[str, tuple[Format, ...]] = {
+    role: tuple(Format(name=name, **table) for name, table in _TABLES[role].items())
+    for role in (TOOL, REASONING)
+}
 TOOL_FORMATS, REASONING_FORMATS = KNOWN[TOOL], KNOWN[REASONING]
 
 #: A call by which a format is recognised, and another one.

@@ -25,7 +25,6 @@ ALONE = {
 #: What is thought before answers that are known.
 THOUGHT = "First I think."
 
-
 #: The parser of calls beside which answers without reasoning are read, where no partner is named.
 _CALLS = next(each for each in TOOL_FORMATS if each.name == "hermes")
 
@@ -64,32 +63,28 @@ class Pair:
         """Return both together, and each alone, with the same tokens."""
         bench, _ = self.tool.for_sample(sample)
         thinking = self.reasoning.bench
-        alone = attrs.evolve(
-            bench,
-            special=tuple(dict.fromkeys((*bench.special, *thinking.special))),
-            prompt=thinking.prompt,
-            chat={**bench.chat, **thinking.chat},
-        )
-        other_alone = attrs.evolve(
-            alone, cls=self.reasoning.cls, role=self.reasoning.role, parser=None
-        )
+        special = tuple(dict.fromkeys((*bench.special, *thinking.special)))
+        chat = {**bench.chat, **thinking.chat}
+        alone = attrs.evolve(bench, special=special, prompt=thinking.prompt, chat=chat)
+        other_alone = attrs.evolve(alone, cls=self.reasoning.cls, role=REASONING, parser=None)
         certified = alone if self.trial is self.tool else other_alone
         both = attrs.evolve(certified, partner=self.partner.cls, parser=None)
         return both, alone, other_alone
 
     def text(self, sample: Sample, thought: str) -> str | None:
-        """Return an answer in which a sample comes behind reasoning; None if it never does."""
+        """Return an answer in which a sample comes behind reasoning; None if it never does.
+
+        Content may have a place of its own, where calls do not stand behind it.
+        """
         form = self.drawing.format
+        if form.handover is not None and sample.says and sample.says.content:
+            return None
         if form.handover is not None and form.thinks is not None:
             return f"{'' if form.opened else form.thinks[0]}{thought}{form.handover}{sample.text}"
         try:
             return form.write(Message(thought, sample.text))
         except Unsaid:
             return None
-
-    def reads(self, sample: Sample) -> bool:
-        """Tell whether a sample may come behind reasoning: content may have a place of its own."""
-        return self.drawing.format.handover is None or not (sample.says and sample.says.content)
 
 
 @checks("TP-14", after=("TP-05",))
@@ -105,7 +100,7 @@ def handover(trial: Trial) -> Finding:
     def judge(example: tuple[Sample, str, tuple[int, ...]]) -> Judged:
         sample, thought, cuts = example
         text = pair.text(sample, thought)
-        if text is None or not pair.reads(sample):
+        if text is None:
             return Judged(acted=False)
         both, tool, reasoning = pair.benches(sample)
         answer, rest = both.answer(text), tool.answer(sample.text)
@@ -114,16 +109,8 @@ def handover(trial: Trial) -> Finding:
             return Judged(acted=False)
         expected = attrs.evolve(calls, reasoning=thought)
         parted = None if pair.drawing.format.handover else Message(thought, sample.text)
-        for how, where in (
-            ("whole", None),
-            ("token by token", range(1, len(answer))),
-            ("in 1 delta", ()),
-            (f"cut before the tokens {', '.join(map(str, cuts))}", cuts),
-        ):
-            if where is None:
-                before, found = reasoning.whole(answer), both.whole(answer)
-            else:
-                before, found = (each.stream(answer, where).said for each in (reasoning, both))
+        ways = (each.ways(answer, cuts) for each in (reasoning, both))
+        for (_, _, before), (how, _, found) in zip(*ways, strict=True):
             # Where reasoning alone is parted wrongly, another rule is broken, or the partner is.
             if (parted is None or before.same(parted)) and not found.same(expected):
                 told = f"{quoted(answer.text)} {how}: {found}; expected {expected}"
@@ -154,12 +141,8 @@ def without(trial: Trial) -> Finding:
         answer = both.answer(text)
         ways = both.ways(answer)
         _, _, expected = next(ways)
-        _, *calls = (found.calls for _, _, found in alone.ways(answer))
-        if (
-            expected.reasoning
-            or expected.raised
-            or not all(len(each) == len(expected.calls) for each in calls)
-        ):
+        _, *calls = (len(found.calls) for _, _, found in alone.ways(answer))
+        if expected.reasoning or expected.raised or {*calls} != {len(expected.calls)}:
             return Judged(acted=False)  # it is reasoning; or the parser of calls is to blame
         for how, _, found in ways:
             if not found.same(expected):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.parser import formats
-from conformance.parser.bench import Bench, NotMade, composed
+from conformance.parser.bench import NotMade, composed
 from conformance.parser.partners import resolved
 from conformance.parser.roles import ROLES
 from conformance.parser.tokens import of_model, tokenizer
@@ -76,11 +76,12 @@ def _replay(role: str, cls: type, case: Mapping[str, Any], model: str) -> Replay
 
 def _maker(role: str, model: str, section: Mapping[str, Any]) -> Maker:
     """Return what makes parsers as a server does for a request, where their tokens are known."""
-    from conformance.parser import samples
+    from conformance.parser.samples import TOOLS
+    from conformance.parser.wanted import Wanted
 
     named = tuple(map(str, section.get("special_tokens", ())))
     own = model if "tokenizer" in section else None
-    chat = dict(section.get("chat_template_kwargs", {}))
+    wanted = Wanted(role, section, None, Budget.QUICK, 0, model=own)
 
     def ready() -> Callable[[Any], object]:
         # With the tokens of each model that is known: nobody knows yet which one it is for.
@@ -91,14 +92,8 @@ def _maker(role: str, model: str, section: Mapping[str, Any]) -> Maker:
 
         def make(cls: type) -> object:
             for special in known:
-                bench = Bench(
-                    cls=cls,
-                    role=role,
-                    tools=samples.TOOLS,
-                    special=special,
-                    chat=chat,
-                    model=own,
-                )
+                plain = wanted.bench(cls)
+                bench = attrs.evolve(plain, tools=TOOLS, special=special, skipped=())
                 with suppress(NotMade):
                     return bench.make(bench.request(stream=True))
             return None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from specimens import parser_references
 from support import ROOT, Specimen, certify
 
-from conformance.parser import advice, cost, tokens
+from conformance.parser import cost, markers, tokens
 from conformance.parser.formats import TOOL_FORMATS, Format, named, own
 from conformance.parser.messages import Call, Message
 from conformance.parser.roles import TOOL
@@ -378,7 +378,7 @@ def test_a_refusal_is_a_line_that_raises_or_a_token(error: Exception | None, ref
         with pytest.raises(KeyError):
             raise error
 
-    assert advice.refused(error) is refuses
+    assert markers.refused(error) is refuses
 
 
 #: Thinks where requests want it; else the template ends its reasoning in the prompt.
