@@ -16,7 +16,7 @@ from conformance.parser.bench import WHOLE, Bench
 from conformance.parser.messages import Message, apart, quoted, shortened
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Judged, Trial
+from conformance.parser.trial import Judged, Trial, of_each_answer
 
 #: Answers that are cut everywhere, their tokens, and how many of these come in one delta.
 SHORT, LONGEST, JOINED = 3, 100, 2
@@ -99,8 +99,7 @@ def agrees(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged
 def cut(trial: Trial) -> Finding:
     """Compare answers that are cut anywhere with the same tokens one by one."""
 
-    def judge(sample: Sample, cuts: Sequence[int]) -> Judged:
-        bench, answer = trial.for_sample(sample)
+    def judge(_: Sample, bench: Bench, answer: Answer, cuts: Sequence[int]) -> Judged:
         expected = bench.by_token(answer).said
         wrong = None
         if not bench.stream(answer, cuts).said.same(expected):
@@ -120,22 +119,19 @@ def cut(trial: Trial) -> Finding:
 
 @checks("TP-19", after=("TP-05", "TP-14"))
 @checks("RP-19", after=("RP-05", "RP-06", "RP-16"))
-def stops(trial: Trial) -> Finding:
+@of_each_answer
+def stops(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Compare answers to requests with a stop string that is not in them with others."""
-
-    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
-        expected = bench.by_token(answer).said
-        for held in HELD:
-            found = bench.by_token(answer, held=held).said
-            if not found.same(expected):
-                how = f"token by token, with a stop string of {held + 1} letters in the request"
-                stopped, free = apart(found, expected)
-                told = f"{quoted(sample.text)} {how}: {stopped}; without it: {free}"
-                scene = partial(bench.scene, "stops", answer, range(1, len(answer)), held=held)
-                return Judged(wrong=told, scene=scene)
-        return trial.right(expected)
-
-    return trial.search(judge)
+    expected = bench.by_token(answer).said
+    for held in HELD:
+        found = bench.by_token(answer, held=held).said
+        if not found.same(expected):
+            how = f"token by token, with a stop string of {held + 1} letters in the request"
+            stopped, free = apart(found, expected)
+            told = f"{quoted(sample.text)} {how}: {stopped}; without it: {free}"
+            scene = partial(bench.scene, "stops", answer, range(1, len(answer)), held=held)
+            return Judged(wrong=told, scene=scene)
+    return trial.right(expected)
 
 
 def _joined(trial: Trial) -> Iterator[tuple[Sample, Sequence[int]]]:

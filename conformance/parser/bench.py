@@ -277,11 +277,7 @@ class Bench:
             yield how, cuts, self.stream(answer, cuts).said
 
     def scene(
-        self,
-        what: str,
-        answer: Answer,
-        cuts: Sequence[int] = (),
-        **more: object,
+        self, what: str, answer: Answer, cuts: Sequence[int] = (), **more: object
     ) -> dict[str, Any]:
         """Return what a program plays: a function of :mod:`player`, and what it is given."""
         tools = [dict(tool) for tool in self.tools if tool["function"]["name"] in answer.text]

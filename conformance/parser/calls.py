@@ -19,65 +19,56 @@ from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import TOOL, base
 from conformance.parser.samples import Sample, an_object, tool
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Judged, Trial
+from conformance.parser.trial import Judged, Trial, of_each_answer
 from conformance.watching.raised import said
 
 
 @checks("TP-07", after=("TP-09", "TP-03"))
-def arguments(trial: Trial) -> Finding:
+@of_each_answer
+def arguments(trial: Trial, _: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether the arguments that were streamed are JSON in the end."""
-
-    def judge(_: Sample, bench: Bench, answer: Answer) -> Judged:
-        expected = bench.whole(answer)
-        found = bench.by_token(answer).said
-        for index, call in enumerate(found.calls):
-            # A call of which nothing came is one that TP-04 knows to be lost.
-            if call.arguments and isinstance(call.value, str):
-                told = f"the arguments of call {index} came as {quoted(call.arguments)}"
-                told = f"{told}, which is no JSON; whole: {expected}"
-                return Judged(wrong=told, scene=partial(differing, bench, answer))
-        return trial.right(found, lambda: expected)
-
-    return trial.search(judge)
+    expected = bench.whole(answer)
+    found = bench.by_token(answer).said
+    for index, call in enumerate(found.calls):
+        # A call of which nothing came is one that TP-04 knows to be lost.
+        if call.arguments and isinstance(call.value, str):
+            told = f"the arguments of call {index} came as {quoted(call.arguments)}"
+            told = f"{told}, which is no JSON; whole: {expected}"
+            return Judged(wrong=told, scene=partial(differing, bench, answer))
+    return trial.right(found, lambda: expected)
 
 
 @checks("TP-08", after=("TP-09", "TP-03"))
-def order(trial: Trial) -> Finding:
+@of_each_answer
+def order(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether each streamed call begins with its name, id and index."""
-
-    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
-        for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
-            if stumbles := bench.stream(answer, cuts).stumbles:
-                told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
-                scene = partial(bench.scene, "begins", answer, cuts)
-                return Judged(wrong=told, scene=scene)
-        return trial.right(bench.by_token(answer).said, lambda: bench.whole(answer))
-
-    return trial.search(judge)
+    for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
+        if stumbles := bench.stream(answer, cuts).stumbles:
+            told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
+            scene = partial(bench.scene, "begins", answer, cuts)
+            return Judged(wrong=told, scene=scene)
+    return trial.right(bench.by_token(answer).said, lambda: bench.whole(answer))
 
 
 @checks("TP-18", after=("TP-08",))
-def new_ids(trial: Trial) -> Finding:
+@of_each_answer
+def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether calls have ids that those of the turn before have not."""
-
-    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
-        says = bench.by_token(answer).said
-        for streams, calls in ((False, bench.whole(answer).calls), (True, says.calls)):
-            turn = player.turn([(each.id, each.name, each.arguments) for each in calls])
-            after = bench.wishing(Wish(earlier=turn))
-            again = after.by_token(answer).said if streams else after.whole(answer)
-            # What stands in the answer is the model's to say.
-            known = {call.id for call in calls if call.id and call.id not in sample.text}
-            for index, call in enumerate(again.calls):
-                if call.id in known:
-                    way = "token by token" if streams else WHOLE
-                    told = f"{quoted(sample.text)} {way}, in two turns: call {index} of the second"
-                    told = f"{told} has the id {call.id!r}, as one of the first"
-                    scene = partial(bench.scene, "new_ids", answer, range(1, len(answer)))
-                    return Judged(wrong=told, scene=partial(scene, streams=streams))
-        return trial.right(says, lambda: bench.whole(answer))
-
-    return trial.search(judge)
+    says = bench.by_token(answer).said
+    for streams, calls in ((False, bench.whole(answer).calls), (True, says.calls)):
+        turn = player.turn([(each.id, each.name, each.arguments) for each in calls])
+        after = bench.wishing(Wish(earlier=turn))
+        again = after.by_token(answer).said if streams else after.whole(answer)
+        # What stands in the answer is the model's to say.
+        known = {call.id for call in calls if call.id and call.id not in sample.text}
+        for index, call in enumerate(again.calls):
+            if call.id in known:
+                way = "token by token" if streams else WHOLE
+                told = f"{quoted(sample.text)} {way}, in two turns: call {index} of the second"
+                told = f"{told} has the id {call.id!r}, as one of the first"
+                scene = partial(bench.scene, "new_ids", answer, range(1, len(answer)))
+                return Judged(wrong=told, scene=partial(scene, streams=streams))
+    return trial.right(says, lambda: bench.whole(answer))
 
 
 #: What is the client's to say of a request.
@@ -142,19 +133,16 @@ def _stands_in_grammar(bench: Bench, field: str, request: Any) -> bool:  # noqa:
 
 
 @checks("TP-15", after=("TP-12", "TP-05"))
-def choices(trial: Trial) -> Finding:
+@of_each_answer
+def choices(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Give answers to requests with each ``tool_choice``, and to such that want one call."""
-
-    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
-        says, *streamed = (found for _, _, found in bench.ways(answer))
-        if not says.calls or not all(each.same(says) for each in streamed):
-            return Judged(acted=False)
-        for asks in asked(bench, sample.text, says):
-            if wrong := _misread(bench, asks):
-                return Judged(wrong=wrong)
-        return Judged()
-
-    return trial.search(judge)
+    says, *streamed = (found for _, _, found in bench.ways(answer))
+    if not says.calls or not all(each.same(says) for each in streamed):
+        return Judged(acted=False)
+    for asks in asked(bench, sample.text, says):
+        if wrong := _misread(bench, asks):
+            return Judged(wrong=wrong)
+    return Judged()
 
 
 @attrs.frozen

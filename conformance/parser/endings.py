@@ -17,7 +17,7 @@ from conformance.parser.bench import Bench, guarded
 from conformance.parser.messages import quoted
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Judged, Trial
+from conformance.parser.trial import Judged, Trial, of_each_answer
 from conformance.verdict import Verdict
 from conformance.watching.raised import said
 
@@ -60,48 +60,42 @@ def twin(trial: Trial) -> Finding:
 
 
 @checks("RP-07", after=("RP-06", "RP-04"))
-def gate(trial: Trial) -> Finding:
+@of_each_answer
+def gate(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Compare where reasoning ends with where the client's content begins."""
-
-    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
-        end = _end(bench, answer)
-        streamed = bench.by_token(answer)
-        pieces = [*enumerate(streamed.pieces, 1)]
-        content = next((n for n, piece in pieces if piece.content.strip()), None)
-        last = max((n for n, piece in pieces if piece.reasoning.strip()), default=0)
-        wrong = None
-        if content is not None and (end is None or (isinstance(end, int) and content < end)):
-            wrong = f"content begins {_place(content)}"
-        elif isinstance(end, int) and last > end:
-            wrong = f"reasoning comes {_place(last)}"
-        if wrong:
-            told = f"{quoted(sample.text)}: {wrong}, and {ENDS[0]} is true {_place(end)}"
-            return Judged(wrong=told)
-        return Judged(content is not None and last > 0, raised=streamed.said.raised)
-
-    return trial.search(judge)
+    end = _end(bench, answer)
+    streamed = bench.by_token(answer)
+    pieces = [*enumerate(streamed.pieces, 1)]
+    content = next((n for n, piece in pieces if piece.content.strip()), None)
+    last = max((n for n, piece in pieces if piece.reasoning.strip()), default=0)
+    wrong = None
+    if content is not None and (end is None or (isinstance(end, int) and content < end)):
+        wrong = f"content begins {_place(content)}"
+    elif isinstance(end, int) and last > end:
+        wrong = f"reasoning comes {_place(last)}"
+    if wrong:
+        told = f"{quoted(sample.text)}: {wrong}, and {ENDS[0]} is true {_place(end)}"
+        return Judged(wrong=told)
+    return Judged(content is not None and last > 0, raised=streamed.said.raised)
 
 
 @checks("RP-08", after=("RP-06", "RP-03"))
-def content_ids(trial: Trial) -> Finding:
+@of_each_answer
+def content_ids(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Compare the tokens that are said to be content with the content of the whole answer."""
-
-    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
-        if not _end(bench, answer):
-            return Judged(acted=False)  # it is called in the step in which reasoning ends
-        expected = bench.whole(answer)
-        told = f"{quoted(sample.text)}: extract_content_ids"
-        found = _returned(bench, "extract_content_ids", answer)
-        if not isinstance(found, list | tuple):
-            return Judged(wrong=f"{told} {_instead(found, type(found).__name__)}")
-        text = bench.tokenizer.decode(found, skip_special_tokens=True)
-        thought, content = expected.reasoning.strip(), expected.content.strip()
-        # Markers of the channel in which content stands are for the parser of calls.
-        if content not in text or (thought and thought in text.replace(content, "", 1)):
-            return Judged(wrong=f"{told} returned the tokens of {quoted(text)}; whole: {expected}")
-        return Judged(bool(expected.content))
-
-    return trial.search(judge)
+    if not _end(bench, answer):
+        return Judged(acted=False)  # it is called in the step in which reasoning ends
+    expected = bench.whole(answer)
+    told = f"{quoted(sample.text)}: extract_content_ids"
+    found = _returned(bench, "extract_content_ids", answer)
+    if not isinstance(found, list | tuple):
+        return Judged(wrong=f"{told} {_instead(found, type(found).__name__)}")
+    text = bench.tokenizer.decode(found, skip_special_tokens=True)
+    thought, content = expected.reasoning.strip(), expected.content.strip()
+    # Markers of the channel in which content stands are for the parser of calls.
+    if content not in text or (thought and thought in text.replace(content, "", 1)):
+        return Judged(wrong=f"{told} returned the tokens of {quoted(text)}; whole: {expected}")
+    return Judged(bool(expected.content))
 
 
 @checks("RP-15", after=("RP-06", "RP-03"))
@@ -196,8 +190,7 @@ def broken_off(trial: Trial) -> Finding:
             and not so_far.endswith(held)
         ]
 
-    def judge(sample: Sample, end: int | None) -> Judged:
-        bench, answer = trial.for_sample(sample)
+    def judge(sample: Sample, bench: Bench, answer: Answer, end: int | None) -> Judged:
         firsts = within(answer, (sample.says or bench.whole(answer)).reasoning.strip())
         found = Judged(acted=False)
         for first in firsts if end is None or not firsts else [firsts[end % len(firsts)]]:

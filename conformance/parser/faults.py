@@ -36,8 +36,7 @@ PLAIN = "It rains. "
 def alone(trial: Trial) -> Finding:
     """Compare what an answer gives after others, and among them, with what it gives alone."""
 
-    def judge(sample: Sample, other: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
+    def judge(_: Sample, bench: Bench, answer: Answer, other: Sample) -> Judged:
         expected = bench.by_token(answer)
         for how, found in _again(bench, answer, *trial.for_sample(other)):
             if not found.alike(expected):
@@ -74,8 +73,7 @@ def _again(
 def truncated(trial: Trial) -> Finding:
     """End answers after any of their tokens: nothing raises, and complete calls stay."""
 
-    def judge(sample: Sample, ends: tuple[int, ...]) -> Judged:
-        bench, answer = trial.for_sample(sample)
+    def judge(_: Sample, bench: Bench, answer: Answer, ends: tuple[int, ...]) -> Judged:
         complete = bench.whole(answer)
         step = -(-len(answer) // MOST) if trial.budget is Budget.QUICK else 1
         places = [end % len(answer) for end in ends] or range(1, len(answer), step)
@@ -108,8 +106,9 @@ def malformed(trial: Trial) -> Finding:
     pieces = (*HARD, *whole)
     change = st.tuples(st.integers(0, 200), st.integers(0, 20), st.sampled_from(("", *pieces)))
 
-    def judge(sample: Sample, changes: list[tuple[int, int, str]]) -> Judged:
-        bench, intact = trial.for_sample(sample)
+    def judge(
+        sample: Sample, bench: Bench, intact: Answer, changes: list[tuple[int, int, str]]
+    ) -> Judged:
         text = sample.text
         for place, length, piece in changes:
             start = place % (len(text) + 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from conformance.checking import Undecided, checks
 from conformance.findings import Finding
 from conformance.parser.bench import Bench
-from conformance.parser.formats import PROBE, TOOL_FORMATS, Unsaid
+from conformance.parser.formats import LEAD, PROBE, THINKING, TOOL_FORMATS, Unsaid
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import REASONING, TOOL, manager
 from conformance.parser.samples import Drawing, Sample
@@ -21,12 +21,6 @@ ALONE = {
     TOOL: ("TP-01", "TP-03", "TP-04", "TP-05"),
     REASONING: ("RP-01", "RP-04", "RP-05", "RP-07"),
 }
-
-#: What is thought before answers that are known.
-THOUGHT = "First I think."
-
-#: The parser of calls beside which answers without reasoning are read, where no partner is named.
-_CALLS = next(each for each in TOOL_FORMATS if each.name == "hermes")
 
 
 @attrs.frozen
@@ -120,7 +114,7 @@ def handover(trial: Trial) -> Finding:
     thoughts = pair.drawing.content
     cut = st.lists(st.integers(1, 120), max_size=6).map(lambda found: tuple(sorted(found)))
     return trial.sought(
-        [(sample, THOUGHT, ()) for sample in pair.tool.first()],
+        [(sample, THINKING.reasoning, ()) for sample in pair.tool.first()],
         st.tuples(pair.tool.answers(), thoughts, cut),
         judge,
         lambda example: str(pair.text(*example[:2])),
@@ -161,13 +155,17 @@ def without(trial: Trial) -> Finding:
 
 
 def _calling(trial: Trial) -> tuple[Bench, list[str]]:
-    """Return a parser of calls with the tokens of both, and answers with calls."""
+    """Return a parser of calls with the tokens of both, and answers with calls.
+
+    Where no partner is named, it is that of Hermes.
+    """
     bench = trial.bench
     if (partner := trial.partner) is not None:
         cls, special = partner.cls, partner.bench.special
         texts = [sample.text for sample in partner.first()]
     else:
-        cls, special = manager(TOOL).get_tool_parser("hermes"), _CALLS.special
-        texts = [_CALLS.write(Message("", lead, (PROBE,))) for lead in ("", "Let me look. ")]
+        form = next(each for each in TOOL_FORMATS if each.name == "hermes")
+        cls, special = manager(TOOL).get_tool_parser(form.name), form.special
+        texts = [form.write(Message("", lead, (PROBE,))) for lead in ("", LEAD)]
     tokens = tuple(dict.fromkeys((*bench.special, *special)))
     return attrs.evolve(bench, cls=cls, role=TOOL, special=tokens, parser=None), texts

@@ -16,8 +16,8 @@ from conformance.engine.asking import Question, saying
 from conformance.parser.bench import Bench, NotMade, Wish, name_of
 from conformance.parser.calls import Asked, asked
 from conformance.parser.checks import trial
-from conformance.parser.formats import KNOWN
-from conformance.parser.handover import THOUGHT, Pair
+from conformance.parser.formats import KNOWN, THINKING
+from conformance.parser.handover import Pair
 from conformance.parser.messages import Message, Stream
 from conformance.parser.partners import partner
 from conformance.parser.roles import TOOL
@@ -97,7 +97,7 @@ def found(cls: type[Any], errand: Errand) -> Found:
         model=str(saying(bench.tokenizer)),
         special=bench.special,
         skipped=bench.skipped,
-        partner=_place(pair.partner) if pair is not None else None,
+        partner=None if pair is None else _named(pair.partner),
         alone=alone,
         answers=answers,
         choices=tuple(_choices(told, pair, known)) if told.role == TOOL else (),
@@ -120,7 +120,7 @@ def _obeys(bench: Bench) -> bool:
     return getattr(bench.adjusted(), "structured_outputs", None) is not None
 
 
-def _place(partner: Trial) -> tuple[str, str, str]:
+def _named(partner: Trial) -> tuple[str, str, str]:
     cls = partner.cls
     return cls.__module__, cls.__qualname__, name_of(cls, partner.role)
 
@@ -136,12 +136,12 @@ def _asked(
         bench, answer = judged.for_sample(sample)
         says = sample.says
         if pair is not None:
-            text = pair.text(sample, THOUGHT)
+            text = pair.text(sample, THINKING.reasoning)
             if text is None:
                 continue
             bench = pair.benches(sample)[0]
             answer = bench.answer(text)
-            says = says and attrs.evolve(says, reasoning=THOUGHT)
+            says = says and attrs.evolve(says, reasoning=THINKING.reasoning)
         if len(answer) + len(bench.prompt_ids()) <= LONGEST:
             asked = Question(
                 text=answer.text,

@@ -12,8 +12,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.parser import formats
-from conformance.parser.formats import Format, Unsaid
+from conformance.parser.formats import LEAD, PROBE, SECOND, THINKING, Format, Unsaid
 from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
@@ -213,7 +212,7 @@ class Drawing:
 
     def of_each_type(self) -> list[Sample]:
         """Return answers to known tools with arguments of each type, one and all at once."""
-        if not set(_TYPED) <= {tool["function"]["name"] for tool in self.tools}:
+        if not self._knows_ours():
             return []
         calls = [
             Call(name, json.dumps(arguments))
@@ -221,6 +220,10 @@ class Drawing:
             for arguments in (*({key: value} for key, value in values.items()), values)
         ]
         return self._samples(*(Message(calls=(call,)) for call in calls))
+
+    def _knows_ours(self) -> bool:
+        """Tell whether requests have the tools that they have without a profile."""
+        return set(_TYPED) <= {tool["function"]["name"] for tool in self.tools}
 
     def _sample(
         self,
@@ -249,28 +252,26 @@ class Drawing:
     def first(self) -> list[Sample]:
         """Return answers that are tried before any that is drawn."""
         if self.format.thinks is not None:
-            messages = [Message("First I think.", "Then I say it.")]
+            messages = [THINKING]
             # What is said may begin as a marker does, right behind one.
             edges = dict.fromkeys(each[0] for each in self.format.markers if not each[0].isalnum())
-            messages += [Message("First I think.", f"{edge} it begins.") for edge in [*edges][:1]]
+            begin = [f"{edge} it begins." for edge in [*edges][:1]]
+            messages += [attrs.evolve(THINKING, content=content) for content in begin]
             in_bytes = Message(f"I think {IN_BYTES}.", f"I say {IN_BYTES}.")
+        elif not self._knows_ours():
+            return []
         else:
-            call = formats.PROBE
-            lead = "Let me look. " if self.format.content else ""
-            messages = [Message(calls=(call,)), Message("", lead, (call,))]
+            lead = LEAD if self.format.content else ""
+            messages = [Message(calls=(PROBE,)), Message("", lead, (PROBE,))]
             if self.format.several:
-                messages.append(Message("", lead, (call, formats.SECOND)))
-                many = ((call, formats.SECOND) * MANY)[:MANY]
-                messages.append(Message(calls=many))
+                messages.append(Message("", lead, (PROBE, SECOND)))
+                messages.append(Message(calls=((PROBE, SECOND) * MANY)[:MANY]))
             if self.format.marked and not self.format.letters:
                 for text in (" ".join(REPAIRED), PADDED):
-                    told = attrs.evolve(call, arguments=json.dumps({"city": text}))
+                    told = attrs.evolve(PROBE, arguments=json.dumps({"city": text}))
                     messages.append(Message(calls=(told,)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
-            in_bytes = Message("", lead, (attrs.evolve(call, arguments=arguments),))
-            names = {tool["function"]["name"] for tool in self.tools}
-            if not {"get_weather", "get_time"} <= names:
-                return []
+            in_bytes = Message("", lead, (attrs.evolve(PROBE, arguments=arguments),))
         return [*self._samples(*messages), *self._samples(in_bytes, pieces=True)]
 
     def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:

@@ -69,8 +69,8 @@ def _replay(role: str, cls: type, case: Mapping[str, Any], model: str) -> Replay
     from conformance.parser.wanted import Wanted, wanted_model
 
     section = located(case["section"], Path(case.get("beside", ".")), "the case")
-    wanted = Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]))
-    wanted = attrs.evolve(wanted, model=wanted_model(section, model, "the case"))
+    named = wanted_model(section, model, "the case")
+    wanted = Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]), model=named)
     return replayed(checks.trial(cls, wanted).check(case["rule"]))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from typing import Any, ClassVar, Self, TypeVar
 
 import attrs
@@ -302,7 +302,7 @@ class Trial(Simulation):
     def search_with(
         self,
         other: SearchStrategy[Any],
-        judge: Callable[[Sample, Any], Judged],
+        judge: Callable[[Sample, Bench, Answer, Any], Judged],
         first: Sequence[Any] = (),
         besides: Iterable[tuple[Sample, Any]] = (),
     ) -> Finding:
@@ -310,7 +310,11 @@ class Trial(Simulation):
         known = [(sample, value) for sample in self.first() for value in first]
         known += besides
         drawn = st.tuples(self.answers(), other)
-        return self.sought(known, drawn, lambda each: judge(*each), lambda each: each[0].text)
+
+        def with_tokens(example: tuple[Sample, Any]) -> Judged:
+            return judge(example[0], *self.for_sample(example[0]), example[1])
+
+        return self.sought(known, drawn, with_tokens, lambda example: example[0].text)
 
     def sought(
         self,
@@ -439,3 +443,15 @@ class ReasoningTrial(Trial):
 
     loads, survives = "RP-01", "RP-02"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
+
+
+def of_each_answer(
+    judge: Callable[[Trial, Sample, Bench, Answer], Judged],
+) -> Callable[[Trial], Finding]:
+    """Make a check of a function that judges one answer, with its bench and its tokens."""
+
+    @wraps(judge)
+    def check(trial: Trial) -> Finding:
+        return trial.search(partial(judge, trial))
+
+    return check
