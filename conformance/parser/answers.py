@@ -107,9 +107,8 @@ def cut(trial: Trial) -> Finding:
             parts = [repr(text) for text, _ in answer.deltas(fewest)]
             deltas = "1 delta" if len(parts) == 1 else f"{len(parts)} deltas"
             found, wanted = apart(bench.stream(answer, fewest).said, expected)
-            wrong = (
-                f"in {deltas}, {shortened(' | '.join(parts))}: {found}; token by token: {wanted}"
-            )
+            told = f"in {deltas}, {shortened(' | '.join(parts))}: {found}"
+            wrong = f"{told}; token by token: {wanted}"
         scene = partial(differing, bench, answer, cuts)
         return attrs.evolve(trial.right(expected), wrong=wrong, scene=scene)
 

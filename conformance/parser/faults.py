@@ -96,7 +96,7 @@ def malformed(trial: Trial) -> Finding:
     unknown = drawing is None and not trial.given and name_of(trial.cls, trial.role) == NAME
     if unknown:
         bench = trial.made()
-        known = (*HARD, *bench.special)
+        known = (*HARD, *bench.special)  # whatever the format is, it raises at none of these
         for text in (PLAIN, *known, *(f"{PLAIN}{piece}{PLAIN}" for piece in known)):
             if wrong := _wrong(bench, bench.answer(text)):
                 return failed(str(wrong.wrong))

@@ -76,12 +76,12 @@ def _replay(role: str, cls: type, case: Mapping[str, Any], model: str) -> Replay
 
 def _maker(role: str, model: str, section: Mapping[str, Any]) -> Maker:
     """Return what makes parsers as a server does for a request, where their tokens are known."""
-    from conformance.parser.samples import TOOLS
     from conformance.parser.wanted import Wanted
 
     named = tuple(map(str, section.get("special_tokens", ())))
     own = model if "tokenizer" in section else None
-    wanted = Wanted(role, section, None, Budget.QUICK, 0, model=own)
+    chat = {key: value for key, value in section.items() if key == "chat_template_kwargs"}
+    wanted = Wanted(role, chat, None, Budget.QUICK, 0, model=own)
 
     def ready() -> Callable[[Any], object]:
         # With the tokens of each model that is known: nobody knows yet which one it is for.
@@ -92,8 +92,7 @@ def _maker(role: str, model: str, section: Mapping[str, Any]) -> Maker:
 
         def make(cls: type) -> object:
             for special in known:
-                plain = wanted.bench(cls)
-                bench = attrs.evolve(plain, tools=TOOLS, special=special, skipped=())
+                bench = attrs.evolve(wanted.bench(cls), special=special)
                 with suppress(NotMade):
                     return bench.make(bench.request(stream=True))
             return None

@@ -293,10 +293,7 @@ class Trial(Simulation):
         if drawn is None and self.drawing is not None:
             drawn = self.drawing.samples()
         first = self.first() if known is None else known
-
-        def with_tokens(sample: Sample) -> Judged:
-            return judge(sample, *self.for_sample(sample))
-
+        with_tokens = partial(self._with_tokens, judge)
         return self.sought(first, drawn, with_tokens, ready=ready, idle=idle)
 
     def search_with(
@@ -310,11 +307,11 @@ class Trial(Simulation):
         known = [(sample, value) for sample in self.first() for value in first]
         known += besides
         drawn = st.tuples(self.answers(), other)
+        with_tokens = partial(self._with_tokens, judge)
+        return self.sought(known, drawn, lambda each: with_tokens(*each), lambda each: each[0].text)
 
-        def with_tokens(example: tuple[Sample, Any]) -> Judged:
-            return judge(example[0], *self.for_sample(example[0]), example[1])
-
-        return self.sought(known, drawn, with_tokens, lambda example: example[0].text)
+    def _with_tokens(self, judge: Callable[..., Judged], sample: Sample, *more: object) -> Judged:
+        return judge(sample, *self.for_sample(sample), *more)
 
     def sought(
         self,
