@@ -271,13 +271,11 @@ def test_the_summary_of_a_mixed_certificate(snapshot: SnapshotAssertion) -> None
 
 def test_what_stands_above_is_not_said_again() -> None:
     """A failure that was told in full takes two lines of the table; other reasons stay whole."""
-    long = {**five_rules(**MIXED)}
-    long["rules"] = [
-        {**rule, "message": f"{rule['id']} says: " + "word " * 80 + "end"}
-        if rule["message"]
-        else rule
-        for rule in long["rules"]
-    ]
+    long: dict[str, Any] = {**five_rules(**MIXED)}
+    long["rules"] = [{**rule} for rule in long["rules"]]
+    for rule in long["rules"]:
+        if rule["message"]:
+            rule["message"] = f"{rule['id']} says: " + "word " * 80 + "end"
     failed = [rule for rule in long["rules"] if rule["verdict"] == "fail"]
     whole, told = (
         " ".join(summary.text(long, width=80, told=each).split()) for each in (False, True)

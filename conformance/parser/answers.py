@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,33 +14,22 @@ from conformance.findings import Finding, passed, unjudged
 from conformance.parser import samples
 from conformance.parser.bench import WHOLE, Bench
 from conformance.parser.messages import Message, apart, quoted, shortened
-from conformance.parser.roles import TOOL
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Judged, Trial
+from conformance.parser.trial import Judged, Trial, of_each_answer
 
 #: Answers that are cut everywhere, their tokens, and how many of these come in one delta.
 SHORT, LONGEST, JOINED = 3, 100, 2
 
+#: Letters that are held back: all but one of those of a stop string.  One is as long as those of
+#: most clients, and one longer than any marker.
+HELD = (5, 40)
 
-def acted(trial: Trial, message: Message) -> bool:
-    """Tell whether a parser found in an answer what it is there for."""
-    return bool(message.calls if trial.role == TOOL else message.reasoning)
-
-
-def right(trial: Trial, message: Message, otherwise: Callable[[], Message] | None = None) -> Judged:
-    """Return that an answer shows nothing wrong, and whether it shows anything.
-
-    Args:
-        trial: that of the parser.
-        message: what the parser made of the answer, in the way that is judged.
-        otherwise: makes it of the answer in the other way, whole or streamed; the rule that
-            compares the two tells where only that has what the parser is there for.
-
-    """
-    shows = acted(trial, message)
-    apart = not shows and otherwise is not None and acted(trial, otherwise())
-    return Judged(shows, raised=message.raised, apart=apart)
+#: Why nothing is said of answers without calls.
+NO_PLAIN = (
+    "no sample is without a call; give one in the profile: [parser] samples = "
+    '[{ text = "It rains.", content = "It rains." }]'
+)
 
 
 @checks("TP-01")
@@ -64,22 +53,22 @@ def whole(trial: Trial) -> Finding:
 def types(trial: Trial) -> Finding:
     """Compare the types of arguments with those that their schema says."""
 
-    def judge(sample: Sample) -> Judged:
-        found = _means(trial, sample)
+    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
+        found = _means(trial, sample, bench, answer)
         return attrs.evolve(found, acted=found.acted and sample.says is not None)
 
     drawing = trial.drawing
-    return trial.search(judge, besides=() if drawing is None else drawing.of_each_type())
+    every = [] if drawing is None else drawing.of_each_type()
+    return trial.search(judge, known=[*trial.first(), *every])
 
 
-def _means(trial: Trial, sample: Sample) -> Judged:
-    bench, answer = trial.for_sample(sample)
+def _means(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     found = bench.whole(answer)
     made, meant = (str(found), "") if sample.says is None else apart(found, sample.says)
     told = f"of {quoted(sample.text)} the parser made {made}"
     if sample.says is None or found.same(sample.says):
         scene = partial(bench.scene, "reads", answer)
-        shown = right(trial, found, lambda: bench.by_token(answer).said)
+        shown = trial.right(found, lambda: bench.by_token(answer).said)
         return attrs.evolve(shown, wrong=told if found.raised else None, scene=scene)
     scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
     return Judged(wrong=f"{told}; expected {meant}", scene=scene)
@@ -92,9 +81,8 @@ def streamed(trial: Trial) -> Finding:
     return trial.search(partial(agrees, trial))
 
 
-def agrees(trial: Trial, sample: Sample) -> Judged:
+def agrees(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Return what one shows that is streamed token by token, and whole."""
-    bench, answer = trial.for_sample(sample)
     expected, streamed = bench.whole(answer), bench.by_token(answer)
     wrong = None
     if not (found := streamed.said).same(expected):
@@ -103,7 +91,7 @@ def agrees(trial: Trial, sample: Sample) -> Judged:
         for name in streamed.unknown:
             wrong += f"; a delta has {name}, which the DeltaMessage of this release does not know"
     scene = partial(differing, bench, answer)
-    return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
+    return attrs.evolve(trial.right(expected), wrong=wrong, scene=scene)
 
 
 @checks("TP-05", after=("TP-04",))
@@ -111,44 +99,38 @@ def agrees(trial: Trial, sample: Sample) -> Judged:
 def cut(trial: Trial) -> Finding:
     """Compare answers that are cut anywhere with the same tokens one by one."""
 
-    def judge(example: tuple[Sample, Sequence[int]]) -> Judged:
-        sample, cuts = example
-        bench, answer = trial.for_sample(sample)
+    def judge(_: Sample, bench: Bench, answer: Answer, cuts: Sequence[int]) -> Judged:
         expected = bench.by_token(answer).said
         wrong = None
         if not bench.stream(answer, cuts).said.same(expected):
-            wrong = _smallest(bench, answer, cuts, expected)
+            fewest = _fewest(bench, answer, cuts, expected, same=False)
+            parts = [repr(text) for text, _ in answer.deltas(fewest)]
+            deltas = "1 delta" if len(parts) == 1 else f"{len(parts)} deltas"
+            found, wanted = apart(bench.stream(answer, fewest).said, expected)
+            told = f"in {deltas}, {shortened(' | '.join(parts))}: {found}"
+            wrong = f"{told}; token by token: {wanted}"
         scene = partial(differing, bench, answer, cuts)
-        return attrs.evolve(right(trial, expected), wrong=wrong, scene=scene)
+        return attrs.evolve(trial.right(expected), wrong=wrong, scene=scene)
 
     known = [(), *(range(k, 1000, k) for k in (2, 8))]
     return trial.search_with(samples.cuts(), judge, known, _joined(trial))
 
 
-#: Letters that are held back: all but one of those of a stop string.  One is as long as those of
-#: most clients, and one longer than any marker.
-HELD = (5, 40)
-
-
 @checks("TP-19", after=("TP-05", "TP-14"))
 @checks("RP-19", after=("RP-05", "RP-06", "RP-16"))
-def stops(trial: Trial) -> Finding:
+@of_each_answer
+def stops(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Compare answers to requests with a stop string that is not in them with others."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        expected = bench.by_token(answer).said
-        for held in HELD:
-            found = bench.by_token(answer, held=held).said
-            if not found.same(expected):
-                how = f"token by token, with a stop string of {held + 1} letters in the request"
-                stopped, free = apart(found, expected)
-                told = f"{quoted(sample.text)} {how}: {stopped}; without it: {free}"
-                scene = partial(bench.scene, "stops", answer, range(1, len(answer)), held=held)
-                return Judged(wrong=told, scene=scene)
-        return right(trial, expected)
-
-    return trial.search(judge)
+    expected = bench.by_token(answer).said
+    for held in HELD:
+        found = bench.by_token(answer, held=held).said
+        if not found.same(expected):
+            how = f"token by token, with a stop string of {held + 1} letters in the request"
+            stopped, free = apart(found, expected)
+            told = f"{quoted(sample.text)} {how}: {stopped}; without it: {free}"
+            scene = partial(bench.scene, "stops", answer, range(1, len(answer)), held=held)
+            return Judged(wrong=told, scene=scene)
+    return trial.right(expected)
 
 
 def _joined(trial: Trial) -> Iterator[tuple[Sample, Sequence[int]]]:
@@ -165,65 +147,42 @@ def differing(bench: Bench, answer: Answer, cuts: Sequence[int] | None = None) -
     Without cuts it is one that says the same as the answer token by token.
     """
     if cuts is None:
-        found = bench.by_token(answer).said
-        fewest = _fewest(bench, answer, range(1, len(answer)), found.same)
+        every, said = range(1, len(answer)), bench.by_token(answer).said
+        fewest = _fewest(bench, answer, every, said, same=True)
     else:
-        fewest = _fewest(bench, answer, cuts, _other_than(bench.whole(answer)))
+        fewest = _fewest(bench, answer, cuts, bench.whole(answer), same=False)
     return bench.scene("streamed", answer, fewest)
 
 
-def _other_than(expected: Message) -> Callable[[Message], bool]:
-    return lambda found: not found.same(expected)
-
-
-def _smallest(bench: Bench, answer: Answer, cuts: Sequence[int], expected: Message) -> str:
-    """Return the smallest cut that makes a difference, in a sentence with its deltas."""
-    fewest = _fewest(bench, answer, cuts, _other_than(expected))
-    parts = " | ".join(repr(text) for text, _ in answer.deltas(fewest))
-    count = len(list(answer.deltas(fewest)))
-    deltas = "1 delta" if count == 1 else f"{count} deltas"
-    found, wanted = apart(bench.stream(answer, fewest).said, expected)
-    return f"in {deltas}, {shortened(parts)}: {found}; token by token: {wanted}"
-
-
 def _fewest(
-    bench: Bench, answer: Answer, cuts: Sequence[int], wanted: Callable[[Message], bool]
+    bench: Bench, answer: Answer, cuts: Sequence[int], said: Message, *, same: bool
 ) -> Sequence[int]:
-    """Return the fewest of the cuts, or another one, with which a parser says what is wanted."""
+    """Return the fewest of the cuts, or another one, with which a parser says the same, or not."""
 
-    def differs(tried: Sequence[int]) -> bool:
-        return wanted(bench.stream(answer, tried).said)
+    def wanted(tried: Sequence[int]) -> bool:
+        return bench.stream(answer, tried).said.same(said) is same
 
     for tried in [(), *((place,) for place in range(1, len(answer)))]:
-        if differs(tried):
+        if wanted(tried):
             return tried
     kept = [place for place in cuts if 0 < place < len(answer)]
     for place in list(kept):
         fewer = [other for other in kept if other != place]
-        if differs(fewer):
+        if wanted(fewer):
             kept = fewer
     return kept
-
-
-#: Why nothing is said of answers without calls.
-NO_PLAIN = (
-    "no sample is without a call; give one in the profile: [parser] samples = "
-    '[{ text = "It rains.", content = "It rains." }]'
-)
 
 
 @checks("TP-06", after=("TP-09",))
 def text(trial: Trial) -> Finding:
     """Compare the content of answers without a call with their text."""
-    drawing = trial.drawing
-    bench = trial.bench
+    drawing, bench = trial.drawing, trial.bench
     known = [bench.answer(sample.text) for sample in trial.first()]
     call = any(bench.whole(answer).calls for answer in known)
     # An exception at every answer, also one with calls, is what TP-04 tells.
     raises = all(bench.by_token(answer).said.raised for answer in known)
 
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
+    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
         if sample.says is None or sample.says.calls:
             return Judged(acted=False)
         for how, cuts, found in bench.ways(answer):
@@ -238,7 +197,7 @@ def text(trial: Trial) -> Finding:
 
     plain = [each for each in trial.first() if each.says is not None and not each.says.calls]
     plain += drawing.fenced() if drawing is not None else []
-    drawn = None if drawing is None else drawing.plain()
-    if not plain and drawn is None:
+    if not plain and drawing is None:
         return unjudged(NO_PLAIN)
-    return trial.sought(plain, drawn, judge)
+    drawn = None if drawing is None else drawing.plain()
+    return trial.search(judge, drawn, known=plain)

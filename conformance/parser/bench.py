@@ -17,7 +17,6 @@ from conformance.parser import tokens
 from conformance.parser.messages import Call, Client, Message, Stream, quoted
 from conformance.parser.roles import REASONING, ROLES, TOOL, base, manager, other
 from conformance.watching.interruption import (
-    CALL_LIMIT,
     CONSTRUCTOR_LIMIT,
     PluginExited,
     PluginHung,
@@ -39,6 +38,9 @@ if TYPE_CHECKING:
     #: A request's ``tool_choice``.
     Choice = str | Mapping[str, Any]
 
+#: A call that takes this long hangs: one that works for half as long stalls a server already.
+HANGS = 10.0
+
 #: The name under which a class is registered that its file does not register.
 NAME = "vllm_conformance"
 
@@ -54,10 +56,6 @@ class Wish:
     parallel: bool = True
     tools: bool = True  #: whether it has any
     earlier: Sequence[dict[str, Any]] = ()  #: messages behind its first one
-
-
-#: What a request says that does not speak of it.
-PLAIN = Wish()
 
 
 class NotMade(Exception):
@@ -122,6 +120,7 @@ class Bench:
     tools: tuple[dict[str, Any], ...]
     special: tuple[str, ...]
     prompt: str = "user: x"
+    wish: Wish = Wish()  #: what requests say of calls
     responses: bool = False  #: requests are those of ``/v1/responses``
     chat: Mapping[str, Any] = attrs.field(factory=dict)  #: chat_template_kwargs of requests
     pieces: bool = False  #: the tokenizer has pieces of words, see :func:`tokens.tokenizer`
@@ -142,18 +141,21 @@ class Bench:
         """Whether calls are looked for in answers."""
         return self.role == TOOL or self.partner is not None
 
+    def wishing(self, wish: Wish) -> Bench:
+        """Return the same with requests that say this of calls."""
+        return attrs.evolve(self, wish=wish)
+
     @property
     def name(self) -> str:
         """What vLLM knows the parser by."""
         return name_of(self.cls, self.role)
 
-    def request(
-        self, wish: Wish = PLAIN, *, stream: bool
-    ) -> ChatCompletionRequest | ResponsesRequest:
+    def request(self, *, stream: bool) -> ChatCompletionRequest | ResponsesRequest:
         """Return a request as a client sends it."""
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
         wanted: dict[str, Any] = {}
+        wish = self.wish
         if self.calls and wish.tools:
             wanted = {"tools": deepcopy(list(self.tools)), "tool_choice": wish.choice}
             wanted["parallel_tool_calls"] = wish.parallel
@@ -204,35 +206,31 @@ class Bench:
     def answer(self, text: str) -> Answer:
         """Return the tokens of an answer, with the text that requests are given of them."""
         special = bool(self.skipped) or self.model is not None
-        skip = special and getattr(self.adjusted(), "skip_special_tokens", True)
+        skip = special and getattr(self.wishing(Wish()).adjusted(), "skip_special_tokens", True)
         return tokens.answer(self.tokenizer, text, skip=skip)
 
-    def adjusted(self, wish: Wish = PLAIN) -> Any:  # noqa: ANN401 - a request
+    def adjusted(self) -> Any:  # noqa: ANN401 - a request
         """Return a request as the parser adjusts it, or what it raised."""
-        request = self.request(wish, stream=True)
+        request = self.request(stream=True)
         adjust = partial(self.make(request).adjust_request, request)
         return guarded("adjust_request", adjust)
 
-    def grammar(self, wish: Wish) -> Any:  # noqa: ANN401 - a schema, or its text
-        """Return the schema of the JSON that vLLM itself has a model write for a choice."""
-        request = self.request(wish, stream=True)
+    def grammar(self) -> Any:  # noqa: ANN401 - a schema, or its text
+        """Return the schema of the JSON that vLLM itself has a model write for the choice."""
+        request = self.request(stream=True)
         adjusted = base(TOOL).adjust_request(self.make(request).tool_parser, request)
         return getattr(adjusted.structured_outputs, "json", None)
-
-    def bare(self) -> Bench:
-        """Return the same with vLLM's base class, which reads nothing itself."""
-        return attrs.evolve(self, cls=base(TOOL), parser=None)
 
     def prompt_ids(self) -> list[int]:
         """Return the tokens of the prompt."""
         found: list[int] = self.tokenizer.encode(self.prompt, add_special_tokens=False)
         return found
 
-    def whole(self, answer: Answer, wish: Wish = PLAIN) -> Message:
+    def whole(self, answer: Answer) -> Message:
         """Return what the parser makes of a whole answer."""
 
         def parse() -> Message:
-            request = self.request(wish, stream=False)
+            request = self.request(stream=False)
             parser = self.make(request)
             request = parser.adjust_request(request)
             reasoning, content, calls = parser.parse(
@@ -251,37 +249,37 @@ class Bench:
             found = guarded(ROLES[self.role].whole, parse)
         return found if isinstance(found, Message) else Message(raised=said(found))
 
-    def stream(
-        self, answer: Answer, cuts: Sequence[int], wish: Wish = PLAIN, held: int = 0
-    ) -> Stream:
+    def stream(self, answer: Answer, cuts: Sequence[int], held: int = 0) -> Stream:
         """Return what the parser streams of an answer in parts, cut before these tokens.
 
         *held*: letters of the text that each part but the last holds back, see :meth:`by_token`.
         """
-        return Streaming(self, answer, cuts, wish, held).rest()
+        return Streaming(self, answer, cuts, held).rest()
 
-    def by_token(self, answer: Answer, wish: Wish = PLAIN, held: int = 0) -> Stream:
+    def by_token(self, answer: Answer, held: int = 0) -> Stream:
         """Return what the parser streams of an answer token by token.
 
         *held*: letters by which the text comes later than its tokens, because they might be the
         beginning of a stop string of the request; at the end all that is left comes at once.
         """
-        return self.stream(answer, range(1, len(answer)), wish, held)
+        return self.stream(answer, range(1, len(answer)), held)
 
     def ways(
-        self, answer: Answer, wish: Wish = PLAIN
+        self, answer: Answer, *more: Sequence[int]
     ) -> Iterator[tuple[str, Sequence[int], Message]]:
-        """Yield what the parser makes of an answer that comes in three ways, how, and its cuts."""
-        yield WHOLE, (), self.whole(answer, wish)
-        yield "token by token", range(1, len(answer)), self.by_token(answer, wish).said
-        yield "in 1 delta", (), self.stream(answer, (), wish).said
+        """Yield what the parser makes of an answer that comes in three ways, how, and its cuts.
+
+        *more*: cuts of further ways.
+        """
+        yield WHOLE, (), self.whole(answer)
+        yield "token by token", range(1, len(answer)), self.by_token(answer).said
+        yield "in 1 delta", (), self.stream(answer, ()).said
+        for cuts in more:
+            how = f"cut before the tokens {', '.join(map(str, cuts))}"
+            yield how, cuts, self.stream(answer, cuts).said
 
     def scene(
-        self,
-        what: str,
-        answer: Answer,
-        cuts: Sequence[int] = (),
-        **more: object,
+        self, what: str, answer: Answer, cuts: Sequence[int] = (), **more: object
     ) -> dict[str, Any]:
         """Return what a program plays: a function of :mod:`player`, and what it is given."""
         tools = [dict(tool) for tool in self.tools if tool["function"]["name"] in answer.text]
@@ -305,7 +303,7 @@ def _made(make: Callable[[], Any]) -> Any:  # noqa: ANN401 - vLLM's parser, or a
     return found
 
 
-def guarded(what: str, function: Callable[[], Any], seconds: float = CALL_LIMIT) -> Any:  # noqa: ANN401 - what it returns
+def guarded(what: str, function: Callable[[], Any], seconds: float = HANGS) -> Any:  # noqa: ANN401 - what it returns
     """Call into a plugin for a limited time; return what is returned, or the exception.
 
     Raises:
@@ -343,21 +341,14 @@ def told_of(cls: type[Any], answer: Answer) -> Iterator[None]:
 class Streaming:
     """One answer on its way: several may be under way at a time."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        answer: Answer,
-        cuts: Sequence[int],
-        wish: Wish = PLAIN,
-        held: int = 0,
-    ) -> None:
+    def __init__(self, bench: Bench, answer: Answer, cuts: Sequence[int], held: int = 0) -> None:
         self._cls = bench.cls
         self._what = ROLES[bench.role].streamed
         self._answer = answer
         self._parts = deque(answer.deltas(cuts, held))
         self._client = Client()
         self._raised: str | None = None
-        self._request: Any = bench.request(wish, stream=True)
+        self._request: Any = bench.request(stream=True)
         self._parser = bench.make(self._request)
         self._prompt = bench.prompt_ids()
         adjusted = guarded("adjust_request", partial(self._parser.adjust_request, self._request))

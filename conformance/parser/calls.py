@@ -7,77 +7,68 @@ from functools import partial
 from typing import Any
 
 import attrs
+from pydantic_core import to_jsonable_python
 from vllm.exceptions import VLLMClientError
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.parser import player
-from conformance.parser.answers import differing, right
+from conformance.parser.answers import differing
 from conformance.parser.bench import WHOLE, Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
-from conformance.parser.samples import Sample
-from conformance.parser.trial import Judged, Trial
+from conformance.parser.roles import TOOL, base
+from conformance.parser.samples import Sample, an_object, tool
+from conformance.parser.tokens import Answer
+from conformance.parser.trial import Judged, Trial, of_each_answer
 from conformance.watching.raised import said
 
 
 @checks("TP-07", after=("TP-09", "TP-03"))
-def arguments(trial: Trial) -> Finding:
+@of_each_answer
+def arguments(trial: Trial, _: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether the arguments that were streamed are JSON in the end."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        expected = bench.whole(answer)
-        found = bench.by_token(answer).said
-        for index, call in enumerate(found.calls):
-            # A call of which nothing came is one that TP-04 knows to be lost.
-            if call.arguments and isinstance(call.value, str):
-                told = f"the arguments of call {index} came as {quoted(call.arguments)}"
-                told = f"{told}, which is no JSON; whole: {expected}"
-                return Judged(wrong=told, scene=partial(differing, bench, answer))
-        return right(trial, found, lambda: expected)
-
-    return trial.search(judge)
+    expected = bench.whole(answer)
+    found = bench.by_token(answer).said
+    for index, call in enumerate(found.calls):
+        # A call of which nothing came is one that TP-04 knows to be lost.
+        if call.arguments and isinstance(call.value, str):
+            told = f"the arguments of call {index} came as {quoted(call.arguments)}"
+            told = f"{told}, which is no JSON; whole: {expected}"
+            return Judged(wrong=told, scene=partial(differing, bench, answer))
+    return trial.right(found, lambda: expected)
 
 
 @checks("TP-08", after=("TP-09", "TP-03"))
-def order(trial: Trial) -> Finding:
+@of_each_answer
+def order(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether each streamed call begins with its name, id and index."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
-            if stumbles := bench.stream(answer, cuts).stumbles:
-                told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
-                scene = partial(bench.scene, "begins", answer, cuts)
-                return Judged(wrong=told, scene=scene)
-        return right(trial, bench.by_token(answer).said, lambda: bench.whole(answer))
-
-    return trial.search(judge)
+    for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
+        if stumbles := bench.stream(answer, cuts).stumbles:
+            told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
+            scene = partial(bench.scene, "begins", answer, cuts)
+            return Judged(wrong=told, scene=scene)
+    return trial.right(bench.by_token(answer).said, lambda: bench.whole(answer))
 
 
 @checks("TP-18", after=("TP-08",))
-def new_ids(trial: Trial) -> Finding:
+@of_each_answer
+def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether calls have ids that those of the turn before have not."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        says = bench.by_token(answer).said
-        for streams, calls in ((False, bench.whole(answer).calls), (True, says.calls)):
-            turn = player.turn([(each.id, each.name, each.arguments) for each in calls])
-            wish = Wish(earlier=turn)
-            again = bench.by_token(answer, wish).said if streams else bench.whole(answer, wish)
-            # What stands in the answer is the model's to say.
-            known = {call.id for call in calls if call.id and call.id not in sample.text}
-            for index, call in enumerate(again.calls):
-                if call.id in known:
-                    way = "token by token" if streams else WHOLE
-                    told = f"{quoted(sample.text)} {way}, in two turns: call {index} of the second"
-                    told = f"{told} has the id {call.id!r}, as one of the first"
-                    scene = partial(bench.scene, "new_ids", answer, range(1, len(answer)))
-                    return Judged(wrong=told, scene=partial(scene, streams=streams))
-        return right(trial, says, lambda: bench.whole(answer))
-
-    return trial.search(judge)
+    says = bench.by_token(answer).said
+    for streams, calls in ((False, bench.whole(answer).calls), (True, says.calls)):
+        turn = player.turn([(each.id, each.name, each.arguments) for each in calls])
+        after = bench.wishing(Wish(earlier=turn))
+        again = after.by_token(answer).said if streams else after.whole(answer)
+        # What stands in the answer is the model's to say.
+        known = {call.id for call in calls if call.id and call.id not in sample.text}
+        for index, call in enumerate(again.calls):
+            if call.id in known:
+                way = "token by token" if streams else WHOLE
+                told = f"{quoted(sample.text)} {way}, in two turns: call {index} of the second"
+                told = f"{told} has the id {call.id!r}, as one of the first"
+                scene = partial(bench.scene, "new_ids", answer, range(1, len(answer)))
+                return Judged(wrong=told, scene=partial(scene, streams=streams))
+    return trial.right(says, lambda: bench.whole(answer))
 
 
 #: What is the client's to say of a request.
@@ -86,33 +77,27 @@ KEPT = ("tools", "tool_choice", "parallel_tool_calls")
 #: What becomes the client's error.
 REFUSALS = (ValueError, VLLMClientError)
 
-#: A tool whose schema is strict, and the choice that names it.
-STRICT = {
-    "type": "function",
-    "function": {
-        "name": "get_time",
-        "strict": True,
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-    },
-}
-NAMED = {"type": "function", "function": {"name": "get_time"}}
+#: A tool whose schema is strict.
+_CITY = an_object({"city": {"type": "string"}}, required=["city"], additionalProperties=False)
+STRICT = tool("get_time", _CITY, strict=True)
+
+
+def naming(name: str) -> dict[str, Any]:
+    """Return the choice that names a tool."""
+    return {"type": "function", "function": {"name": name}}
 
 
 @checks("TP-12")
 def adjusted(trial: Trial) -> Finding:
     """Look what becomes of requests: with each ``tool_choice``, and without any tools."""
     bench = attrs.evolve(trial.made(), tools=(*trial.made().tools[:1], STRICT))
-    choices = ("auto", "none", "required", NAMED)
+    choices = ("auto", "none", "required", naming("get_time"))
     wishes = [Wish(choice, parallel=False) for choice in choices]
     wishes.append(Wish(parallel=False, tools=False))
     for wish in wishes:
-        request = bench.request(wish, stream=True)
-        sent = {each: _plain(getattr(request, each)) for each in KEPT}
+        bench = bench.wishing(wish)
+        request = bench.request(stream=True)
+        sent = _kept(request)
         what = f"a request with tool_choice {sent['tool_choice']!r}"
         what = what if wish.tools else "a request without tools"
         plugin = bench.make(request).tool_parser
@@ -125,39 +110,39 @@ def adjusted(trial: Trial) -> Finding:
             return failed(f"adjust_request of {what} returned {type(found).__name__}")
         if (wish.choice == "none" or not wish.tools) and found.structured_outputs is not None:
             return failed(f"adjust_request made {what} obey a grammar")
-        for each in KEPT:
-            now = _plain(getattr(found, each))
-            if now != sent[each] and not _stands_in_grammar(bench, wish, each, found):
+        for each, now in _kept(found).items():
+            if now != sent[each] and not _stands_in_grammar(bench, each, found):
                 return failed(f"adjust_request made of {what} one with {each} {now!r}")
     return passed(len(wishes), len(wishes))
 
 
-def _stands_in_grammar(bench: Bench, wish: Wish, field: str, request: Any) -> bool:  # noqa: ANN401 - of either endpoint
+def _kept(request: Any) -> dict[str, Any]:  # noqa: ANN401 - of either endpoint
+    """Return what is the client's to say, as JSON, which shares nothing with the request."""
+    return {each: to_jsonable_python(getattr(request, each)) for each in KEPT}
+
+
+def _stands_in_grammar(bench: Bench, field: str, request: Any) -> bool:  # noqa: ANN401 - as above
     """Tell whether what has to be called is said by a grammar that the parser's model obeys.
 
     vLLM's own grammar is of JSON, which it reads itself, and for no request with choice auto.
     """
-    if field != "tool_choice" or request.tool_choice != "auto" or wish.choice == "none":
+    if field != "tool_choice" or request.tool_choice != "auto" or bench.wish.choice == "none":
         return False
     grammar = request.structured_outputs
-    return grammar is not None and (grammar.json is None or grammar.json != bench.grammar(wish))
+    return grammar is not None and (grammar.json is None or grammar.json != bench.grammar())
 
 
 @checks("TP-15", after=("TP-12", "TP-05"))
-def choices(trial: Trial) -> Finding:
+@of_each_answer
+def choices(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Give answers to requests with each ``tool_choice``, and to such that want one call."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        says, *streamed = (found for _, _, found in bench.ways(answer))
-        if not says.calls or not all(each.same(says) for each in streamed):
-            return Judged(acted=False)
-        for asks in asked(bench, sample.text, says):
-            if wrong := _misread(bench, asks):
-                return Judged(wrong=wrong)
-        return Judged()
-
-    return trial.search(judge)
+    says, *streamed = (found for _, _, found in bench.ways(answer))
+    if not says.calls or not all(each.same(says) for each in streamed):
+        return Judged(acted=False)
+    for asks in asked(bench, sample.text, says):
+        if wrong := _misread(bench, asks):
+            return Judged(wrong=wrong)
+    return Judged()
 
 
 @attrs.frozen
@@ -190,18 +175,19 @@ def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
     yield Asked(Wish(parallel=False), text, (says, first))
     if not {call.name for call in says.calls} <= {each["function"]["name"] for each in bench.tools}:
         return  # a grammar has no place for what is no tool of the request
-    named = {"type": "function", "function": {"name": says.calls[0].name}}
+    named = naming(says.calls[0].name)
     in_json = [{"name": call.name, "parameters": call.value} for call in says.calls]
     for wish, grammar in (
-        (Wish("required"), (json.dumps(in_json), Message(calls=says.calls))),
-        (Wish(named), (says.calls[0].arguments, Message(calls=first.calls))),
+        (Wish("required"), (json.dumps(in_json), (Message(calls=says.calls),))),
+        (Wish(named), (says.calls[0].arguments, (Message(calls=first.calls),))),
     ):
-        found = bench.adjusted(wish)
+        bench = bench.wishing(wish)
+        found = bench.adjusted()
         if isinstance(found, Exception):
             continue  # TP-12 says which of these are refusals
         wanted = getattr(found.structured_outputs, "json", None)
-        if wanted and wanted == bench.grammar(wish):
-            yield Asked(wish, grammar[0], (grammar[1],), hosts=True)
+        if wanted and wanted == bench.grammar():
+            yield Asked(wish, *grammar, hosts=True)
         elif wanted or (found.structured_outputs is not None and says.content):
             continue  # a grammar of its own, or one of calls, in which there is no place for text
         elif wish.choice == "required" or first == says:
@@ -209,18 +195,14 @@ def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
 
 
 def _misread(bench: Bench, asks: Asked) -> str | None:
-    for way, _, found in bench.ways(bench.answer(asks.text), asks.wish):
+    """Say what the parser makes else of an answer than its request wants, or return None."""
+    for way, _, found in bench.wishing(asks.wish).ways(bench.answer(asks.text)):
         if not any(found.same(each) for each in asks.expected):
-            # What no parser would get of this release is nobody's fault but the host's.
-            if asks.hosts and _misread(bench.bare(), attrs.evolve(asks, hosts=False)):
+            # What vLLM's base class, which reads nothing itself, would not get of this release
+            # either is nobody's fault but the host's.
+            bare = attrs.evolve(bench, cls=base(TOOL), parser=None)
+            if asks.hosts and _misread(bare, attrs.evolve(asks, hosts=False)):
                 return None
             told = f"{quoted(asks.text)} {asks.how}, {way}: {found}"
             return f"{told}; expected {asks.expected[-1]}"
     return None
-
-
-def _plain(value: object) -> object:
-    """Return a value as JSON has it, which shares nothing with the request."""
-    from pydantic_core import to_jsonable_python
-
-    return to_jsonable_python(value)

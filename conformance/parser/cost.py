@@ -58,12 +58,6 @@ def near_end(bench: Bench, answer: Answer) -> Streaming:
     return streaming
 
 
-def step_lines(bench: Bench, answer: Answer) -> float:
-    """Return how many lines one of the last tokens of an answer costs."""
-    streaming = near_end(bench, answer)
-    return statistics.median(lines_of(streaming.step) for _ in range(STEPS))
-
-
 def growing(trial: Trial) -> Iterator[tuple[str, Callable[[int], str]]]:
     """Return what may be long in an answer, and an answer with so many parts."""
     drawing = trial.drawing
@@ -78,7 +72,7 @@ def growing(trial: Trial) -> Iterator[tuple[str, Callable[[int], str]]]:
         yield "content", lambda count: write(Message("I think.", f"{words * count}."))
         return
     yield "content", lambda count: f"I say {words * count}."
-    names = {tool["function"]["name"] for tool in trial.tools}
+    names = {tool["function"]["name"] for tool in trial.wanted.tools}
     if PROBE.name in names:
         text = '{"city": "x%sy"}'
         yield (
@@ -100,7 +94,8 @@ def growth(trial: Trial) -> Finding:
     count = 0
     for what, text in growing(trial):
         _survives(bench, text)
-        found = [step_lines(bench, bench.answer(text(length))) for length in LENGTHS]
+        ready = (near_end(bench, bench.answer(text(length))) for length in LENGTHS)
+        found = [statistics.median(lines_of(each.step) for _ in range(STEPS)) for each in ready]
         count += len(found)
         if found[-1] > TIMES * found[0] + LINES:
             told = ", ".join(f"{lines:.0f}" for lines in found)

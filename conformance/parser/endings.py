@@ -17,7 +17,7 @@ from conformance.parser.bench import Bench, guarded
 from conformance.parser.messages import quoted
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
-from conformance.parser.trial import Judged, Trial
+from conformance.parser.trial import Judged, Trial, of_each_answer
 from conformance.verdict import Verdict
 from conformance.watching.raised import said
 
@@ -27,6 +27,8 @@ STEP = 4
 #: Tokens by which a text may have fewer within an answer than alone: those at its ends are joined.
 JOINED = 2
 
+#: What the engine asks, and its twin in each step.
+ENDS = ("is_reasoning_end", "is_reasoning_end_streaming")
 
 #: Why nothing is said of where reasoning ends.
 ENDLESS = "reasoning was found, and is_reasoning_end was true after no answer"
@@ -36,78 +38,64 @@ ENDLESS = "reasoning was found, and is_reasoning_end was true after no answer"
 def twin(trial: Trial) -> Finding:
     """Compare the step at which the grammar is told with what the whole answer says."""
 
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
+    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
         end = _end(bench, answer)
         if isinstance(end, str):
             return Judged(wrong=f"{quoted(sample.text)}: {end}")
         if end == 0:
             return Judged(acted=False)  # vLLM asks the prompt first, and then never the twin
         for step in (1, STEP):
-            told = _told(bench, answer, step)
+            told = _end(bench, answer, step)
             expected = None if end is None else -(-end // step) * step
             if told != expected and not isinstance(told, str):
-                told = (
-                    f"in steps of {step}, is_reasoning_end_streaming is first true "
-                    f"{_place(told)} and is_reasoning_end {_place(end)}"
-                )
+                first = f"in steps of {step}, {ENDS[1]} is first true {_place(told)}"
+                told = f"{first} and {ENDS[0]} {_place(end)}"
             if isinstance(told, str):
                 return Judged(wrong=f"{quoted(sample.text)}: {told}")
         return Judged(end is not None)
 
-    found = any(
-        trial.bench.whole(trial.bench.answer(each.text)).reasoning for each in trial.first()
-    )
+    whole = (trial.bench.whole(trial.bench.answer(each.text)) for each in trial.first())
+    found = any(message.reasoning for message in whole)
     return trial.search(judge, idle=ENDLESS if found else None)
 
 
 @checks("RP-07", after=("RP-06", "RP-04"))
-def gate(trial: Trial) -> Finding:
+@of_each_answer
+def gate(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Compare where reasoning ends with where the client's content begins."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        end = _end(bench, answer)
-        streamed = bench.by_token(answer)
-        pieces = streamed.pieces
-        content = next((n for n, piece in enumerate(pieces, 1) if piece.content.strip()), None)
-        last = max((n for n, piece in enumerate(pieces, 1) if piece.reasoning.strip()), default=0)
-        wrong = None
-        if content is not None and (end is None or (isinstance(end, int) and content < end)):
-            wrong = f"content begins {_place(content)}, and is_reasoning_end is true {_place(end)}"
-        elif isinstance(end, int) and last > end:
-            wrong = f"reasoning comes {_place(last)}, and is_reasoning_end is true {_place(end)}"
-        if wrong:
-            return Judged(wrong=f"{quoted(sample.text)}: {wrong}")
-        return Judged(content is not None and last > 0, raised=streamed.said.raised)
-
-    return trial.search(judge)
+    end = _end(bench, answer)
+    streamed = bench.by_token(answer)
+    pieces = [*enumerate(streamed.pieces, 1)]
+    content = next((n for n, piece in pieces if piece.content.strip()), None)
+    last = max((n for n, piece in pieces if piece.reasoning.strip()), default=0)
+    wrong = None
+    if content is not None and (end is None or (isinstance(end, int) and content < end)):
+        wrong = f"content begins {_place(content)}"
+    elif isinstance(end, int) and last > end:
+        wrong = f"reasoning comes {_place(last)}"
+    if wrong:
+        told = f"{quoted(sample.text)}: {wrong}, and {ENDS[0]} is true {_place(end)}"
+        return Judged(wrong=told)
+    return Judged(content is not None and last > 0, raised=streamed.said.raised)
 
 
 @checks("RP-08", after=("RP-06", "RP-03"))
-def content_ids(trial: Trial) -> Finding:
+@of_each_answer
+def content_ids(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Compare the tokens that are said to be content with the content of the whole answer."""
-
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
-        if not _end(bench, answer):
-            return Judged(acted=False)  # it is called in the step in which reasoning ends
-        expected = bench.whole(answer)
-        found = _returned(bench, "extract_content_ids", answer)
-        wrong = None
-        if not isinstance(found, list | tuple):
-            wrong = _instead(found, type(found).__name__)
-        else:
-            text = bench.tokenizer.decode(found, skip_special_tokens=True)
-            thought, content = expected.reasoning.strip(), expected.content.strip()
-            # Markers of the channel in which content stands are for the parser of calls.
-            if content not in text or (thought and thought in text.replace(content, "", 1)):
-                wrong = f"returned the tokens of {quoted(text)}; whole: {expected}"
-        if wrong:
-            return Judged(wrong=f"{quoted(sample.text)}: extract_content_ids {wrong}")
-        return Judged(bool(expected.content))
-
-    return trial.search(judge)
+    if not _end(bench, answer):
+        return Judged(acted=False)  # it is called in the step in which reasoning ends
+    expected = bench.whole(answer)
+    told = f"{quoted(sample.text)}: extract_content_ids"
+    found = _returned(bench, "extract_content_ids", answer)
+    if not isinstance(found, list | tuple):
+        return Judged(wrong=f"{told} {_instead(found, type(found).__name__)}")
+    text = bench.tokenizer.decode(found, skip_special_tokens=True)
+    thought, content = expected.reasoning.strip(), expected.content.strip()
+    # Markers of the channel in which content stands are for the parser of calls.
+    if content not in text or (thought and thought in text.replace(content, "", 1)):
+        return Judged(wrong=f"{told} returned the tokens of {quoted(text)}; whole: {expected}")
+    return Judged(bool(expected.content))
 
 
 @checks("RP-15", after=("RP-06", "RP-03"))
@@ -116,8 +104,7 @@ def counted(trial: Trial) -> Finding:
     if trial.cls.count_reasoning_tokens is ReasoningParser.count_reasoning_tokens:
         return Finding(Verdict.NOT_APPLICABLE, message="the parser counts no reasoning tokens")
 
-    def judge(sample: Sample) -> Judged:
-        bench, answer = trial.for_sample(sample)
+    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
         if (end := _end(bench, answer)) == 0:
             return Judged(acted=False)  # all of it is content
         most = end if isinstance(end, int) else len(answer)
@@ -182,9 +169,8 @@ def again(trial: Trial) -> Finding:
     def twice(sample: Sample) -> Sample:
         return attrs.evolve(sample, text=f"{sample.text}{begins}{sample.text}", says=None)
 
-    known = map(twice, trial.first())
-    drawn = trial.answers().map(twice)
-    return trial.sought(known, drawn, partial(agrees, trial))
+    known = [twice(sample) for sample in trial.first()]
+    return trial.search(partial(agrees, trial), trial.answers().map(twice), known=known)
 
 
 @checks("RP-18", after=("RP-04", "RP-10"))
@@ -204,13 +190,12 @@ def broken_off(trial: Trial) -> Finding:
             and not so_far.endswith(held)
         ]
 
-    def judge(example: tuple[Sample, int | None]) -> Judged:
-        sample, end = example
-        bench, answer = trial.for_sample(sample)
+    def judge(sample: Sample, bench: Bench, answer: Answer, end: int | None) -> Judged:
         firsts = within(answer, (sample.says or bench.whole(answer)).reasoning.strip())
         found = Judged(acted=False)
         for first in firsts if end is None or not firsts else [firsts[end % len(firsts)]]:
-            found = agrees(trial, attrs.evolve(sample, text=first, says=None))
+            broken = attrs.evolve(sample, text=first, says=None)
+            found = agrees(trial, broken, *trial.for_sample(broken))
             if found.wrong:
                 break
         return found
@@ -232,11 +217,8 @@ def _behind(bench: Bench, answer: Answer, prompt: str) -> Judged | None:
     if not (found := after.by_token(answer).said).same(expected):
         told = f"{told}: {found}; behind {bench.prompt!r}: {expected}"
         return Judged(wrong=told, scene=partial(differing, after, answer))
-    for what, place in (
-        ("is_reasoning_end", _end),
-        ("is_reasoning_end_streaming", partial(_told, step=1)),
-    ):
-        if (now := place(after, answer)) != (before := place(bench, answer)):
+    for what, step in zip(ENDS, (None, 1), strict=True):
+        if (now := _end(after, answer, step)) != (before := _end(bench, answer, step)):
             told = f"{told}: {what} is true {_place(now)}"
             return Judged(wrong=f"{told}; behind {bench.prompt!r} {_place(before)}")
     return None
@@ -257,37 +239,19 @@ def _place(token: object) -> str:
     return "never" if token is None else f"at token {token}"
 
 
-def _end(bench: Bench, answer: Answer) -> int | str | None:
+def _end(bench: Bench, answer: Answer, step: int | None = None) -> int | str | None:
     """Return after how many tokens reasoning has ended, None for never, or what was raised.
 
-    It is 0 where it has ended in the prompt.
+    It is 0 where it has ended in the prompt.  With *step*, the twin is asked in steps of so many.
     """
     parser, prompt = bench.engine(), bench.prompt_ids()
-    counts = range(len(answer) + 1)
-    asked = ((count, ([*prompt, *answer.ids[:count]],)) for count in counts)
-    return _first(parser, "is_reasoning_end", asked)
-
-
-def _told(bench: Bench, answer: Answer, step: int) -> int | str | None:
-    """Return after how many tokens the twin says so, in steps of some tokens."""
-    parser, prompt = bench.engine(), bench.prompt_ids()
-    ends = range(step, len(answer) + step, step)
-    asked = (
-        (end, ([*prompt, *answer.ids[:end]], list(answer.ids[end - step : end]))) for end in ends
-    )
-    return _first(parser, "is_reasoning_end_streaming", asked)
-
-
-def _first(
-    parser: object,
-    what: str,
-    asked: Iterable[tuple[int, tuple[list[int], ...]]],
-) -> int | str | None:
-    """Return the first place at which a method says yes, None for none, or what was raised."""
-    for place, arguments in asked:
-        found = guarded(what, partial(getattr(parser, what), *arguments))
+    what, first = (ENDS[0], 0) if step is None else (ENDS[1], step)
+    for end in range(first, len(answer) + (step or 1), step or 1):
+        ids = [*prompt, *answer.ids[:end]]
+        delta = () if step is None else (list(answer.ids[end - step : end]),)
+        found = guarded(what, partial(getattr(parser, what), ids, *delta))
         if isinstance(found, Exception):
             return f"{what} raised {said(found)}"
         if found:
-            return place
+            return end
     return None

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed
-from conformance.parser.answers import acted, right
 from conformance.parser.bench import NAME, WHOLE, Bench, Streaming, name_of
 from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message, Stream, quoted
@@ -37,48 +36,36 @@ PLAIN = "It rains. "
 def alone(trial: Trial) -> Finding:
     """Compare what an answer gives after others, and among them, with what it gives alone."""
 
-    def judge(example: tuple[Sample, Sample]) -> Judged:
-        (bench, answer), (other_bench, other) = map(trial.for_sample, example)
+    def judge(_: Sample, bench: Bench, answer: Answer, other: Sample) -> Judged:
         expected = bench.by_token(answer)
-        found = bench.by_token(answer)
-        if not found.alike(expected):
-            return Judged(wrong=_told("a second time", found, expected, answer))
-        _abandoned(other_bench, other)
-        found = bench.by_token(answer)
-        if not found.alike(expected):
-            how = f"after {quoted(other.text)} was broken off"
-            return Judged(wrong=_told(how, found, expected, answer))
-        found = _interleaved(bench, answer, other_bench, other)
-        if not found.alike(expected):
-            how = f"beside {quoted(other.text)}"
-            return Judged(wrong=_told(how, found, expected, answer))
-        return right(trial, expected.said, lambda: bench.whole(answer))
+        for how, found in _again(bench, answer, *trial.for_sample(other)):
+            if not found.alike(expected):
+                same = found.indices == expected.indices
+                indices = "" if same else f" with the indices {found.indices}"
+                told = f"{quoted(answer.text)} {how}: {found.said}{indices}"
+                return Judged(wrong=f"{told}; before: {expected.said}")
+        return trial.right(expected.said, lambda: bench.whole(answer))
 
     return trial.search_with(trial.answers(), judge, trial.first()[:2])
 
 
-def _told(how: str, found: Stream, expected: Stream, answer: Answer) -> str:
-    indices = "" if found.indices == expected.indices else f" with the indices {found.indices}"
-    text = quoted(answer.text)
-    return f"{text} {how}: {found.said}{indices}; before: {expected.said}"
-
-
-def _abandoned(bench: Bench, answer: Answer) -> None:
-    """Stream two thirds of an answer, and no end."""
-    streaming = Streaming(bench, answer, range(1, len(answer)))
-    for _ in range(len(answer) * 2 // 3):
-        streaming.step()
-
-
-def _interleaved(bench: Bench, answer: Answer, other_bench: Bench, other: Answer) -> Stream:
-    """Stream an answer and another one at the same time, token by token."""
+def _again(
+    bench: Bench, answer: Answer, other_bench: Bench, other: Answer
+) -> Iterator[tuple[str, Stream]]:
+    """Yield how an answer comes again, behind and beside another one, and what is streamed."""
+    yield "a second time", bench.by_token(answer)
+    broken_off = Streaming(other_bench, other, range(1, len(other)))
+    for _ in range(len(other) * 2 // 3):
+        broken_off.step()
+    del broken_off
+    yield f"after {quoted(other.text)} was broken off", bench.by_token(answer)
     one = Streaming(bench, answer, range(1, len(answer)))
     two = Streaming(other_bench, other, range(1, len(other)))
     more = True
     while more:
         more = two.step()
         more = one.step() or more
-    return one.end()
+    yield f"beside {quoted(other.text)}", one.end()
 
 
 @checks("TP-10", after=("TP-03", "TP-04", "TP-05"))
@@ -86,9 +73,7 @@ def _interleaved(bench: Bench, answer: Answer, other_bench: Bench, other: Answer
 def truncated(trial: Trial) -> Finding:
     """End answers after any of their tokens: nothing raises, and complete calls stay."""
 
-    def judge(example: tuple[Sample, tuple[int, ...]]) -> Judged:
-        sample, ends = example
-        bench, answer = trial.for_sample(sample)
+    def judge(_: Sample, bench: Bench, answer: Answer, ends: tuple[int, ...]) -> Judged:
         complete = bench.whole(answer)
         step = -(-len(answer) // MOST) if trial.budget is Budget.QUICK else 1
         places = [end % len(answer) for end in ends] or range(1, len(answer), step)
@@ -96,7 +81,7 @@ def truncated(trial: Trial) -> Finding:
             first = answer.first(max(1, place))
             if wrong := _wrong(bench, first, complete.calls):
                 return wrong
-        return Judged(acted(trial, complete))
+        return Judged(trial.acts(complete))
 
     ends = st.tuples(*[st.integers(1, 200)] * ENDS)
     return trial.search_with(ends, judge, [()])
@@ -109,24 +94,28 @@ def malformed(trial: Trial) -> Finding:
     drawing = trial.drawing
     # Of vLLM's own some are stubs, whose answers another class reads.
     unknown = drawing is None and not trial.given and name_of(trial.cls, trial.role) == NAME
-    if unknown and (wrong := _at_anything(trial)):
-        return failed(str(wrong.wrong))
+    if unknown:
+        bench = trial.made()
+        known = (*HARD, *bench.special)  # whatever the format is, it raises at none of these
+        for text in (PLAIN, *known, *(f"{PLAIN}{piece}{PLAIN}" for piece in known)):
+            if wrong := _wrong(bench, bench.answer(text)):
+                return failed(str(wrong.wrong))
     markers = drawing.format.markers if drawing else trial.bench.special
     texts = [sample.text for sample in trial.first()]
     whole = (*markers, *texts, *_mistyped(texts))
     pieces = (*HARD, *whole)
     change = st.tuples(st.integers(0, 200), st.integers(0, 20), st.sampled_from(("", *pieces)))
 
-    def judge(example: tuple[Sample, list[tuple[int, int, str]]]) -> Judged:
-        sample, changes = example
-        bench, intact = trial.for_sample(sample)
+    def judge(
+        sample: Sample, bench: Bench, intact: Answer, changes: list[tuple[int, int, str]]
+    ) -> Judged:
         text = sample.text
         for place, length, piece in changes:
             start = place % (len(text) + 1)
             text = text[:start] + piece + text[start + length :]
         if wrong := _wrong(bench, bench.answer(text)):
             return wrong
-        return Judged(acted(trial, bench.whole(intact)))
+        return Judged(trial.acts(bench.whole(intact)))
 
     twice = [[(0, 0, piece)] for piece in whole]
     return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
@@ -138,15 +127,6 @@ def _mistyped(texts: Iterable[str]) -> Iterator[str]:
         for part in (json.dumps(PROBE.name), PROBE.arguments):
             if text.count(part) == 1:
                 yield from (text.replace(part, other) for other in MISTYPED)
-
-
-def _at_anything(trial: Trial) -> Judged | None:
-    """Say that a parser raises at an answer, where it is not known how its model answers."""
-    bench = trial.made()
-    pieces = (*HARD, *bench.special)
-    texts = (PLAIN, *pieces, *(f"{PLAIN}{piece}{PLAIN}" for piece in pieces))
-    shown = (_wrong(bench, bench.answer(text)) for text in texts)
-    return next((wrong for wrong in shown if wrong is not None), None)
 
 
 def _wrong(bench: Bench, answer: Answer, calls: tuple[Call, ...] = ()) -> Judged | None:

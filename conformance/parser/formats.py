@@ -127,8 +127,7 @@ class Format:
             return str(text)
         if self.thinks is not None:
             start, middle, end = self.thinks
-            if self.opened:
-                start = ""
+            start = "" if self.opened else start
             return f"{start}{message.reasoning}{middle}{message.content}{end}"
         if not message.calls:
             return message.content
@@ -173,21 +172,20 @@ class Format:
         return self.thinks[0] if self.thinks is not None and self.opened else self.turn
 
 
-def _known() -> Mapping[str, tuple[Format, ...]]:
-    document = tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
-    return {
-        role: tuple(Format(name=name, **table) for name, table in document[role].items())
-        for role in (TOOL, REASONING)
-    }
-
+_TABLES = tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
 
 #: The known formats, by what a parser is for.
-KNOWN = _known()
+KNOWN: Mapping[str, tuple[Format, ...]] = {
+    role: tuple(Format(name=name, **table) for name, table in _TABLES[role].items())
+    for role in (TOOL, REASONING)
+}
 TOOL_FORMATS, REASONING_FORMATS = KNOWN[TOOL], KNOWN[REASONING]
 
-#: A call by which a format is recognised, and another one.
+#: A call by which a format is recognised, another one, text before calls, and what is thought.
 PROBE = Call("get_weather", '{"city": "Paris"}')
 SECOND = Call("get_time", '{"city": "Rome"}')
+LEAD = "Let me look. "
+THINKING = Message("First I think.", "Then I say it.")
 
 
 def named(calls: Iterable[Call]) -> list[dict[str, Any]]:
@@ -208,7 +206,7 @@ def own(serialise: Callable[..., str | None], section: Mapping[str, Any], role: 
         name="serialise",
         special=section.get("special_tokens", ()),
         thinks=None if role == TOOL else ("", "", ""),
-        content=says("Let me look. ", PROBE),
+        content=says(LEAD, PROBE),
         several=says("", PROBE, SECOND),
         serialise=serialise,
     )
@@ -231,14 +229,6 @@ def _delegates(cls: type[Any], role: str, *methods: str) -> bool:
 
     whole = composed(cls, role)
     return all(getattr(whole, each) is getattr(DelegatingParser, each) for each in methods)
-
-
-def _missing(cls: type[Any], role: str) -> str | None:
-    """Return the method that reads whole answers where a class has none, and vLLM calls it."""
-    name = ROLES[role].whole
-    if getattr(cls, name) is not getattr(base(role), name):
-        return None
-    return name if _delegates(cls, role, "parse", name) else None
 
 
 #: What vLLM calls the two methods of a parser with, and how a sentence writes that.
@@ -272,10 +262,12 @@ def _unbound(cls: type[Any], role: str) -> str | None:
 
 def unfit(cls: type[Any], role: str) -> str | None:
     """Say why a class cannot be called as vLLM calls it, or return None."""
-    if missing := _missing(cls, role):
-        earlier = f"{missing}_content"  # of reasoning parsers
+    whole = ROLES[role].whole
+    missing = getattr(cls, whole) is getattr(base(role), whole)
+    if missing and _delegates(cls, role, "parse", whole):
+        earlier = f"{whole}_content"  # of reasoning parsers
         had = f"; it has {earlier}, as older releases called it" if hasattr(cls, earlier) else ""
-        return f"the class has no {missing}, which vLLM calls{had}"
+        return f"the class has no {whole}, which vLLM calls{had}"
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
@@ -326,12 +318,8 @@ def _fitted(bench: Bench, known: Format) -> Format | None:
         return bench.whole(bench.answer(known.write(message))).same(message)
 
     if known.thinks is not None:
-        return known if reads(Message("First I think.", "Then I say it.")) else None
-    call = PROBE
-    if not reads(Message(calls=(call,))):
+        return known if reads(THINKING) else None
+    if not reads(Message(calls=(PROBE,))):
         return None
-    return attrs.evolve(
-        known,
-        content=reads(Message("", "Let me look. ", (call,))),
-        several=reads(Message(calls=(call, SECOND))),
-    )
+    content, several = Message("", LEAD, (PROBE,)), Message(calls=(PROBE, SECOND))
+    return attrs.evolve(known, content=reads(content), several=reads(several))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from conformance.checking import Undecided, checks
 from conformance.findings import Finding
 from conformance.parser.bench import Bench
-from conformance.parser.formats import PROBE, TOOL_FORMATS, Unsaid
+from conformance.parser.formats import LEAD, PROBE, THINKING, TOOL_FORMATS, Unsaid
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import REASONING, TOOL, manager
 from conformance.parser.samples import Drawing, Sample
@@ -21,13 +21,6 @@ ALONE = {
     TOOL: ("TP-01", "TP-03", "TP-04", "TP-05"),
     REASONING: ("RP-01", "RP-04", "RP-05", "RP-07"),
 }
-
-#: What is thought before answers that are known.
-THOUGHT = "First I think."
-
-
-#: The parser of calls beside which answers without reasoning are read, where no partner is named.
-_CALLS = next(each for each in TOOL_FORMATS if each.name == "hermes")
 
 
 @attrs.frozen
@@ -64,32 +57,28 @@ class Pair:
         """Return both together, and each alone, with the same tokens."""
         bench, _ = self.tool.for_sample(sample)
         thinking = self.reasoning.bench
-        alone = attrs.evolve(
-            bench,
-            special=tuple(dict.fromkeys((*bench.special, *thinking.special))),
-            prompt=thinking.prompt,
-            chat={**bench.chat, **thinking.chat},
-        )
-        other_alone = attrs.evolve(
-            alone, cls=self.reasoning.cls, role=self.reasoning.role, parser=None
-        )
+        special = tuple(dict.fromkeys((*bench.special, *thinking.special)))
+        chat = {**bench.chat, **thinking.chat}
+        alone = attrs.evolve(bench, special=special, prompt=thinking.prompt, chat=chat)
+        other_alone = attrs.evolve(alone, cls=self.reasoning.cls, role=REASONING, parser=None)
         certified = alone if self.trial is self.tool else other_alone
         both = attrs.evolve(certified, partner=self.partner.cls, parser=None)
         return both, alone, other_alone
 
     def text(self, sample: Sample, thought: str) -> str | None:
-        """Return an answer in which a sample comes behind reasoning; None if it never does."""
+        """Return an answer in which a sample comes behind reasoning; None if it never does.
+
+        Content may have a place of its own, where calls do not stand behind it.
+        """
         form = self.drawing.format
+        if form.handover is not None and sample.says and sample.says.content:
+            return None
         if form.handover is not None and form.thinks is not None:
             return f"{'' if form.opened else form.thinks[0]}{thought}{form.handover}{sample.text}"
         try:
             return form.write(Message(thought, sample.text))
         except Unsaid:
             return None
-
-    def reads(self, sample: Sample) -> bool:
-        """Tell whether a sample may come behind reasoning: content may have a place of its own."""
-        return self.drawing.format.handover is None or not (sample.says and sample.says.content)
 
 
 @checks("TP-14", after=("TP-05",))
@@ -105,7 +94,7 @@ def handover(trial: Trial) -> Finding:
     def judge(example: tuple[Sample, str, tuple[int, ...]]) -> Judged:
         sample, thought, cuts = example
         text = pair.text(sample, thought)
-        if text is None or not pair.reads(sample):
+        if text is None:
             return Judged(acted=False)
         both, tool, reasoning = pair.benches(sample)
         answer, rest = both.answer(text), tool.answer(sample.text)
@@ -114,16 +103,8 @@ def handover(trial: Trial) -> Finding:
             return Judged(acted=False)
         expected = attrs.evolve(calls, reasoning=thought)
         parted = None if pair.drawing.format.handover else Message(thought, sample.text)
-        for how, where in (
-            ("whole", None),
-            ("token by token", range(1, len(answer))),
-            ("in 1 delta", ()),
-            (f"cut before the tokens {', '.join(map(str, cuts))}", cuts),
-        ):
-            if where is None:
-                before, found = reasoning.whole(answer), both.whole(answer)
-            else:
-                before, found = (each.stream(answer, where).said for each in (reasoning, both))
+        ways = (each.ways(answer, cuts) for each in (reasoning, both))
+        for (_, _, before), (how, _, found) in zip(*ways, strict=True):
             # Where reasoning alone is parted wrongly, another rule is broken, or the partner is.
             if (parted is None or before.same(parted)) and not found.same(expected):
                 told = f"{quoted(answer.text)} {how}: {found}; expected {expected}"
@@ -133,7 +114,7 @@ def handover(trial: Trial) -> Finding:
     thoughts = pair.drawing.content
     cut = st.lists(st.integers(1, 120), max_size=6).map(lambda found: tuple(sorted(found)))
     return trial.sought(
-        [(sample, THOUGHT, ()) for sample in pair.tool.first()],
+        [(sample, THINKING.reasoning, ()) for sample in pair.tool.first()],
         st.tuples(pair.tool.answers(), thoughts, cut),
         judge,
         lambda example: str(pair.text(*example[:2])),
@@ -154,12 +135,8 @@ def without(trial: Trial) -> Finding:
         answer = both.answer(text)
         ways = both.ways(answer)
         _, _, expected = next(ways)
-        _, *calls = (found.calls for _, _, found in alone.ways(answer))
-        if (
-            expected.reasoning
-            or expected.raised
-            or not all(len(each) == len(expected.calls) for each in calls)
-        ):
+        _, *calls = (len(found.calls) for _, _, found in alone.ways(answer))
+        if expected.reasoning or expected.raised or {*calls} != {len(expected.calls)}:
             return Judged(acted=False)  # it is reasoning; or the parser of calls is to blame
         for how, _, found in ways:
             if not found.same(expected):
@@ -178,13 +155,17 @@ def without(trial: Trial) -> Finding:
 
 
 def _calling(trial: Trial) -> tuple[Bench, list[str]]:
-    """Return a parser of calls with the tokens of both, and answers with calls."""
+    """Return a parser of calls with the tokens of both, and answers with calls.
+
+    Where no partner is named, it is that of Hermes.
+    """
     bench = trial.bench
     if (partner := trial.partner) is not None:
         cls, special = partner.cls, partner.bench.special
         texts = [sample.text for sample in partner.first()]
     else:
-        cls, special = manager(TOOL).get_tool_parser("hermes"), _CALLS.special
-        texts = [_CALLS.write(Message("", lead, (PROBE,))) for lead in ("", "Let me look. ")]
+        form = next(each for each in TOOL_FORMATS if each.name == "hermes")
+        cls, special = manager(TOOL).get_tool_parser(form.name), form.special
+        texts = [form.write(Message("", lead, (PROBE,))) for lead in ("", LEAD)]
     tokens = tuple(dict.fromkeys((*bench.special, *special)))
     return attrs.evolve(bench, cls=cls, role=TOOL, special=tokens, parser=None), texts

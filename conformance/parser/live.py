@@ -13,11 +13,11 @@ import attrs
 
 from conformance.checking import Undecided
 from conformance.engine.asking import Question, saying
-from conformance.parser.bench import PLAIN, Bench, NotMade, Wish, name_of
+from conformance.parser.bench import Bench, NotMade, Wish, name_of
 from conformance.parser.calls import Asked, asked
 from conformance.parser.checks import trial
-from conformance.parser.formats import KNOWN
-from conformance.parser.handover import THOUGHT, Pair
+from conformance.parser.formats import KNOWN, THINKING
+from conformance.parser.handover import Pair
 from conformance.parser.messages import Message, Stream
 from conformance.parser.partners import partner
 from conformance.parser.roles import TOOL
@@ -77,7 +77,7 @@ def found(cls: type[Any], errand: Errand) -> Found:
         return Found(why=str(error), broken=2)
     except NotMade as error:
         # What it needs is not known; so the server says what else is wrong.
-        plain = judged.plain_bench()
+        plain = judged.wanted.bench(cls)
         every = [token for each in KNOWN[judged.role] for token in each.special]
         plain.special = tuple(dict.fromkeys((*plain.special, *every)))
         return Found(why=str(error), broken=1, model=str(saying(plain.tokenizer)))
@@ -97,7 +97,7 @@ def found(cls: type[Any], errand: Errand) -> Found:
         model=str(saying(bench.tokenizer)),
         special=bench.special,
         skipped=bench.skipped,
-        partner=_place(pair.partner) if pair is not None else None,
+        partner=None if pair is None else _named(pair.partner),
         alone=alone,
         answers=answers,
         choices=tuple(_choices(told, pair, known)) if told.role == TOOL else (),
@@ -115,12 +115,12 @@ def _pair(judged: Trial) -> tuple[Pair | None, str]:
         return None, str(error)
 
 
-def _obeys(bench: Bench, wish: Wish = PLAIN) -> bool:
-    """Tell whether the model obeys a grammar where a request says this of calls."""
-    return getattr(bench.adjusted(wish), "structured_outputs", None) is not None
+def _obeys(bench: Bench) -> bool:
+    """Tell whether the model obeys a grammar."""
+    return getattr(bench.adjusted(), "structured_outputs", None) is not None
 
 
-def _place(partner: Trial) -> tuple[str, str, str]:
+def _named(partner: Trial) -> tuple[str, str, str]:
     cls = partner.cls
     return cls.__module__, cls.__qualname__, name_of(cls, partner.role)
 
@@ -136,12 +136,12 @@ def _asked(
         bench, answer = judged.for_sample(sample)
         says = sample.says
         if pair is not None:
-            text = pair.text(sample, THOUGHT)
-            if text is None or not pair.reads(sample):
+            text = pair.text(sample, THINKING.reasoning)
+            if text is None:
                 continue
             bench = pair.benches(sample)[0]
             answer = bench.answer(text)
-            says = says and attrs.evolve(says, reasoning=THOUGHT)
+            says = says and attrs.evolve(says, reasoning=THINKING.reasoning)
         if len(answer) + len(bench.prompt_ids()) <= LONGEST:
             asked = Question(
                 text=answer.text,
@@ -161,7 +161,7 @@ def _choices(
         bench, answer = judged.for_sample(sample)
         says = bench.whole(answer)
         for asks in asked(bench, sample.text, says) if says.calls else ():
-            wish, grammar = asks.wish, _obeys(bench, asks.wish)
+            wish, grammar = asks.wish, _obeys(bench.wishing(asks.wish))
             for question, _ in _asked(judged, pair, [attrs.evolve(sample, text=asks.text)]):
                 asking = attrs.evolve(question, choice=wish.choice, parallel=wish.parallel)
                 yield asking, attrs.evolve(asks, grammar=grammar)
@@ -174,26 +174,24 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
     """
     question = errand.question
     assert question is not None
-    bench = Bench(
-        cls=cls,
-        role=errand.wanted.role,
+    bench = attrs.evolve(
+        errand.wanted.bench(cls),
         tools=question.tools,
         special=errand.special,
         skipped=errand.skipped,
         partner=partner(cls, errand.wanted),
-        model=errand.wanted.model,
         prompt=question.prompt,
         responses=question.responses,
         chat=question.template,
     )
     answer = bench.answer(question.text)
-    wish = Wish(question.choice, question.parallel)
+    bench = bench.wishing(Wish(question.choice, question.parallel))
     try:
         if not question.stream:
-            whole = bench.whole(answer, wish)
+            whole = bench.whole(answer)
             return Stream(whole, (), tuple(range(len(whole.calls))), ())
         sizes = errand.sizes or (1,) * len(answer)
         cuts = [sum(sizes[:count]) for count in range(len(sizes))]
-        return bench.stream(answer, cuts, wish)
+        return bench.stream(answer, cuts)
     except NotMade:
         return None

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Markers that a parser says it looks for: by vLLM's own base class, and in its source."""
+"""Markers that a parser says it looks for, and what its author is told to say of them.
+
+It says so by vLLM's own base class, and in its source.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 
 from conformance.inputs import literals
 from conformance.parser.formats import REASONING_FORMATS, Format
+from conformance.parser.roles import TOOL
 from conformance.watching.interruption import limited
 
 #: A text as the tokenizers of models write their own tokens.
@@ -76,3 +80,35 @@ def _files(cls: type[Any]) -> Iterator[Path]:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None and file.endswith(".py"):
             yield Path(file)
+
+
+def way_out(cls: type[Any], role: str, where: str, raised: str | None = None) -> str:
+    """Say that the parser found nothing, and what a profile would have to say."""
+    example = (
+        '{ text = "...", tool_calls = [{ name = "f", arguments = { x = "y" } }] }'
+        if role == TOOL
+        else '{ text = "<r>...</r>...", reasoning = "...", content = "..." }'
+    )
+    special = special_tokens(cls, "...")
+    what = "call" if role == TOOL else "reasoning"
+    makes = f"; making an instance raised {raised}" if raised else ""
+    return (
+        f"no {what} was found in {where}{makes}; give answers of the model in the profile: "
+        f"[parser] samples = [{example}], special_tokens = [{special}]"
+    )
+
+
+def its_own_tokens(error: Exception) -> str:
+    """Say that a parser refuses a tokenizer that was made up."""
+    return (
+        f"making an instance raised {error}, with a tokenizer of the profile's special_tokens that "
+        "has no other; name all tokens that it looks for, or the folder with the tokenizer of its "
+        'model, where it wants them at their ids: [parser] tokenizer = "path/to/model"'
+    )
+
+
+def special_tokens(cls: type[Any], otherwise: str) -> str:
+    """Return tokens that a profile may name: those of the source, of which some are told."""
+    found = [f'"{each}"' for each in of_source(cls)]
+    more = ["..."] if len(found) > NAMED else []
+    return ", ".join([*found[:NAMED], *more]) or otherwise

@@ -12,30 +12,40 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.parser import formats
-from conformance.parser.formats import Format, Unsaid
+from conformance.parser.formats import LEAD, PROBE, SECOND, THINKING, Format, Unsaid
 from conformance.parser.messages import Call, Message
 from conformance.settings import UsageError
 
 
-def _tool(name: str, /, **properties: object) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties}
-    return {"type": "function", "function": {"name": name, "parameters": schema}}
+def tool(name: str, schema: Mapping[str, Any], **more: object) -> dict[str, Any]:
+    """Return a tool as a client sends it, with the schema of its arguments."""
+    return {"type": "function", "function": {"name": name, **more, "parameters": schema}}
 
+
+def an_object(properties: Mapping[str, Any], **more: object) -> dict[str, Any]:
+    """Return the schema of an object."""
+    return {"type": "object", "properties": properties, **more}
+
+
+_TEXT = {"type": "string"}
 
 #: The tools of requests, where no profile names others.
 TOOLS = (
-    _tool(
+    tool(
         "get_weather",
-        city={"type": "string"},
-        unit={"type": "string"},
-        days={"type": "integer"},
-        options={"type": "object"},
-        exact={"type": "boolean"},
-        height={"type": "number"},
-        limit={"type": ["integer", "null"]},
+        an_object(
+            {
+                "city": _TEXT,
+                "unit": _TEXT,
+                "days": {"type": "integer"},
+                "options": {"type": "object"},
+                "exact": {"type": "boolean"},
+                "height": {"type": "number"},
+                "limit": {"type": ["integer", "null"]},
+            }
+        ),
     ),
-    _tool("get_time", city={"type": "string"}, name={"type": "string"}),
+    tool("get_time", an_object({"city": _TEXT, "name": _TEXT})),
 )
 
 
@@ -137,11 +147,7 @@ def _objects(values: SearchStrategy[Any]) -> SearchStrategy[dict[str, Any]]:
     """Draw schemas of objects, some of whose properties are required."""
     properties = st.dictionaries(st.sampled_from(_NAMES), values, max_size=3)
     return st.tuples(properties, st.booleans()).map(
-        lambda drawn: {
-            "type": "object",
-            "properties": drawn[0],
-            "required": [*drawn[0]] if drawn[1] else [],
-        }
+        lambda drawn: an_object(drawn[0], required=[*drawn[0]] if drawn[1] else [])
     )
 
 
@@ -155,13 +161,9 @@ SCHEMAS: SearchStrategy[dict[str, Any]] = st.recursive(
 
 def _drawn_tools(names: Sequence[str]) -> SearchStrategy[tuple[dict[str, Any], ...]]:
     """Draw the tools of a request."""
-    tool = st.tuples(st.sampled_from(names), _objects(SCHEMAS))
-    return st.lists(tool, min_size=1, max_size=2, unique_by=lambda tool: tool[0]).map(
-        lambda drawn: tuple(
-            {"type": "function", "function": {"name": name, "parameters": schema}}
-            for name, schema in drawn
-        )
-    )
+    named = st.tuples(st.sampled_from(names), _objects(SCHEMAS))
+    drawn = st.lists(named, min_size=1, max_size=2, unique_by=lambda each: each[0])
+    return drawn.map(lambda tools: tuple(tool(*each) for each in tools))
 
 
 @attrs.frozen(eq=False)
@@ -186,8 +188,7 @@ class Drawing:
         tools = st.just(self.tools)
         if self.free and (self.typed or not self.format.letters):
             hyphens = ["get-time"] if self.format.quotes else []
-            names = ("get_weather", "f", "searchFor2", *hyphens)
-            tools |= _drawn_tools(names)
+            tools |= _drawn_tools(("get_weather", "f", "searchFor2", *hyphens))
         return tools.flatmap(self._with_tools)
 
     def _with_tools(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Sample]:
@@ -207,20 +208,22 @@ class Drawing:
         """Return an answer with code in it, between marks that some parsers look for."""
         if any(marker in FENCED for marker in self.format.markers):
             return []
-        found = self._sample(Message(content=FENCED))
-        return [] if found is None else [found]
+        return self._samples(Message(content=FENCED))
 
     def of_each_type(self) -> list[Sample]:
         """Return answers to known tools with arguments of each type, one and all at once."""
-        if not set(_TYPED) <= {tool["function"]["name"] for tool in self.tools}:
+        if not self._knows_ours():
             return []
         calls = [
             Call(name, json.dumps(arguments))
             for name, values in _TYPED.items()
             for arguments in (*({key: value} for key, value in values.items()), values)
         ]
-        found = (self._sample(Message(calls=(call,))) for call in calls)
-        return [sample for sample in found if sample is not None]
+        return self._samples(*(Message(calls=(call,)) for call in calls))
+
+    def _knows_ours(self) -> bool:
+        """Tell whether requests have the tools that they have without a profile."""
+        return set(_TYPED) <= {tool["function"]["name"] for tool in self.tools}
 
     def _sample(
         self,
@@ -236,6 +239,11 @@ class Drawing:
             return None
         return Sample(text, message, self.format.prompt(), tools, pieces)
 
+    def _samples(self, *messages: Message, pieces: bool = False) -> list[Sample]:
+        """Return the answers that say messages, but for what the model never says."""
+        found = (self._sample(message, pieces=pieces) for message in messages)
+        return [sample for sample in found if sample is not None]
+
     @staticmethod
     def _said(drawn: SearchStrategy[Sample | None]) -> SearchStrategy[Sample]:
         """Leave out what the model never says."""
@@ -244,31 +252,27 @@ class Drawing:
     def first(self) -> list[Sample]:
         """Return answers that are tried before any that is drawn."""
         if self.format.thinks is not None:
-            messages = [Message("First I think.", "Then I say it.")]
+            messages = [THINKING]
             # What is said may begin as a marker does, right behind one.
             edges = dict.fromkeys(each[0] for each in self.format.markers if not each[0].isalnum())
-            messages += [Message("First I think.", f"{edge} it begins.") for edge in [*edges][:1]]
+            begin = [f"{edge} it begins." for edge in [*edges][:1]]
+            messages += [attrs.evolve(THINKING, content=content) for content in begin]
             in_bytes = Message(f"I think {IN_BYTES}.", f"I say {IN_BYTES}.")
+        elif not self._knows_ours():
+            return []
         else:
-            call = formats.PROBE
-            lead = "Let me look. " if self.format.content else ""
-            messages = [Message(calls=(call,)), Message("", lead, (call,))]
+            lead = LEAD if self.format.content else ""
+            messages = [Message(calls=(PROBE,)), Message("", lead, (PROBE,))]
             if self.format.several:
-                messages.append(Message("", lead, (call, formats.SECOND)))
-                many = ((call, formats.SECOND) * MANY)[:MANY]
-                messages.append(Message(calls=many))
+                messages.append(Message("", lead, (PROBE, SECOND)))
+                messages.append(Message(calls=((PROBE, SECOND) * MANY)[:MANY]))
             if self.format.marked and not self.format.letters:
                 for text in (" ".join(REPAIRED), PADDED):
-                    told = attrs.evolve(call, arguments=json.dumps({"city": text}))
+                    told = attrs.evolve(PROBE, arguments=json.dumps({"city": text}))
                     messages.append(Message(calls=(told,)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
-            in_bytes = Message("", lead, (attrs.evolve(call, arguments=arguments),))
-            names = {tool["function"]["name"] for tool in self.tools}
-            if not {"get_weather", "get_time"} <= names:
-                return []
-        known = [self._sample(message) for message in messages]
-        known.append(self._sample(in_bytes, pieces=True))
-        return [sample for sample in known if sample is not None]
+            in_bytes = Message("", lead, (attrs.evolve(PROBE, arguments=arguments),))
+        return [*self._samples(*messages), *self._samples(in_bytes, pieces=True)]
 
     def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:
         call = st.sampled_from(tools).flatmap(lambda tool: self._call(tool["function"]))
@@ -322,15 +326,13 @@ class Drawing:
         every = named if isinstance(named, list) else [named]
         return st.one_of([kinds.get(str(each), lambda: self._strings)() for each in every])
 
-    def _letters(self) -> SearchStrategy[str]:
-        """Draw strings that cannot be taken for anything else."""
-        words = st.lists(st.sampled_from(("Paris", "é", "漢字", "😀", "o", "a b")), max_size=3)
-        return words.map(lambda found: "x" + "".join(found) + "y")
-
     @cached_property
     def _strings(self) -> SearchStrategy[str]:
         if self.format.letters:
-            return self._letters() | st.sampled_from(ALIKE) if self.typed else self._letters()
+            words = st.lists(st.sampled_from(("Paris", "é", "漢字", "😀", "o", "a b")), max_size=3)
+            # They cannot be taken for anything else.
+            letters = words.map(lambda found: "x" + "".join(found) + "y")
+            return letters | st.sampled_from(ALIKE) if self.typed else letters
         pieces = (*WORDS, *HARD, *REPAIRED, *self._beginnings()) if self.format.marked else WORDS
         return self._joined(pieces)
 
@@ -347,15 +349,12 @@ class Drawing:
 
     def _beginnings(self) -> tuple[str, ...]:
         """Return the beginnings of the format's markers."""
-        found = (
-            marker[:length]
-            for marker in self.format.markers
-            for length in (len(marker) // 2, len(marker) - 1)
-        )
+        markers = self.format.markers
+        found = (text[:end] for text in markers for end in (len(text) // 2, len(text) - 1))
         return tuple(
             text
             for text in dict.fromkeys(found)
-            if text and not any(marker in text for marker in self.format.markers)
+            if text and not any(marker in text for marker in markers)
         )
 
 

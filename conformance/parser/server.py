@@ -7,17 +7,16 @@ request has left something behind.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import attrs
 import openai
 
 from conformance.engine import access, asking
-from conformance.engine.asking import PROCESSOR, Heard, Question
+from conformance.engine.asking import PROCESSOR, Question
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
 from conformance.parser.bench import NAME, name_of
@@ -40,9 +39,6 @@ FEW, PARTS = 3, 4
 #: A stop string that is in no answer, and longer than markers are.
 STOP = "!" * 40
 
-#: Whether an answer is streamed.
-WAYS = (False, True)
-
 #: vLLM's own parser of answers in which there is no reasoning.
 _IDENTITY = "vllm.reasoning.identity_reasoning_parser", "IdentityReasoningParser"
 
@@ -50,18 +46,13 @@ _IDENTITY = "vllm.reasoning.identity_reasoning_parser", "IdentityReasoningParser
 #: Rules about what is made of an answer; with a partner, what goes wrong may be the handover.
 _OF_ANSWERS = (3, 4, 5, 7, 8)
 
-
-def _joined(heard: Heard) -> Stream:
-    """Put together what came of a question, as a client does."""
-    client = Client()
-    for delta in heard.deltas:
-        client.receive(delta)
-    return client.stream(heard.raised, heard.sizes)
+_Known = TypeVar("_Known")
 
 
-def both(questions: Iterable[Question]) -> Iterator[Question]:
-    """Yield each question twice: its answer not streamed, and streamed."""
-    return (attrs.evolve(each, stream=stream) for each in questions for stream in WAYS)
+def both(asked: Iterable[tuple[Question, _Known]]) -> list[tuple[Question, _Known]]:
+    """Return each question twice: its answer not streamed, and streamed."""
+    ways = (False, True)
+    return [(attrs.evolve(each, stream=way), known) for each, known in asked for way in ways]
 
 
 class _Over(Exception):
@@ -193,35 +184,36 @@ class Trial(LiveTrial):
             ):
                 await judge()
 
-    async def _ask(self, *questions: Question) -> list[Stream]:
-        """Ask everything at the same time.
+    async def _ask(
+        self, asked: Iterable[tuple[Question, _Known]], crowd: int = CROWD
+    ) -> list[tuple[Question, Stream, _Known]]:
+        """Ask questions, so many at a time; return all answers, with what is known of each.
 
         Raises:
             _Over: the server died, or has stalled.
 
         """
-        name = self.server.model_name
-        heard = await asyncio.gather(*(asking.ask(self._sdk, name, each) for each in questions))
-        for question, each in zip(questions, heard, strict=True):
-            what = f"{quoted(question.text)}, {question.how}"
-            if len(questions) > 1:
-                what += f", or one of the {len(questions) - 1} requests beside it"
-            if each.silent and self.server.healthy():
-                self.ledger.stop(f"this machine is too slow: {what}, took {asking.LIMIT:.0f} s")
-                raise _Over
-            death = self.death() if each.raised is not None else None
-            if each.silent or death:
-                stalled = f"the server has answered nobody for {asking.LIMIT:.0f} s"
-                self._fail(2, f"{what}: {death or stalled}")
-        return [_joined(each) for each in heard]
-
-    async def _all(self, questions: Iterable[Question]) -> list[tuple[Question, Stream]]:
-        """Ask many questions, as many at a time as the server takes; return all answers."""
-        asked = [*questions]
-        answers: list[Stream] = []
-        for start in range(0, len(asked), CROWD):
-            answers += await self._ask(*asked[start : start + CROWD])
-        return list(zip(asked, answers, strict=True))
+        name, left = self.server.model_name, [*asked]
+        found: list[tuple[Question, Stream, _Known]] = []
+        while left:
+            now, left = left[:crowd], left[crowd:]
+            heard = await asyncio.gather(*(asking.ask(self._sdk, name, each) for each, _ in now))
+            for (question, known), each in zip(now, heard, strict=True):
+                what = f"{quoted(question.text)}, {question.how}"
+                if len(now) > 1:
+                    what += f", or one of the {len(now) - 1} requests beside it"
+                if each.silent and self.server.healthy():
+                    self.ledger.stop(f"this machine is too slow: {what}, took {asking.LIMIT:.0f} s")
+                    raise _Over
+                death = self.death() if each.raised is not None else None
+                if each.silent or death:
+                    stalled = f"the server has answered nobody for {asking.LIMIT:.0f} s"
+                    self._fail(2, f"{what}: {death or stalled}")
+                client = Client()
+                for delta in each.deltas:
+                    client.receive(delta)
+                found.append((question, client.stream(each.raised, each.sizes), known))
+        return found
 
     def _fail(self, number: int, message: str) -> NoReturn:
         self.ledger.fail(self._rule(number), message)
@@ -273,28 +265,27 @@ class Trial(LiveTrial):
         if self.role != TOOL or self._rule(12) in self.ledger.beside:
             return
         for question, _ in self.found.answers[:1]:
-            free = (attrs.evolve(question, choice="none"), attrs.evolve(question, tools=()))
-            for asked, answer in await self._all(both(free)):
+            free = (
+                (attrs.evolve(question, choice="none"), "with tool_choice none"),
+                (attrs.evolve(question, tools=()), "without tools"),
+            )
+            for asked, answer, kind in await self._ask(both(free)):
                 if answer.said.raised is not None or answer.said.calls:
-                    kind = "with tool_choice none" if asked.tools else "without tools"
                     self._fail(12, f"a request {kind}, {asked.how}, got {answer.said}")
             self.ledger.saw(self._rule(12), 4)
 
     async def _answers(self) -> None:
         """Every answer gives the same whole, streamed, and in larger deltas."""
-        for question, _ in self.found.answers:
-            (streamed,) = await self._ask(question)
-            self._alone.append((question, streamed))
+        first = await self._ask(self.found.answers, crowd=1)
+        self._alone = [(question, streamed) for question, streamed, _ in first]
         self._before = True
-        others = iter(
-            await self._all(
-                attrs.evolve(question, stream=interval > 0, interval=max(interval, 1))
-                for question, _ in self.found.answers
-                for interval in (0, *INTERVALS)
-            )
+        others = await self._ask(
+            (attrs.evolve(question, stream=interval > 0, interval=max(interval, 1)), number)
+            for number, (question, _) in enumerate(self._alone)
+            for interval in (0, *INTERVALS)
         )
-        for (question, says), (_, streamed) in zip(self.found.answers, self._alone, strict=True):
-            (asked, whole), *wider = islice(others, 1 + len(INTERVALS))
+        for number, (question, streamed, says) in enumerate(first):
+            (asked, whole), *wider = ((each, come) for each, come, of in others if of == number)
             expected = says or whole.said
             if not whole.said.same(expected) or whole.said.raised is not None:
                 self._wrong(3, asked, whole, f"expected {expected}")
@@ -317,13 +308,9 @@ class Trial(LiveTrial):
 
     async def _choices(self) -> None:
         """Requests that want a call, a tool's, or one at the most, get what they want."""
-        wanted = [asks for _, asks in self.found.choices for _ in WAYS]
-        chosen = both(question for question, _ in self.found.choices)
-        for (asked, answer), asks in zip(await self._all(chosen), wanted, strict=True):
-            if not any(
-                Message(calls=answer.said.calls).same(Message(calls=each.calls))
-                for each in asks.expected
-            ):
+        for asked, answer, asks in await self._ask(both(self.found.choices)):
+            calls = Message(calls=answer.said.calls)
+            if not any(calls.same(Message(calls=each.calls)) for each in asks.expected):
                 alone = self._without_server(asked)
                 if self._forbidden(answer, alone, grammar=asks.grammar):
                     continue
@@ -341,9 +328,8 @@ class Trial(LiveTrial):
     async def _stops(self) -> None:
         """A stop string that never comes changes nothing."""
         rule = self._rule(19)
-        asked = [(attrs.evolve(each, stop=(STOP,)), alone.said) for each, alone in self._alone]
-        answers = await self._all(question for question, _ in asked)
-        for (question, expected), (_, answer) in zip(asked, answers, strict=True):
+        stopping = [(attrs.evolve(each, stop=(STOP,)), alone.said) for each, alone in self._alone]
+        for question, answer, expected in await self._ask(stopping):
             if STOP not in question.text and not answer.said.same(expected):
                 told = f"{quoted(question.text)}, {question.how}: {answer.said}"
                 self.ledger.advise(rule, f"{told}; without it: {expected}")
@@ -352,18 +338,20 @@ class Trial(LiveTrial):
     async def _responses(self) -> None:
         """The same comes through the other endpoint, whose requests and tools are others."""
         # These requests have nowhere to say what a chat template is given.
-        plain = [(question, alone) for question, alone in self._alone if not question.template]
-        wanted = [expected for _, expected in plain[:FEW] for _ in WAYS]
-        through = both(attrs.evolve(question, responses=True) for question, _ in plain[:FEW])
-        for (asked, answer), expected in zip(await self._all(through), wanted, strict=True):
+        plain = [
+            (attrs.evolve(question, responses=True), alone.said)
+            for question, alone in self._alone
+            if not question.template
+        ]
+        for asked, answer, expected in await self._ask(both(plain[:FEW])):
             rule = 4 if asked.stream else 3
-            if answer.said.same(expected.said):
+            if answer.said.same(expected):
                 self._saw(answer, rule)
                 continue
             alone = self._without_server(asked)
-            if alone is None or not alone.said.same(expected.said):  # else it is vLLM's fault
+            if alone is None or not alone.said.same(expected):  # else it is vLLM's fault
                 told = f"{quoted(asked.text)}, {asked.how}: {answer.said}"
-                self._fail(1 if alone is None else rule, f"{told}; chat: {expected.said}")
+                self._fail(1 if alone is None else rule, f"{told}; chat: {expected}")
 
     async def _crowd(self) -> None:
         """Everybody gets the same among many, and after clients that disconnected."""
@@ -372,30 +360,28 @@ class Trial(LiveTrial):
             for stream, interval in ((True, 1), (False, 1), (True, INTERVALS[0]))
             for question, expected in self._alone
         ][:CROWD]
-        await self._beside(asked)
         leaving = [
-            attrs.evolve(question, leaves=len(question.ids) // 2)
-            for question, _ in self._alone[:LEAVING]
+            (attrs.evolve(question, leaves=len(question.ids) // 2), alone)
+            for question, alone in self._alone[:LEAVING]
         ]
-        await self._ask(*leaving)
-        await self._beside(asked[:LEAVING])
-
-    async def _beside(self, asked: list[tuple[Question, Stream]]) -> None:
-        answers = await self._ask(*(question for question, _ in asked))
-        for (question, expected), answer in zip(asked, answers, strict=True):
-            if not answer.said.same(expected.said) or answer.stumbles:
-                self._wrong(5, question, answer, f"alone: {expected.said}")
-            self._saw(answer, 9)
+        for beside in (asked, leaving, asked[:LEAVING]):
+            for question, answer, expected in await self._ask(beside):
+                if question.leaves is not None:
+                    continue
+                if not answer.said.same(expected.said) or answer.stumbles:
+                    self._wrong(5, question, answer, f"alone: {expected.said}")
+                self._saw(answer, 9)
 
     async def _faults(self) -> None:
         """Answers that are cut off, and such as make no sense, are answered all the same."""
         cut = [
-            attrs.evolve(question, ends=max(1, len(question.ids) * part // PARTS))
+            (attrs.evolve(question, ends=max(1, len(question.ids) * part // PARTS)), 10)
             for question, _ in self._alone[:FEW]
             for part in range(1, PARTS)
         ]
-        for number, questions in ((10, cut), (11, self.found.malformed)):
-            for asked, answer in await self._all(both(questions)):
+        malformed = [(question, 11) for question in self.found.malformed]
+        for questions in (cut, malformed):
+            for asked, answer, number in await self._ask(both(questions)):
                 if answer.said.raised is not None:
                     if self._forbidden(answer, self._without_server(asked)):
                         continue

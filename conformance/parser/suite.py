@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.parser import formats
-from conformance.parser.bench import Bench, NotMade, composed
+from conformance.parser.bench import NotMade, composed
 from conformance.parser.partners import resolved
 from conformance.parser.roles import ROLES
 from conformance.parser.tokens import of_model, tokenizer
@@ -69,18 +69,19 @@ def _replay(role: str, cls: type, case: Mapping[str, Any], model: str) -> Replay
     from conformance.parser.wanted import Wanted, wanted_model
 
     section = located(case["section"], Path(case.get("beside", ".")), "the case")
-    wanted = Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]))
-    wanted = attrs.evolve(wanted, model=wanted_model(section, model, "the case"))
+    named = wanted_model(section, model, "the case")
+    wanted = Wanted(role, section, "the case", Budget.STANDARD, int(case["seed"]), model=named)
     return replayed(checks.trial(cls, wanted).check(case["rule"]))
 
 
 def _maker(role: str, model: str, section: Mapping[str, Any]) -> Maker:
     """Return what makes parsers as a server does for a request, where their tokens are known."""
-    from conformance.parser import samples
+    from conformance.parser.wanted import Wanted
 
     named = tuple(map(str, section.get("special_tokens", ())))
     own = model if "tokenizer" in section else None
-    chat = dict(section.get("chat_template_kwargs", {}))
+    chat = {key: value for key, value in section.items() if key == "chat_template_kwargs"}
+    wanted = Wanted(role, chat, None, Budget.QUICK, 0, model=own)
 
     def ready() -> Callable[[Any], object]:
         # With the tokens of each model that is known: nobody knows yet which one it is for.
@@ -91,14 +92,7 @@ def _maker(role: str, model: str, section: Mapping[str, Any]) -> Maker:
 
         def make(cls: type) -> object:
             for special in known:
-                bench = Bench(
-                    cls=cls,
-                    role=role,
-                    tools=samples.TOOLS,
-                    special=special,
-                    chat=chat,
-                    model=own,
-                )
+                bench = attrs.evolve(wanted.bench(cls), special=special)
                 with suppress(NotMade):
                     return bench.make(bench.request(stream=True))
             return None

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from functools import partial
+from functools import cached_property, partial, wraps
 from typing import Any, ClassVar, Self, TypeVar
 
 import attrs
@@ -15,11 +15,11 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.parser import advice, formats, hostile, markers, player, samples
+from conformance.parser import formats, hostile, markers, player
 from conformance.parser.bench import Bench, NotMade, guarded
 from conformance.parser.formats import Format
 from conformance.parser.messages import Message
-from conformance.parser.roles import REASONING
+from conformance.parser.roles import REASONING, ROLES, TOOL
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.wanted import Wanted
@@ -29,6 +29,10 @@ from conformance.verdict import Cause, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
 
 _Example = TypeVar("_Example")
+
+#: Numbers of rules: that a parser breaks which says one thing of a whole answer and another
+#: streamed, about answers that end anywhere, and about those that a model writes in no format.
+AGREES, TRUNCATED, MALFORMED = 4, 10, 11
 
 #: What no parser survives.
 FATAL = (PluginHung, PluginExited)
@@ -52,14 +56,6 @@ class Trial(Simulation):
     """One parser, with its bench and what it is tried with."""
 
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {}
-    #: The rule that a parser breaks which says one thing of a whole answer and another streamed.
-    agrees: ClassVar[str]
-    #: The rule about a partner, that about answers which end anywhere, and the one about answers
-    #: that a model writes in no format.
-    hands_over: ClassVar[str]
-    truncated: ClassVar[str]
-    malformed: ClassVar[str]
-
     cls: type[Any]
     wanted: Wanted
     partner: Trial | None = None  #: of the parser that takes the other part of answers
@@ -81,6 +77,9 @@ class Trial(Simulation):
         """What the parser is for."""
         return self.wanted.role
 
+    def _rule(self, number: int) -> str:
+        return ROLES[self.role].rule(number)
+
     def check(self, rule: str) -> RuleResult:
         """Judge one rule; what vLLM's parsers log of malformed answers stays out of the report."""
         before = logging.root.manager.disable
@@ -93,7 +92,7 @@ class Trial(Simulation):
     def judge(self, rule: str) -> Finding:
         """Judge a rule; a failure in a format that was guessed, in any other that is as likely."""
         finding = super().judge(rule)
-        whatever = self._obstacle is not None or rule == self.malformed
+        whatever = self._obstacle is not None or rule == self._rule(MALFORMED)
         if finding.verdict is not Verdict.FAIL or whatever or self.fit is None:
             return finding
         mine = self.fit.format.name
@@ -120,14 +119,14 @@ class Trial(Simulation):
         found = super()._all_survived()
         if self._obstacle is not None:
             return found
-        for rule in (self.truncated, self.malformed):
+        for rule in (self._rule(TRUNCATED), self._rule(MALFORMED)):
             if self.find(rule).verdict is Verdict.NOT_VERIFIED:
                 self.checks[rule].judge(self)  # whatever it waits for, its calls must end
         return passed(found.examples + count, found.acted + count)
 
     def waits(self, rule: str) -> Finding | None:
         """Return that a rule must wait for another one, or None."""
-        alone = rule == self.hands_over and self.partner is None
+        alone = rule == self._rule(ROLES[self.role].together) and self.partner is None
         return None if alone else super().waits(rule)
 
     def case(self, rule: str, finding: Finding) -> dict[str, Any]:
@@ -178,30 +177,17 @@ class Trial(Simulation):
     # What it is tried with
 
     @property
-    def tools(self) -> tuple[dict[str, Any], ...]:
-        """The tools of requests."""
-        named = self.wanted.section.get("tools")
-        if not named:
-            return samples.TOOLS
-        return tuple(
-            tool if "function" in tool else {"type": "function", "function": tool} for tool in named
-        )
-
-    @property
     def fit(self) -> formats.Fit | None:
         """The format that the parser reads, where one is known."""
-        return self.once(Trial._sought)[0]
+        return self._sought[0]
 
-    @property
+    @cached_property
     def others(self) -> tuple[Self, ...]:
         """Trials with the other formats that fit equally well, if the profile names none."""
-        return self.once(Trial._others)
-
-    def _others(self) -> tuple[Self, ...]:
         mine = self.fit
         if mine is None or self.format is not None:
             return ()
-        found, _ = formats.fits(self.plain_bench(), formats.KNOWN[self.role], named=False)
+        found, _ = formats.fits(self.wanted.bench(self.cls), formats.KNOWN[self.role], named=False)
         fits = [fit for fit in found if self._worth(fit) == self._worth(mine)]
         names = [fit.format.name for fit in fits if fit.format.name != mine.format.name]
         sections = [{**self.wanted.section, "format": name} for name in names]
@@ -219,22 +205,20 @@ class Trial(Simulation):
         if self.fit is not None:
             return self.fit.bench
         if self.given:
-            return self.plain_bench()
+            return self.wanted.bench(self.cls)
         raise self._undecided()
 
     def _undecided(self) -> Undecided:
         """Return what tells that no format is known: one cause, wherever it is met."""
-        return Undecided(self.once(Trial._sought)[1])
+        return Undecided(self._sought[1])
 
-    @property
+    @cached_property
     def drawing(self) -> Drawing | None:
         """What draws answers, where a format is known."""
-        return self.once(Trial._drawing)
-
-    def _drawing(self) -> Drawing | None:
         free = not self.wanted.section.get("tools")
-        return None if self.fit is None else Drawing(self.fit.format, self.tools, free)
+        return None if self.fit is None else Drawing(self.fit.format, self.wanted.tools, free)
 
+    @cached_property
     def _drawn(self) -> list[Sample]:
         """Draw the answers that most rules judge: drawing takes longer than judging."""
         if self.drawing is None:
@@ -252,13 +236,12 @@ class Trial(Simulation):
         drawing = self.drawing
         if drawing is None and not self.given:
             raise self._undecided()
-        return [*self.given, *(drawing.first() if drawing else ()), *self._labelled()]
-
-    def _labelled(self) -> Iterator[Sample]:
-        """Yield answers whose reasoning begins with a text of the source; what they say is open."""
+        found = [*self.given, *(drawing.first() if drawing else ())]
         if self.fit is not None and self.fit.format.name == markers.OWN:
-            for text in markers.texts(self.cls):
-                yield Sample(self.fit.format.write(Message(f"{text}I think.", "I say it.")))
+            # Reasoning may begin with a text of the source; what such an answer says is open.
+            write, texts = self.fit.format.write, markers.texts(self.cls)
+            found += [Sample(write(Message(f"{text}I think.", "I say it."))) for text in texts]
+        return found
 
     def answers(self) -> SearchStrategy[Sample]:
         """Draw answers: known ones, and others where a format is known."""
@@ -277,26 +260,46 @@ class Trial(Simulation):
         bench = attrs.evolve(bench, prompt=prompt, tools=tools, pieces=pieces)
         return bench, bench.answer(sample.text)
 
+    def acts(self, message: Message) -> bool:
+        """Tell whether a parser found in an answer what it is there for."""
+        return bool(message.calls if self.role == TOOL else message.reasoning)
+
+    def right(self, message: Message, otherwise: Callable[[], Message] | None = None) -> Judged:
+        """Return that an answer shows nothing wrong, and whether it shows anything.
+
+        Args:
+            message: what the parser made of the answer, in the way that is judged.
+            otherwise: makes it of the answer in the other way, whole or streamed; the rule that
+                compares the two tells where only that has what the parser is there for.
+
+        """
+        shows = self.acts(message)
+        apart = not shows and otherwise is not None and self.acts(otherwise())
+        return Judged(shows, raised=message.raised, apart=apart)
+
     def search(
         self,
-        judge: Callable[[Sample], Judged],
+        judge: Callable[[Sample, Bench, Answer], Judged],
         drawn: SearchStrategy[Sample] | None = None,
         idle: str | None = None,
-        besides: Iterable[Sample] = (),
+        known: Sequence[Sample] | None = None,
     ) -> Finding:
-        """Judge answers: those that are known, and *besides*, and those that are drawn.
+        """Judge answers: those that are *known*, and those that are drawn.
 
+        *judge* takes one with its bench and its tokens.
         *idle* is why nothing is said of a parser that never acted, if it is not the usual reason.
         """
-        ready = self.once(Trial._drawn) if drawn is None else []
+        ready = self._drawn if drawn is None else []
         if drawn is None and self.drawing is not None:
             drawn = self.drawing.samples()
-        return self.sought([*self.first(), *besides], drawn, judge, ready=ready, idle=idle)
+        first = self.first() if known is None else known
+        with_tokens = partial(self._with_tokens, judge)
+        return self.sought(first, drawn, with_tokens, ready=ready, idle=idle)
 
     def search_with(
         self,
         other: SearchStrategy[Any],
-        judge: Callable[[tuple[Sample, Any]], Judged],
+        judge: Callable[[Sample, Bench, Answer, Any], Judged],
         first: Sequence[Any] = (),
         besides: Iterable[tuple[Sample, Any]] = (),
     ) -> Finding:
@@ -304,7 +307,11 @@ class Trial(Simulation):
         known = [(sample, value) for sample in self.first() for value in first]
         known += besides
         drawn = st.tuples(self.answers(), other)
-        return self.sought(known, drawn, judge, lambda example: example[0].text)
+        with_tokens = partial(self._with_tokens, judge)
+        return self.sought(known, drawn, lambda each: with_tokens(*each), lambda each: each[0].text)
+
+    def _with_tokens(self, judge: Callable[..., Judged], sample: Sample, *more: object) -> Judged:
+        return judge(sample, *self.for_sample(sample), *more)
 
     def sought(
         self,
@@ -329,59 +336,43 @@ class Trial(Simulation):
             idle: what is said of such a parser instead.
 
         """
-        acted = 0
-        raised: str | None = None
-        apart = False
+        shown: list[Judged] = []
 
         def look(example: _Example) -> tuple[_Example, Judged] | None:
-            nonlocal acted, raised, apart
-            found = judge(example)
-            acted += found.acted
-            raised = raised or found.raised
-            apart = apart or found.apart
-            return (example, found) if found.wrong is not None else None
+            shown.append(judge(example))
+            return (example, shown[-1]) if shown[-1].wrong is not None else None
 
         budget, seed = self.wanted.budget, self.wanted.seed
         search = partial(smallest, judge=look, effort=ANSWERS, budget=budget, seed=seed)
         known = list(first)
         count, broken = search(None if ready else drawn, first=[*known, *ready])
         if broken is not None and ready:
-            acted = 0
+            shown.clear()
             again = search(drawn, first=known)
             count, broken = again if again[1] is not None else (again[0], broken)
+        acted = sum(each.acted for each in shown)
         if broken is not None:
             example, found = broken
-            shown = found.scene() if found.scene else {}
-            cut = {"deltas": shown["deltas"]} if shown else {}
-            case = {"answer": {"text": text(example), **cut}, "program": shown}
+            scene = found.scene() if found.scene else {}
+            cut = {"deltas": scene["deltas"]} if scene else {}
+            case = {"answer": {"text": text(example), **cut}, "program": scene}
             return failed(str(found.wrong), count, max(acted, 1), case=case)
         if acted:
             return passed(count, acted)
+        raised = next((each.raised for each in shown if each.raised), None)
         said = f"the parser raised {raised}" if raised else None
-        if apart:
-            return unjudged(must_wait([self.agrees], said), count)
+        if any(each.apart for each in shown):
+            return unjudged(must_wait([self._rule(AGREES)], said), count)
         why = f"nothing was found in any answer: {said}"
         told = ("raises", why) if raised else (idle or "nothing found", idle or self.way_out(where))
         return unjudged(Cause(*told), count)
 
-    def plain_bench(self) -> Bench:
-        """Return the parser with tokens that the profile names."""
-        section = self.wanted.section
-        return Bench(
-            cls=self.cls,
-            role=self.role,
-            tools=self.tools,
-            special=tuple(map(str, section.get("special_tokens", ()))),
-            skipped=tuple(map(str, section.get("skipped_tokens", ()))),
-            chat=dict(section.get("chat_template_kwargs", {})),
-            model=self.wanted.model,
-        )
-
+    @cached_property
     def _sought(self) -> tuple[formats.Fit | None, str]:
         """Return the format that the parser reads, or why none is known."""
         if self.format is None and self.given:
             return None, ""  # the profile tells what answers look like
-        bench, named = self.plain_bench(), self.format is not None
+        bench, named = self.wanted.bench(self.cls), self.format is not None
         own = markers.thinking(self.cls) if self.role == REASONING else None
         known = (*formats.KNOWN[self.role], *([own] if own else []))
         tried = (self.format,) if self.format else known
@@ -399,7 +390,7 @@ class Trial(Simulation):
 
     def way_out(self, where: str, raised: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
-        return advice.way_out(self.cls, self.role, where, raised)
+        return markers.way_out(self.cls, self.role, where, raised)
 
     def made(self) -> Bench:
         """Return the parser with tokens with which an instance can be made, of whatever format.
@@ -412,27 +403,25 @@ class Trial(Simulation):
         """
         if why := formats.unfit(self.cls, self.role):
             raise NotMade(why)
-        bench = self.plain_bench() if self.fit is None else self.fit.bench
-        if self.fit is not None or bench.model is not None or bench.special or self.given:
-            try:
-                bench.instance()
-            except NotMade as error:
-                made_up = self.fit is None and bench.model is None
-                if made_up and vocabulary.depends_on_it(error.__cause__):
-                    raise Undecided(advice.its_own_tokens(error)) from None
-                raise
-            return bench
-        raised = None
+        bench = self.wanted.bench(self.cls) if self.fit is None else self.fit.bench
+        named = self.fit is not None or bench.model is not None or bench.special or self.given
         known = [each.special for role in formats.KNOWN.values() for each in role]
-        for tokens in (*known, markers.of_source(self.cls)):
-            other = attrs.evolve(bench, special=tokens)
+        raised = None
+        for tokens in [bench.special] if named else [*known, markers.of_source(self.cls)]:
+            tried = attrs.evolve(bench, special=tokens)
             try:
-                other.instance()
+                tried.instance()
             except NotMade as error:
                 raised = error
             else:
-                return other
-        special = advice.special_tokens(self.cls, '"<call>"')
+                return tried
+        assert raised is not None
+        if named:
+            made_up = self.fit is None and bench.model is None
+            if made_up and vocabulary.depends_on_it(raised.__cause__):
+                raise Undecided(markers.its_own_tokens(raised))
+            raise raised
+        special = markers.special_tokens(self.cls, '"<call>"')
         raise Undecided(
             f"making an instance raised {raised} with the tokens of every known format; name "
             f"those of the model in the profile: [parser] special_tokens = [{special}]"
@@ -442,14 +431,24 @@ class Trial(Simulation):
 class ToolTrial(Trial):
     """A tool parser."""
 
-    loads, survives, agrees = "TP-01", "TP-02", "TP-04"
-    hands_over, truncated, malformed = "TP-14", "TP-10", "TP-11"
+    loads, survives = "TP-01", "TP-02"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
 
 
 class ReasoningTrial(Trial):
     """A reasoning parser."""
 
-    loads, survives, agrees = "RP-01", "RP-02", "RP-04"
-    hands_over, truncated, malformed = "RP-12", "RP-10", "RP-11"
+    loads, survives = "RP-01", "RP-02"
     breaks: ClassVar = {NotMade: (loads, "{}"), **dict.fromkeys(FATAL, (survives, "{}"))}
+
+
+def of_each_answer(
+    judge: Callable[[Trial, Sample, Bench, Answer], Judged],
+) -> Callable[[Trial], Finding]:
+    """Make a check of a function that judges one answer, with its bench and its tokens."""
+
+    @wraps(judge)
+    def check(trial: Trial) -> Finding:
+        return trial.search(partial(judge, trial))
+
+    return check

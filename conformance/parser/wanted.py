@@ -9,6 +9,7 @@ from typing import Any, Self
 import attrs
 
 from conformance.parser import formats, samples, template, tokens
+from conformance.parser.bench import Bench
 from conformance.parser.formats import Format
 from conformance.parser.samples import Sample
 from conformance.plugin import expectation
@@ -56,6 +57,28 @@ class Wanted:
         section = template.located(opening.section, opening.origin, folder)
         model = wanted_model(section, opening.model, opening.origin)
         return cls(role, section, opening.origin, settings.budget, settings.seed, folder, model)
+
+    @property
+    def tools(self) -> tuple[dict[str, Any], ...]:
+        """The tools of requests."""
+        named = self.section.get("tools")
+        if not named:
+            return samples.TOOLS
+        return tuple(
+            tool if "function" in tool else {"type": "function", "function": tool} for tool in named
+        )
+
+    def bench(self, cls: type[Any]) -> Bench:
+        """Return a parser with tokens that the profile names."""
+        return Bench(
+            cls=cls,
+            role=self.role,
+            tools=self.tools,
+            special=tuple(map(str, self.section.get("special_tokens", ()))),
+            skipped=tuple(map(str, self.section.get("skipped_tokens", ()))),
+            chat=dict(self.section.get("chat_template_kwargs", {})),
+            model=self.model,
+        )
 
     def samples(self) -> tuple[Sample, ...]:
         """Return the samples of the profile.

@@ -20,6 +20,16 @@ def method(role: str, name: str, says: str) -> Source:
     return Source(f"{names.module.replace('.', '/')}.py:{names.base}.{name}", says)
 
 
+def binding(role: str, name: str, says: str) -> Source:
+    """Return what is said of such a method in words that make a MUST of a rule."""
+    return sentence(method(role, name, says))
+
+
+def parse_delta(says: str) -> Source:
+    """Return what vLLM's parser does, which calls those of both kinds."""
+    return Source("vllm/parser/abstract_parser.py:DelegatingParser.parse_delta", says)
+
+
 def survives(role: str) -> Rule:
     """Return the rule that calls return."""
     return Rule(
@@ -59,7 +69,7 @@ def streaming(role: str, parts: str) -> tuple[Rule, Rule]:
         ),
         evidence=SERVED,
         section="Streaming",
-        sources=(sentence(method(role, streamed, "extracting ... from an incomplete response")),),
+        sources=(binding(role, streamed, "extracting ... from an incomplete response"),),
         hint="Print the deltas of the answer in the message, one for each token.",
         resembles=("vllm-project/vllm#47901", "vllm-project/vllm#48294"),
     ), Rule(
@@ -72,9 +82,7 @@ def streaming(role: str, parts: str) -> tuple[Rule, Rule]:
         evidence=SERVED,
         section="Streaming",
         sources=(
-            sentence(
-                method(role, streamed, "delta_token_ids: Sequence[int], as many as there are")
-            ),
+            binding(role, streamed, "delta_token_ids: Sequence[int], as many as there are"),
             Source(
                 "vllm serve --stream-interval",
                 "the number of tokens in a delta; speculative decoding brings several as well",
@@ -118,11 +126,7 @@ def stops(role: str, parts: str) -> Rule:
         ),
         hint="A marker is where its text is, which may come in several deltas, later than its "
         f"token. {how}Only a SHOULD: vLLM could hold back the tokens as well.",
-        resembles=(
-            "vllm-project/vllm#36830",
-            "vllm-project/vllm#41067",
-            "vllm-project/vllm#51641",
-        ),
+        resembles=("vllm-project/vllm#36830", "vllm-project/vllm#41067", "vllm-project/vllm#51641"),
     )
 
 
@@ -185,10 +189,9 @@ def together(role: str) -> Rule:
                     "reasoning parser into the unified Parser the serving layer uses",
                 )
             ),
-            Source(
-                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+            parse_delta(
                 "orchestrating reasoning then tool call extraction; the first delta of the rest "
-                "is what was content in the delta with the end of reasoning, or empty",
+                "is what was content in the delta with the end of reasoning, or empty"
             ),
         ),
         hint="The first delta may be empty, and previous_text begins anew.",

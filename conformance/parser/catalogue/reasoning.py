@@ -3,22 +3,20 @@
 
 from functools import partial
 
-from conformance.parser.catalogue.common import (
-    MADE,
-    SERVED,
-    cost,
-    leaves_others_alone,
-    method,
-    others,
-    stops,
-    streaming,
-    survives,
-    together,
-)
+from conformance.parser.catalogue import common
+from conformance.parser.catalogue.common import MADE, SERVED, parse_delta
 from conformance.parser.roles import REASONING
 from conformance.rules import Rule, Source, sentence
 
-_base = partial(method, REASONING)
+_base, _says = partial(common.method, REASONING), partial(common.binding, REASONING)
+
+_AGREE = sentence(
+    Source(
+        "vllm/reasoning/AGENTS.md",
+        "The structured-output gate and the frontend's extraction must agree on where reasoning "
+        "ends",
+    )
+)
 
 RULES = (
     Rule(
@@ -32,7 +30,7 @@ RULES = (
         evidence=SERVED,
         section="Loading",
         sources=(
-            sentence(_base("__init__", "def __init__(self, tokenizer, *args, **kwargs)")),
+            _says("__init__", "def __init__(self, tokenizer, *args, **kwargs)"),
             _base("extract_reasoning", "@abstractmethod"),
             MADE,
             Source(
@@ -46,7 +44,7 @@ RULES = (
         ),
         hint="Take **kwargs and hand them on: super().__init__(tokenizer, *args, **kwargs).",
     ),
-    survives(REASONING),
+    common.survives(REASONING),
     Rule(
         id="RP-03",
         title="A whole answer is parted into reasoning and content",
@@ -57,16 +55,12 @@ RULES = (
         evidence=SERVED,
         section="Answers",
         sources=(
-            sentence(
-                _base(
-                    "extract_reasoning", "A tuple containing the reasoning content and the content"
-                )
-            ),
+            _says("extract_reasoning", "A tuple containing the reasoning content and the content"),
         ),
         hint="Partition at the first end marker; what follows is content, whatever it holds.",
     ),
-    *streaming(REASONING, "reasoning and content"),
-    stops(REASONING, "reasoning and content"),
+    *common.streaming(REASONING, "reasoning and content"),
+    common.stops(REASONING, "reasoning and content"),
     Rule(
         id="RP-06",
         title="Both say that reasoning ends at the same token",
@@ -76,11 +70,9 @@ RULES = (
         ),
         section="The end of reasoning",
         sources=(
-            sentence(
-                _base(
-                    "is_reasoning_end_streaming",
-                    "True if the reasoning content ends in the `delta_ids` on a decode step",
-                )
+            _says(
+                "is_reasoning_end_streaming",
+                "True if the reasoning content ends in the `delta_ids` on a decode step",
             ),
         ),
         hint="The twin sees the last tokens alone: a marker of several may have begun before.",
@@ -94,13 +86,7 @@ RULES = (
         ),
         section="The end of reasoning",
         sources=(
-            sentence(
-                Source(
-                    "vllm/reasoning/AGENTS.md",
-                    "The structured-output gate and the frontend's extraction must agree on where "
-                    "reasoning ends",
-                )
-            ),
+            _AGREE,
             _base("is_reasoning_end", "used in structured engines to check if reasoning ends"),
         ),
         hint="Give both methods the same answer, and look for the marker that only one knows.",
@@ -114,9 +100,7 @@ RULES = (
             "reasoning."
         ),
         section="The end of reasoning",
-        sources=(
-            sentence(_base("extract_content_ids", "Extract content token ids from the input_ids")),
-        ),
+        sources=(_says("extract_content_ids", "Extract content token ids from the input_ids"),),
         hint="Cut behind the first end marker, not behind the last.",
     ),
     Rule(
@@ -143,17 +127,10 @@ RULES = (
         ),
         section="The end of reasoning",
         sources=(
-            sentence(
-                Source(
-                    "vllm/reasoning/AGENTS.md",
-                    "The structured-output gate and the frontend's extraction must agree on where "
-                    "reasoning ends",
-                )
-            ),
-            Source(
-                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+            _AGREE,
+            parse_delta(
                 "is_reasoning_end(prompt_token_ids): nothing is reasoning of an answer where it is "
-                "true; StructuredOutputManager asks the same before the first token",
+                "true; StructuredOutputManager asks the same before the first token"
             ),
             Source(
                 "vllm/reasoning/kimi_k3_reasoning_parser.py:KimiK3ReasoningParser.is_reasoning_end",
@@ -162,11 +139,7 @@ RULES = (
             ),
         ),
         hint="Look from the end of the tokens: what counts is whether the last marker is an end.",
-        resembles=(
-            "vllm-project/vllm#27703",
-            "vllm-project/vllm#32490",
-            "vllm-project/vllm#39885",
-        ),
+        resembles=("vllm-project/vllm#27703", "vllm-project/vllm#32490", "vllm-project/vllm#39885"),
     ),
     Rule(
         id="RP-17",
@@ -177,10 +150,9 @@ RULES = (
         ),
         section="The end of reasoning",
         sources=(
-            Source(
-                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
+            parse_delta(
                 "a reasoning parser that has said that reasoning ended is not asked again: what "
-                "comes then is content",
+                "comes then is content"
             ),
         ),
         hint="Part a whole answer at the first end, not at the last. "
@@ -216,17 +188,16 @@ RULES = (
         ),
         section="The end of reasoning",
         sources=(
-            Source(
-                "vllm/parser/abstract_parser.py:DelegatingParser.parse_delta",
-                "calls are looked for where is_reasoning_end, or its streaming twin, has been true",
+            parse_delta(
+                "calls are looked for where is_reasoning_end, or its streaming twin, has been true"
             ),
         ),
         hint="Let is_reasoning_end_streaming be true where the answer begins without reasoning. "
         "Only a SHOULD: a model may always think.",
         resembles=("tenstorrent/vllm#480",),
     ),
-    *others(REASONING),
-    together(REASONING),
-    cost(REASONING),
-    leaves_others_alone(REASONING),
+    *common.others(REASONING),
+    common.together(REASONING),
+    common.cost(REASONING),
+    common.leaves_others_alone(REASONING),
 )

@@ -3,22 +3,12 @@
 
 from functools import partial
 
-from conformance.parser.catalogue.common import (
-    MADE,
-    SERVED,
-    cost,
-    leaves_others_alone,
-    method,
-    others,
-    stops,
-    streaming,
-    survives,
-    together,
-)
+from conformance.parser.catalogue import common
+from conformance.parser.catalogue.common import MADE, SERVED
 from conformance.parser.roles import TOOL
 from conformance.rules import Rule, Source, sentence
 
-_base = partial(method, TOOL)
+_base, _says = partial(common.method, TOOL), partial(common.binding, TOOL)
 
 RULES = (
     Rule(
@@ -31,11 +21,11 @@ RULES = (
         ),
         evidence=SERVED,
         section="Loading",
-        sources=(sentence(_base("__init__", "def __init__(self, tokenizer, tools=None)")), MADE),
+        sources=(_says("__init__", "def __init__(self, tokenizer, tools=None)"), MADE),
         hint="Take tools as well, and hand both on: super().__init__(tokenizer, tools).",
         resembles=("vllm-project/vllm#38837", "vllm-project/vllm#42065"),
     ),
-    survives(TOOL),
+    common.survives(TOOL),
     Rule(
         id="TP-03",
         title="A whole answer gives the calls that are in it",
@@ -46,17 +36,14 @@ RULES = (
         evidence=SERVED,
         section="Answers",
         sources=(
-            sentence(
-                _base(
-                    "extract_tool_calls",
-                    "extracting tool calls from a complete model-generated string",
-                )
+            _says(
+                "extract_tool_calls", "extracting tool calls from a complete model-generated string"
             ),
         ),
         hint="Let a JSON decoder find the end of an object, not a regular expression.",
     ),
-    *streaming(TOOL, "content and calls"),
-    stops(TOOL, "content and calls"),
+    *common.streaming(TOOL, "content and calls"),
+    common.stops(TOOL, "content and calls"),
     Rule(
         id="TP-06",
         title="Text without a call is content, all of it",
@@ -75,11 +62,9 @@ RULES = (
         evidence=SERVED,
         section="Streaming",
         sources=(
-            sentence(
-                _base(
-                    "get_remaining_unstreamed_args",
-                    "what was streamed is the beginning of what was parsed",
-                )
+            _says(
+                "get_remaining_unstreamed_args",
+                "what was streamed is the beginning of what was parsed",
             ),
         ),
         hint="Send only what cannot change any more: no quote or bracket that closes too early.",
@@ -103,7 +88,7 @@ RULES = (
         ),
         hint="Look where current_tool_id grows, and whether a name can be sent twice.",
     ),
-    *others(TOOL),
+    *common.others(TOOL),
     Rule(
         id="TP-12",
         title="A request keeps what its client says of tools",
@@ -115,9 +100,7 @@ RULES = (
         ),
         evidence=SERVED,
         section="Requests",
-        sources=(
-            sentence(_base("adjust_request", "If there are no tools, return the request as is")),
-        ),
+        sources=(_says("adjust_request", "If there are no tools, return the request as is"),),
         hint="End with `return request`, and look at request.tools and request.tool_choice first.",
     ),
     Rule(
@@ -137,7 +120,7 @@ RULES = (
         ),
         hint="vllm.tool_parsers.utils has coerce_to_schema_type and find_tool_properties.",
     ),
-    together(TOOL),
+    common.together(TOOL),
     Rule(
         id="TP-15",
         title="Each tool_choice gives the calls that are in the answer",
@@ -149,13 +132,11 @@ RULES = (
         evidence=SERVED,
         section="Requests",
         sources=(
-            sentence(
-                _base(
-                    "supports_required_and_named",
-                    "When False, the serving layer falls back to the tool_parser's "
-                    "extract_tool_calls / extract_tool_calls_streaming methods for required/named "
-                    'tool_choice, treating them the same as "auto"',
-                )
+            _says(
+                "supports_required_and_named",
+                "When False, the serving layer falls back to the tool_parser's "
+                "extract_tool_calls / extract_tool_calls_streaming methods for required/named "
+                'tool_choice, treating them the same as "auto"',
             ),
             Source(
                 "vllm/entrypoints/serve/utils/tool_calls_utils.py:maybe_filter_parallel_tool_calls",
@@ -164,8 +145,8 @@ RULES = (
         ),
         hint="Call super().adjust_request, or set supports_required_and_named to False.",
     ),
-    cost(TOOL),
-    leaves_others_alone(TOOL),
+    common.cost(TOOL),
+    common.leaves_others_alone(TOOL),
     Rule(
         id="TP-18",
         title="Ids of calls are new in every turn",
