@@ -124,6 +124,8 @@ class Trial(Asked):
 
     def _cut_short(self, rule: str) -> bool:
         """Tell whether a row without a token ended histories that might explain a failure."""
+        if self._obstacle is not None:
+            return False  # that explains it, and playing on would meet it again
         unsampled = self.contract.unsampled
         if self.bench.tolerant or rule in unsampled or rule not in self.contract.judged:
             return False
