@@ -101,7 +101,24 @@ BARE = {"on": [{"extra_args": {"mode": "soft", "tokens": []}}]}
         ("if params.seed:", Want.TRUE, PROFILE, None),
         ("if self.known.get('yes'):", Want.TRUE, PROFILE, None),
         ("if WORDS['yes'] in tokens:", Want.TRUE, PROFILE, None),
-        ("if self.given['yes']:", Want.TRUE, PROFILE, "nothing in the profile has `yes`"),
+        ("if self.given['softer']:", Want.TRUE, PROFILE, None),
+        ("if args['yes']:", Want.TRUE, PROFILE, None),
+        ("if self.rows[0]['width']:", Want.TRUE, PROFILE, None),
+        ("if 'stride' in self.model_config['data']:", Want.TRUE, PROFILE, None),
+        ("if params.config['stride']:", Want.TRUE, PROFILE, None),
+        (
+            "if getattr(params, 'extra_args', None)['stride'] < 3:",
+            Want.TRUE,
+            PROFILE,
+            "nothing in the profile has `stride`",
+        ),
+        ("for n in range(measured(params)['stride']):", Want.EMPTY, PROFILE, None),
+        (
+            "if any(one['softly'] for one in tokens):",
+            Want.TRUE,
+            PROFILE,
+            "nothing in the profile has `softly`",
+        ),
         (
             "if os.environ.get('MODE'):",
             Want.TRUE,
@@ -116,3 +133,43 @@ def test_what_a_profile_lacks(
 ) -> None:
     """A key, a value, a type, an empty list or an option; nothing where the source does not say."""
     assert _found(statement, want, profile) == ([expected] if expected else [])
+
+
+HELPED = dedent(
+    """\
+    class Hook:
+        def score(self, params):
+            for index, one in enumerate(params.rows):
+                self.helped(one.extra_args, self.rows)
+            return self.shown({"width": 1}, meta=self.rows)
+
+        def helped(self, args, rows):
+            return KEY
+
+        def shown(self, found, *, meta):
+            return KEY
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "expression", "expected"),
+    [
+        ("helped", "args['stride']", "nothing in the profile has `stride`"),
+        ("helped", "rows['stride']", None),
+        ("shown", "found['stride']", None),
+        ("shown", "meta['stride']", None),
+    ],
+)
+def test_a_helper_is_given_what_its_caller_has(
+    function: str, expression: str, expected: str | None
+) -> None:
+    """Only what is handed on from a request has keys that a profile may lack."""
+    tree = ast.parse(HELPED.replace("KEY", expression))
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    within = next(node for node in nodes if node.name == function)
+    (last,) = within.body
+    assert isinstance(last, ast.Return)
+    assert last.value is not None
+    found = hints(Decided(last.value, Want.TRUE, within), Sent.of(PROFILE), tree)
+    assert [said(hint.document()) for hint in found] == ([expected] if expected else [])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.watching.raised import said
+from conformance.watching.raised import placed, said
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +88,19 @@ def test_the_line_is_the_plugin_s(tmp_path: Path) -> None:
     caught.value.args = ()
 
     assert said(caught.value).startswith("RuntimeError at plugin.py:2")
+
+
+def test_the_line_of_an_error_with_a_text_is_told(tmp_path: Path) -> None:
+    """Once, also where it stands for a text that there is not."""
+    path = tmp_path / "plugin.py"
+    path.write_text("def call(*text):\n    raise TypeError(*text)\n", encoding="utf-8")
+    scope: dict[str, object] = {}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), scope)  # noqa: S102 - ours
+    for text, told in (("no", "TypeError: no at plugin.py:2"), ("", "TypeError at plugin.py:2")):
+        with pytest.raises(TypeError) as caught:
+            scope["call"](text)  # type: ignore[operator] # a function
+        assert placed(caught.value).startswith(told)
+        assert placed(caught.value).count("plugin.py:2") == 1
 
 
 def test_of_a_validation_the_first_error_is_told() -> None:

@@ -14,6 +14,14 @@ from conformance.generations import named
 
 _NEEDS = "vLLM, torch and the plugin"
 
+#: Before a class is there that an entry point makes.
+_REGISTERED = (
+    "from vllm.model_executor.models.registry import ModelRegistry",
+    "from vllm.plugins import load_general_plugins",
+    "",
+    "load_general_plugins()  # an entry point makes the class",
+)
+
 
 def assembled(
     case: Mapping[str, Any],
@@ -147,8 +155,11 @@ def _plugin(case: Mapping[str, Any], *, loads: bool) -> str:
         lines += ["", f"sys.path.insert(0, {flat(literal(plugin['root']))})"]
     if loads:
         return "\n".join(lines)
-    outer, _, rest = plugin["qualname"].partition(".")
     lines.append("")
+    if name := plugin.get("architecture"):
+        made = f"Plugin = ModelRegistry.models[{flat(literal(name))}].load_model_cls()"
+        return "\n".join((*lines, *_REGISTERED, made))
+    outer, _, rest = plugin["qualname"].partition(".")
     lines.append(f"from {plugin['module']} import {outer}{'' if rest else ' as Plugin'}")
     if rest:
         lines += ["", f"Plugin = {plugin['qualname']}"]

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from conformance.coverage.gaps import Decided, Want
+from conformance.coverage.origins import of_request, written
 
 #: The key of profiles that has what a constructor is given.
 _ARGUMENTS = "arguments"
@@ -125,7 +126,8 @@ def hints(decided: Decided | None, sent: Sent, tree: ast.AST) -> list[Hint]:
     """
     if decided is None:
         return []
-    names = _Names(_origins(decided.within), _tables(tree))
+    within = decided.within
+    names = _Names(_origins(within), _tables(tree), sent.values, written(tree), within, tree)
     found = list(_needs(decided.expression, decided.want, names, sent)) if sent.sends else []
     if sent.options is not None and decided.want is Want.TRUE:
         given = sent.options
@@ -152,8 +154,19 @@ class _Names:
     origins: Mapping[str, ast.expr]  #: of a local name, what it was made of
     tables: frozenset[str]  #: what is made in the file itself, so that no request has its keys
 
+    sent: Mapping[str, Sequence[Any]]  #: what the profile has under each key
+    written: frozenset[str]  #: keys under which the file itself puts something
+    within: ast.AST  #: the function, or the file
+    tree: ast.AST
+
     def made_here(self, container: ast.expr) -> bool:
         return ast.unparse(container) in self.tables
+
+    def asked_for(self, container: ast.expr, key: str) -> bool:
+        """Tell whether requests have the key, or may, and not the plugin or its model alone."""
+        if key in self.sent:
+            return True
+        return key not in self.written and of_request(container, self.within, self.tree)
 
 
 def _tables(tree: ast.AST) -> frozenset[str]:
@@ -315,8 +328,10 @@ def _keys(node: ast.AST, names: _Names, depth: int = 2) -> Iterator[tuple[str, N
             case _:
                 continue
         if not names.made_here(container) and _NAME.fullmatch(key):
-            of_process = ast.unparse(container) in _ENVIRONMENT
-            yield key, Need.VARIABLE if of_process else Need.KEY
+            if ast.unparse(container) in _ENVIRONMENT:
+                yield key, Need.VARIABLE
+            elif names.asked_for(container, key):
+                yield key, Need.KEY
 
 
 def _options(node: ast.AST, tree: ast.AST) -> Iterator[str]:

@@ -16,7 +16,7 @@ import attrs
 
 from conformance.plugin import missing
 from conformance.plugin.files import find_source
-from conformance.plugin.target import IO_PROCESSORS, Target, registers
+from conformance.plugin.target import IO_PROCESSORS, MODEL_REGISTRY, Target, registers
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
@@ -117,6 +117,45 @@ def registrar(target: Target) -> Callable[[], object] | None:
     return function if callable(function) and not inspect.isclass(function) else None
 
 
+def at_its_name(target: Target, cls: type, architecture: str) -> Target:
+    """Return where the class of an architecture is to be found.
+
+    A registering function may make it: then no import reaches it, and wherever it is loaded it is
+    first put into its module, under a name that nothing has there.
+    """
+    module = sys.modules.get(cls.__module__)
+    place = attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
+    found: object = module
+    for each in cls.__qualname__.split("."):
+        found = getattr(found, each, None)
+    if found is cls:
+        return place
+    name = cls.__name__
+    while hasattr(module, name):
+        name += "_"
+    return attrs.evolve(place, qualname=name, architecture=architecture)
+
+
+def _registered(target: Target, architecture: str) -> object:
+    """Return the class of an architecture once vLLM has called what registers it.
+
+    Raises:
+        LoadFailure: something raised, or the architecture is not registered.
+
+    """
+    try:
+        importlib.import_module("vllm.plugins").load_general_plugins()
+        entry = importlib.import_module(MODEL_REGISTRY).ModelRegistry.models.get(architecture)
+        if entry is not None:
+            return entry.load_model_cls()
+    except Exception as error:
+        raise failure(target, f"registering {architecture} raised {error!r}", error) from error
+    raise LoadFailure(
+        f"vLLM calls nothing that registers {architecture}: where VLLM_PLUGINS is set, it names "
+        "the entry points that are called"
+    )
+
+
 def load_class(target: Target) -> type:
     """Import the class of a target.
 
@@ -127,6 +166,8 @@ def load_class(target: Target) -> type:
 
     """
     module = load_module(target)
+    if target.architecture is not None:
+        setattr(module, target.qualname or "", _registered(target, target.architecture))
     found: object = module
     for name in (target.qualname or "").split("."):
         try:

@@ -61,6 +61,8 @@ class Target:
     qualname: str | None = None
     root: str | None = None  #: folder that must be on ``sys.path`` for ``module`` to import
     generation: str | None = None  #: the only one that is asked for
+    #: What vLLM knows the class by that a registering function makes, where no import reaches it.
+    architecture: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +82,7 @@ class Plugin:
     broken: str | None = None
     #: Whether it could not for want of something on this machine: then it fails nothing.
     unavailable: bool = False
+    architecture: str | None = None  #: as a target has it
 
     @property
     def fqcn(self) -> str:
@@ -231,7 +234,14 @@ def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:
 
 def registers(target: Target) -> bool:
     """Tell whether a target is an entry point whose function registers what vLLM is to know."""
-    return target.text.startswith(f"entry-point:{GENERAL_PLUGINS}/")
+    return bool(registering_entry(target.text))
+
+
+def registering_entry(text: str) -> str:
+    """Return the name of the entry point of general plugins that a target is, or nothing."""
+    form = match["form"] if (match := _GENERATION.match(text)) else text
+    prefix = f"entry-point:{GENERAL_PLUGINS}/"
+    return form.removeprefix(prefix) if form.startswith(prefix) else ""
 
 
 def version_of(target: Target) -> str | None:

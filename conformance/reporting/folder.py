@@ -35,16 +35,22 @@ def write(
                 "generation": plugin.generation,
                 "message": rule["message"],
                 **({"profile": profile} if profile else {}),
-                "plugin": {
-                    "module": plugin.module,
-                    "qualname": plugin.qualname,
-                    "root": plugin.root or _root(plugin),
-                },
+                "plugin": place(plugin),
                 "counterexample": rule["counterexample"],
             }
             write_case(case, cases)
     draw(document, folder)
     return path
+
+
+def place(plugin: Plugin) -> dict[str, str | None]:
+    """Return where a plugin is, as cases have it."""
+    found = {
+        "module": plugin.module,
+        "qualname": plugin.qualname,
+        "root": plugin.root or _root(plugin),
+    }
+    return {**found, "architecture": plugin.architecture} if plugin.architecture else found
 
 
 def draw(document: Mapping[str, Any], folder: Path) -> None:

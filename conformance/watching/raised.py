@@ -36,6 +36,12 @@ def said(error: BaseException, path: str | None = None) -> str:
     return f"{name} at {place}" if place else name
 
 
+def placed(error: BaseException) -> str:
+    """Return the same with the line where it came up: the plugin's, or else the host's."""
+    text, place = said(error), _place(error)
+    return text if text.endswith(place) else text + place
+
+
 def _text(error: BaseException) -> str:
     try:
         return _of_pydantic(error) or str(error)

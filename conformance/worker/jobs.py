@@ -342,7 +342,13 @@ def class_of(plugin: Plugin) -> type:
 
 
 def _target(plugin: Plugin) -> Target:
-    return Target(plugin.target, plugin.module, plugin.qualname, plugin.root)
+    return Target(
+        plugin.target,
+        plugin.module,
+        plugin.qualname,
+        plugin.root,
+        architecture=plugin.architecture,
+    )
 
 
 def _context(

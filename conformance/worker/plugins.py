@@ -148,4 +148,5 @@ def _describe(
         digest=files.digest_of(source),
         version=targets.version_of(target),
         broken=broken,
+        architecture=target.architecture,
     )

@@ -7,9 +7,12 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+import programs
 import pytest
 
 from conformance.engine.entry_points import synthetic_distribution
+from conformance.reporting import folder
+from conformance.running.replay import Outcome, replay_case
 from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import Verdict
@@ -18,6 +21,8 @@ from reference_plugins.tiny_vlm.checkpoint import write
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from conformance.plugin.target import Plugin
+    from conformance.verdict import RuleResult
     from conformance.worker import Zygote
 
 FUNCTIONS = """\
@@ -49,7 +54,31 @@ def thoughts():
     ReasoningParserManager.register_module("mine", module=DeepSeekR1ReasoningParser)
 
 
+def makes():
+    from vllm import ModelRegistry
+    from vllm.multimodal import MULTIMODAL_REGISTRY
+
+    import reference_plugins.tiny_vlm.configuration
+    from reference_plugins.tiny_vlm.model import TinyVlm
+    from reference_plugins.tiny_vlm.processing import (
+        TinyVlmDummyInputs,
+        TinyVlmInfo,
+        TinyVlmProcessor,
+    )
+
+    @MULTIMODAL_REGISTRY.register_processor(
+        TinyVlmProcessor, info=TinyVlmInfo, dummy_inputs=TinyVlmDummyInputs
+    )
+    class Made(TinyVlm):
+        def embed_multimodal(self, **kwargs):
+            return [rows[:KEPT] for rows in super().embed_multimodal(**kwargs)]
+
+    ModelRegistry.register_model("TinyVlm", Made)
+
+
+KEPT = 10**9
 NUMBER = 3
+Made = "another thing of that name"
 """
 
 
@@ -62,12 +91,15 @@ def _install(name: str, reference: str, folder: Path, patch: pytest.MonkeyPatch)
     patch.syspath_prepend(str(folder))
 
 
-def _certification(zygote: Zygote, name: str, folder: Path) -> Certification:
+def _certification(
+    zygote: Zygote, name: str, folder: Path, profile: str | None = None
+) -> Certification:
     settings = Settings(
         targets=(f"entry-point:vllm.general_plugins/{name}",),
         budget=Budget.QUICK,
         report=folder / "report",
         python_path=tuple(sys.path),
+        profile=profile,
     )
     return Certification(settings, zygote=zygote)
 
@@ -89,6 +121,50 @@ def test_a_model_is_certified_by_its_entry_point(
         results = [certification.run(check) for check in checks]
     said = [result.message for result in results]
     assert [result.verdict for result in results] == [Verdict.PASS, Verdict.PASS], said
+
+
+def test_a_model_that_the_entry_point_makes_is_certified(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No import reaches its class: certifying, the program and replaying call what makes it."""
+    _install("makes", "mm_entry:makes", tmp_path, monkeypatch)
+    file, case = tmp_path / "mm_entry.py", tmp_path / "MM-21.json"
+    profile = tmp_path / "profile.toml"
+    profile.write_text('[multimodal]\nmodel = "reference_plugins.tiny_vlm.checkpoint:write"\n')
+
+    def certified() -> tuple[Plugin, dict[str, RuleResult]]:
+        with _certification(zygote, "makes", tmp_path, str(profile)) as certification:
+            (plugin,) = certification.load()
+            checks = [c for c in certification.checks() if c.rule in ("MM-01", "MM-21", "MM-79")]
+            certification.select(checks)
+            return plugin, {check.rule: certification.run(check) for check in checks}
+
+    plugin, results = certified()
+    assert (plugin.fqcn, plugin.architecture) == ("mm_entry:Made_", "TinyVlm")
+    said = [result.message for result in results.values()]
+    assert {result.verdict for result in results.values()} == {Verdict.PASS}, said
+
+    file.write_text(FUNCTIONS.replace("10**9", "3"), encoding="utf-8")
+    plugin, results = certified()
+    failure = results["MM-21"]
+    assert failure.verdict is Verdict.FAIL, failure.message
+    document = {
+        "schema": 1,
+        "rule": "MM-21",
+        "target": plugin.target,
+        "generation": plugin.generation,
+        "message": failure.message,
+        "profile": str(profile),
+        "plugin": folder.place(plugin),
+        "counterexample": failure.counterexample,
+    }
+    folder.write_case(document, tmp_path)
+    path = tuple(sys.path)
+    assert programs.execute(zygote, case.with_suffix(".py"))[0] == 1
+    assert replay_case(case, python_path=path)[0] is Outcome.STILL_FAILS
+    file.write_text(FUNCTIONS, encoding="utf-8")
+    assert programs.execute(zygote, case.with_suffix(".py"))[0] == 0
+    assert replay_case(case, python_path=path)[0] is Outcome.FIXED
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from specimens import builtin_processors, processor_references
 from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery
@@ -80,6 +81,21 @@ def test_a_model_that_needs_a_package_of_its_own(zygote: Zygote, tmp_path: Path)
         "No module named 'no_such_package': install no_such_package, or put the folder that has it "
         "on PYTHONPATH)"
     )
+
+
+def test_rows_that_the_engine_is_not_to_take(zygote: Zygote, tmp_path: Path) -> None:
+    """The argument of the engine that is missing is said, and is no fault."""
+    (of_rows,) = (each for each in gallery(UNUSUAL_PROCESSOR) if "rows_of_its_own" in each.target)
+    assert isinstance(of_rows.profile, dict)
+    profile = {key: value for key, value in of_rows.profile.items() if key != "engine"}
+
+    specimen = attrs.evolve(of_rows, profile=profile)
+    results = certify(zygote, specimen, tmp_path, rules={"MM-11", "MM-85"})
+
+    for result in results.values():
+        assert result.verdict is Verdict.NOT_VERIFIED, result.message
+        assert "set [multimodal] engine = { enable_mm_embeds = true }" in str(result.message)
+    assert results.keys() == {"MM-11", "MM-85"}
 
 
 #: Works in no engine but one that is told so.

@@ -111,6 +111,7 @@ ALONE = (
     "knows_no_limits",
     "estimates_generously",
     "thins_out_large_images",
+    "adds_to_no_estimate",
 )
 
 

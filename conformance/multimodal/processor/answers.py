@@ -17,6 +17,13 @@ from conformance.watching.raised import said
 #: What vLLM answers with HTTP 400; up to 0.22 all of them were ``ValueError``.
 _REFUSALS = (ValueError, VLLMClientError)
 
+#: What vLLM asks for in words alone where items are rows of embeddings, and how a profile has it.
+_FLAG = "--enable-mm-embeds"
+ALLOW = (
+    "vLLM takes rows of embeddings only where an argument of the engine allows it: set "
+    "[multimodal] engine = { enable_mm_embeds = true }"
+)
+
 
 class CannotBuild(Exception):
     """vLLM cannot make a processor, or a model, of the class."""
@@ -43,6 +50,11 @@ class Answer:
     def lacks(self) -> bool:
         """Tell whether a package is missing, such as one that resamples sounds: nobody's fault."""
         return isinstance(self.error, ImportError)
+
+    @property
+    def forbidden(self) -> bool:
+        """Tell whether vLLM refuses rows of embeddings since the engine is not to take any."""
+        return isinstance(self.error, ValueError) and _FLAG in str(self.error)
 
     @property
     def of_client(self) -> bool:

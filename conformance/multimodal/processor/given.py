@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of rows that a client gives in place of an item, as ``--enable-mm-embeds`` allows."""
+"""Check of rows that a client gives in place of an item, as ``--enable-mm-embeds`` allows.
+
+Items of a modality that vLLM does not know may be rows themselves: those of the profile are given.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
+from vllm.multimodal.parse import EmbeddingItems
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor.answers import answer
@@ -28,14 +33,17 @@ def seen(trial: Trial) -> Finding:
     with bench.host.embeddings():
         processor = bench.processor()
         for modality, items in bench.stock.items.items():
-            if modality not in MODALITIES:
-                continue  # a tensor of rows may be an item like any other
             for chosen in _chosen(items, bench.limits[modality]):
-                rows = [bench.rows(item).value for item in chosen if bench.rows(item).good]
+                rows = [
+                    row for item in chosen if (row := _rows(trial, processor, item)) is not None
+                ]
+                if len(rows) != len(chosen):
+                    continue
+                known = modality in MODALITIES
+                data = {modality: rows if known else [item.make() for item in chosen]}
                 process = partial(bench.host.process, processor, bench.tokens(side_by_side(chosen)))
-                found = answer(partial(process, {modality: rows}, {}))
-                # A processor need not take any.
-                if len(rows) != len(chosen) or not found.good:
+                found = answer(partial(process, data, {}))
+                if not found.good:  # a processor need not take any
                     continue
                 count += 1
                 if why := _wrong(bench, modality, found.value, rows):
@@ -45,6 +53,22 @@ def seen(trial: Trial) -> Finding:
         why = "it takes no rows in place of items, which operators have to allow"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
     return passed(count, count)
+
+
+def _rows(trial: Trial, processor: Any, item: Item) -> torch.Tensor | None:  # noqa: ANN401 - the plugin's processor
+    """Return the rows that are given in place of an item, or that it consists of."""
+    bench, modality = trial.bench, item.modality
+    made = bench.rows(item)
+    if not made.good:
+        return None
+    if modality in MODALITIES:
+        return made.value
+    found = answer(lambda: bench.host.parsed(processor, {modality: [item.make()]})[modality])
+    if not found.good or not isinstance(found.value, EmbeddingItems):
+        return None  # a tensor of rows may be an item like any other
+    rows = found.value.get(0)
+    # Rows of another width are for an encoder to make others of.
+    return rows if rows.shape[-1] == made.value.shape[-1] else None
 
 
 def _chosen(items: Sequence[Item], limit: int) -> Iterator[Sequence[Item]]:

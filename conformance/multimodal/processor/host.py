@@ -178,6 +178,17 @@ class Host:
             )
             return read(processor.apply(inputs, TimingContext(enabled=False)))
 
+    def parsed(self, processor: Any, data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - items of vLLM
+        """Return what a processor's parser makes of items.
+
+        Raises:
+            Exception: the plugin raised, or vLLM refuses the items.
+            PluginHung: it did not return.
+
+        """
+        with limited(), calling("the processor"):
+            return processor.info.parse_mm_data(data)
+
     def own_hashes(
         self,
         processor: Any,  # noqa: ANN401 - the plugin's processor

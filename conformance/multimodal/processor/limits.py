@@ -11,7 +11,7 @@ import attrs
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
-from conformance.multimodal.processor.answers import Answer, answer
+from conformance.multimodal.processor.answers import ALLOW, Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import USUAL, Item, item
@@ -72,7 +72,11 @@ def served(trial: Trial) -> Finding:
         said = next((w for i, w in bench.failing.items() if i.modality == modality), None)
         if said is not None:
             return failed(f"get_supported_mm_limits names {modality}, and a prompt with one {said}")
-        said = next((w for i, w in bench.refused.items() if i.modality == modality), None)
+        refused = {i: w for i, w in bench.refused.items() if i.modality == modality}
+        if any(bench.alone(each).forbidden for each in refused):
+            why = f"no item is known of {modality}, whose items are refused: {ALLOW}"
+            return Finding(Verdict.NOT_VERIFIED, message=why)
+        said = next(iter(refused.values()), None)
         unknown.append(f"{modality} ({said})" if said else modality)
     if unknown:
         why = f"no item is known of {', '.join(unknown)}"
@@ -91,7 +95,9 @@ def promised(trial: Trial) -> Finding:
             continue  # the deployment allows none
         prompt = alone(bench.as_taken(one))
         found = bench.processed(prompt)
-        if found.lacks:
+        if found.forbidden:
+            lacking = lacking or f"{one.modality} {one.text!r} is refused: {ALLOW}"
+        elif found.lacks:
             lacking = lacking or f"{one.modality} {one.text!r} {found.describe()}"
         elif not found.good:
             what = f"{one.modality} {one.text!r}, which the profile names, {found.describe()}"

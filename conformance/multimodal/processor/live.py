@@ -17,6 +17,7 @@ from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.processing import unlike_the_first
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Item, item
+from conformance.plugin.target import GENERAL_PLUGINS, registering_entry
 from conformance.verdict import must_wait
 from conformance.watching.interruption import PluginHung
 from conformance.watching.untouched import Untouched
@@ -53,6 +54,36 @@ MOST_OPTIONS = 8
 
 NAME = "conformance-model"
 _MODULE = "vllm_conformance_multimodal_entry"
+
+#: What makes vLLM know a class.
+_IMPORTED = """\
+from functools import reduce
+from importlib import import_module
+
+
+def register():
+    from vllm import ModelRegistry
+
+    cls = reduce(getattr, NAMES, import_module(MODULE))
+    for name in ARCHITECTURES:
+        ModelRegistry.register_model(name, cls)
+"""
+
+#: The same of one that an entry point makes: vLLM calls that as well, before this or behind it.
+_MADE = """\
+from importlib.metadata import entry_points
+
+
+def register():
+    from vllm import ModelRegistry
+
+    for entry in entry_points(group=GROUP, name=ENTRY):
+        entry.load()()
+    if KNOWN_AS not in ModelRegistry.models:
+        return  # it was asked for by the name that is in config.json
+    for name in ARCHITECTURES:
+        ModelRegistry.models[name] = ModelRegistry.models[KNOWN_AS]
+"""
 
 #: Items of sizes that the usual ones do not have.
 SIZES: Mapping[str, tuple[str, ...]] = {
@@ -163,22 +194,17 @@ def entry_module(folder: Path, trial: ProcessorTrial) -> str:
 
     """
     folder.mkdir(parents=True, exist_ok=True)
-    source = f"""\
-from functools import reduce
-from importlib import import_module
-
-MODULE = {trial.opening.plugin.module!r}
-NAMES = {trial.opening.plugin.qualname.split(".")!r}
-ARCHITECTURES = {trial.architectures!r}
-
-
-def register():
-    from vllm import ModelRegistry
-
-    cls = reduce(getattr, NAMES, import_module(MODULE))
-    for name in ARCHITECTURES:
-        ModelRegistry.register_model(name, cls)
-"""
+    plugin = trial.opening.plugin
+    given: dict[str, Any] = {"ARCHITECTURES": trial.architectures}
+    if plugin.architecture is None:
+        given |= {"MODULE": plugin.module, "NAMES": plugin.qualname.split(".")}
+        body = _IMPORTED
+    else:
+        entry = registering_entry(plugin.target)
+        given |= {"GROUP": GENERAL_PLUGINS, "ENTRY": entry, "KNOWN_AS": plugin.architecture}
+        body = _MADE
+    lines = [f"{name} = {value!r}" for name, value in given.items()]
+    source = "\n".join((*lines, body))
     (folder / f"{_MODULE}.py").write_text(source, encoding="utf-8")
     return _MODULE
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import attrs
 import vllm
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.registry import ModelRegistry
@@ -64,10 +63,10 @@ def _resolved(target: Target) -> Target:
         raise loader.failure(target, f"{where} raised {said(error)}", error) from error
     finally:
         ModelRegistry.models = {**before, **ModelRegistry.models}
-    found = next((cls for cls in classes.values() if _recognises(cls)), None)
-    if found is None:  # it may register what is no model
-        return target
-    return attrs.evolve(target, module=found.__module__, qualname=found.__qualname__)
+    for name, cls in classes.items():
+        if _recognises(cls):
+            return loader.at_its_name(target, cls, name)
+    return target  # it may register what is no model
 
 
 def _of_architecture(target: Target) -> Target:
@@ -83,7 +82,7 @@ def _of_architecture(target: Target) -> Target:
         cls = entry.load_model_cls()
     except Exception as error:
         raise loader.failure(target, f"importing {name} raised {said(error)}", error) from error
-    return attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
+    return loader.at_its_name(target, cls, name)
 
 
 def _maker(model: str, section: Mapping[str, Any]) -> Maker:

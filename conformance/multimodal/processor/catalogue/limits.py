@@ -138,7 +138,8 @@ RULES = section(
             sentence(_MOST),
         ),
         hint="Refuse what is longer than the dummy item. The largest picture is often not the "
-        "widest: try all shapes with as many pixels.",
+        "widest: try all shapes with as many pixels. What get_mm_max_tokens_per_item inherits may "
+        "be None.",
     ),
     Rule(
         id="MM-35",
