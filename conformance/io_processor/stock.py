@@ -31,8 +31,8 @@ class Stock:
 
     #: Some that were refused while valid ones were looked for.
     refused: tuple[Any, ...] = ()
-    #: What came of the data that got furthest, where none was answered.
-    furthest: str = ""
+    #: The data that got furthest, where none was answered, and what came of them.
+    furthest: tuple[Any, str] | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
