@@ -50,6 +50,9 @@ REFUSED = 4
 #: The calls that read data: what was refused in another one, or by vLLM, has got past these.
 _READING = frozenset({"parse_request", "parse_data"})
 
+#: A key that TOML takes without quotes.
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
 #: A key that is quoted.
 _QUOTED_KEY = re.compile(r"['\"`]([A-Za-z_]\w*)['\"`]")
 
@@ -124,7 +127,8 @@ def starter(keys: Iterable[str], *, taken: Any = None, model: bool = False) -> s
 def _toml(value: Any) -> str:  # noqa: ANN401 - JSON values
     """Return a value as an inline one of TOML; what that does not have is to be filled in."""
     if isinstance(value, dict):
-        each = (f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items())
+        names = {key: key if _BARE_KEY.fullmatch(key) else json.dumps(key) for key in value}
+        each = (f"{name} = {_toml(value[key])}" for key, name in names.items())
         return f"{{ {', '.join(each)} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
