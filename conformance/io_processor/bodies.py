@@ -39,6 +39,7 @@ from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching import endurance
 from conformance.watching.comparison import shortened
+from conformance.watching.descriptors import Descriptors
 from conformance.watching.endurance import Growth, Guard, Sent, Shares, Stalled, Trouble
 from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung, place_in
 from conformance.watching.untouched import Untouched
@@ -199,7 +200,8 @@ def send(plugin: type[Any], errand: endurance.Errand) -> Found | Trouble | Stall
     with suppress(Exception):
         asks(asking, bench)()
     with Guard.open(errand) as guard:
-        sending = _Sending(bench, guard, errand.first, guessing=asking.guessing)
+        watched = Descriptors.watched(errand.path)
+        sending = _Sending(bench, guard, errand.first, watched, guessing=asking.guessing)
         try:
             for name, data, form in stock.bodies(asked.valid, asked.invalid, asked.keys):
                 sending.ask(data, name, form)
@@ -230,6 +232,7 @@ class _Sending:
     _bench: Bench
     _guard: Guard
     _first: int
+    _descriptors: Descriptors  #: of this process
     guessing: bool  #: whether outputs are made up
     refused: int = 0
     answered: int = 0
@@ -313,7 +316,10 @@ class _Sending:
         """
         goes_on = self._growth.goes_on(form)
         seconds = self._growth.limit
-        with self._guard.sending(data, name, seconds=seconds) as sent:
+        with (
+            self._guard.sending(data, name, seconds=seconds) as sent,
+            self._descriptors.kept(lambda what: _Stopped(Trouble(sent, what))),
+        ):
             if data is None or sent.number < self._first or not goes_on:
                 return None  # vLLM itself refuses a request without data
             kind = kind if form is None else "long"
@@ -372,8 +378,9 @@ class _Sending:
             self.guessed = self.guessed or f"{called(sent)} {answer.describe()}"
             return None
         if endurance.no_memory(answer.error) and answer.call:
-            what = f"fills the server: {answer.call} asks for more than {endurance.FILL >> 30} GiB"
-            raise _Stopped(Trouble(sent, f"{what} ({answer.error})", fills=True))
+            what = f"{answer.call} needs more than {endurance.FILL >> 30} GiB in all"
+            what = f"fills the server: {what} ({answer.error})"
+            raise _Stopped(Trouble(sent, what, fills=True))
         self._failed.append((data, answer))
         return Kind.FAILED
 

@@ -55,6 +55,7 @@ QUESTIONS = Questions(
     answers=admission.answers,
     no_longer=admission.no_longer,
     outliving=isolation.outliving,
+    needs=prompts.needed,
     asks=parameters.asks,
     show=demonstrations.shown,
 )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from conformance.io_processor.stock import Stock, changed, fewer, near, places, 
 from conformance.io_processor.traffic import Do
 from conformance.search import examples
 from conformance.settings import UsageError
-from conformance.watching.comparison import difference, shortened
+from conformance.watching.comparison import difference
 
 #: Data of a profile's strategy that are tried, and variations that are kept.
 DRAWN = 8
@@ -49,6 +50,9 @@ REFUSED = 4
 #: The calls that read data: what was refused in another one, or by vLLM, has got past these.
 _READING = frozenset({"parse_request", "parse_data"})
 
+#: A key that TOML takes without quotes.
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
 #: A key that is quoted.
 _QUOTED_KEY = re.compile(r"['\"`]([A-Za-z_]\w*)['\"`]")
 
@@ -68,7 +72,7 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         )
     keys: tuple[str, ...] = ()
     refused: list[Any] = []
-    furthest = ""
+    furthest: tuple[Any, Answer] | None = None
     if section:
         given = _distinct(_drawn(section["valid"], bench.seed))
         keys = read_of(bench, given)
@@ -89,7 +93,7 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         prompts=tuple(counts),
         twins=pairs,
         refused=tuple(refused),
-        furthest=furthest,
+        furthest=furthest and (furthest[0], furthest[1].describe()),
     )
 
 
@@ -103,10 +107,32 @@ def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def starter(keys: Iterable[str]) -> str:
-    """Return a profile to start from."""
-    data = placeholders(keys) or placeholders(["text"])
-    return f"[io-processor]\nvalid = [ {{ {data} }}, {{ {data} }} ]\ninvalid = [ {{}} ]\n"
+def starter(keys: Iterable[str], *, taken: Any = None, model: bool = False) -> str:  # noqa: ANN401 - JSON values
+    """Return a profile to start from.
+
+    Args:
+        keys: what the plugin looks for.
+        taken: data that it made prompts of, where some are known.
+        model: whether it needs a model of its own.
+
+    """
+    if isinstance(taken, dict) and taken:
+        keys = taken
+    data = f"{{ {placeholders(keys) or placeholders(['text'])} }}"
+    first = data if taken is None else _toml(taken)
+    named = 'model = "FOLDER"\n' if model else ""
+    return f"[io-processor]\n{named}valid = [ {first}, {data} ]\ninvalid = [ {{}} ]\n"
+
+
+def _toml(value: Any) -> str:  # noqa: ANN401 - JSON values
+    """Return a value as an inline one of TOML; what that does not have is to be filled in."""
+    if isinstance(value, dict):
+        names = {key: key if _BARE_KEY.fullmatch(key) else json.dumps(key) for key in value}
+        each = (f"{name} = {_toml(value[key])}" for key, name in names.items())
+        return f"{{ {', '.join(each)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return '"..."' if value is None else json.dumps(value)
 
 
 def _drawn(values: Any, seed: int) -> list[Any]:  # noqa: ANN401 - a list or a strategy
@@ -212,7 +238,9 @@ def _prompts(bench: Bench, data: Any) -> tuple[int, Answer | None]:  # noqa: ANN
     return waits[0] if waits else 0, answer if answer.kind is Kind.ANSWERED else None
 
 
-def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
+def discover(
+    bench: Bench,
+) -> tuple[list[Any], tuple[str, ...], list[Any], tuple[Any, Answer] | None]:
     """Look for data that the plugin answers, by what it reads and what it complains about.
 
     Returns:
@@ -228,7 +256,7 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
     candidates: deque[tuple[Any, int]] = deque((each, 0) for each in begin)
     seen: list[Any] = []
     refused: list[Any] = []
-    furthest = ""
+    furthest: tuple[Any, Answer] | None = None
     for _ in range(ATTEMPTS):
         if not candidates:
             break
@@ -241,9 +269,10 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
         answer = bench.try_online(watching).answers[0]
         if answer.kind is Kind.ANSWERED and data != {}:
             keys.extend(key for key in dict.fromkeys(read) if key not in keys)
-            return [data, *_another(bench, data)], tuple(keys), refused, ""
-        if not furthest and answer.call not in _READING:
-            furthest = f"{shortened(data)} {answer.describe()}"
+            return [data, *_another(bench, data)], tuple(keys), refused, None
+        # What vLLM refuses has got past every hook that comes before it.
+        if answer.call not in _READING and (not furthest or (furthest[1].call and not answer.call)):
+            furthest = data, answer
         if answer.kind is Kind.REFUSED and len(refused) < REFUSED:
             refused.append(data)
         known, looked = data if isinstance(data, dict) else {}, len(read)
@@ -260,7 +289,7 @@ def discover(bench: Bench) -> tuple[list[Any], tuple[str, ...], list[Any], str]:
         if isinstance(data, dict) and answer.complaints:
             candidates.appendleft((mended(data, answer.complaints), looked))
     if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
-        return [{}], tuple(keys), [], ""
+        return [{}], tuple(keys), [], None
     # Without one that is answered nobody knows whether that was why.
     return [], tuple(keys or mentioned), [], furthest
 

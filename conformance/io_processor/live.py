@@ -78,7 +78,9 @@ class IOProcessorTrial(LiveTrial):
         if why := self._unsuited():
             ledger.blocked = why
         elif not bench.stock.given:
-            ledger.blocked = "nobody knows what the plugin takes: give a profile"
+            known = bench.stock.furthest
+            need = known and prompts.needed(bench, known[0])
+            ledger.blocked = need or "nobody knows what the plugin takes: give a profile"
         elif not bench.stock.invalid:
             ledger.beside[REFUSES] = "the profile names no invalid request"
 

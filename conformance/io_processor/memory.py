@@ -24,7 +24,7 @@ from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.stock import Path, changed, places, without
-from conformance.io_processor.trial import Trial
+from conformance.io_processor.trial import ENDURES, Trial
 from conformance.io_processor.watched import Watched
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -104,23 +104,27 @@ def forgets(trial: Trial) -> Finding:
     return failed(said, load.served, case={"answered": True, "unlike": True})
 
 
-@checks("IO-36", after=("IO-38",))
+@checks("IO-36")
 def abandons(trial: Trial) -> Finding:
     """What is held of requests that never came to ``post_process`` is bounded."""
     found = _look(trial, answered=False)
     # What is kept by their ids may be bounded, and what is kept of one id not.
-    loads: list[Callable[[Bench, Watched], _Load]] = [
-        partial(_Load, answered=False, unlike=True, alike=True)
-    ]
-    if refused := _refused(trial.bench):
-        loads.append(partial(_Refused, refused=refused))
-    for load in loads:
-        if found.verdict is Verdict.PASS:
-            made = load(trial.bench, trial.bench.make())
-            again = _judged(made, most=REFUSED, first=REFUSED)
-            # Where neither is endless, more is to be said of the one that takes a time.
-            found = found if found.case and again.verdict is Verdict.PASS else again
-    return found
+    found = _also(trial, found, partial(_Load, answered=False, unlike=True, alike=True))
+    if found.verdict is not Verdict.PASS:
+        return found
+    if trial.find(ENDURES).verdict is Verdict.FAIL:
+        return waiting(ENDURES)  # what is refused may end this process
+    refused = _refused(trial.bench)
+    return _also(trial, found, partial(_Refused, refused=refused)) if refused else found
+
+
+def _also(trial: Trial, found: Finding, load: Callable[[Bench, Watched], _Load]) -> Finding:
+    """Judge by other requests as well, where those so far show no fault."""
+    if found.verdict is not Verdict.PASS:
+        return found
+    again = _judged(load(trial.bench, trial.bench.make()), most=REFUSED, first=REFUSED)
+    # Where neither is endless, more is to be said of the one that takes a time.
+    return found if found.case and again.verdict is Verdict.PASS else again
 
 
 @checks("IO-44", after=("IO-36", "IO-35"))

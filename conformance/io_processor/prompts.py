@@ -58,30 +58,43 @@ def refused(bench: Bench) -> Refused | None:
     """Return which prompts vLLM does not take, with any model if there are such, or None."""
     first: Refused | None = None
     for data in bench.stock.valid[: bench.stock.given]:
-        try:
-            given = _given(bench, data)
-        except Exception:  # noqa: BLE001, S112 - another rule is about that
-            continue
-        try:
-            Documented(bench.generation, bench.around)._render(given)  # noqa: SLF001 - a friend
-        except Exception as error:  # noqa: BLE001 - vLLM refuses in many ways
-            why = said(error, bench.path)
-            if (need := _need(bench.around, given)) is None:
-                what = shortened(given) if isinstance(given, list | dict | str) else repr(given)
-                return Refused(
-                    f"vLLM does not take the prompts {what} of {shortened(data)}: {why}", data
-                )
-            if unsteady(bench, data):
-                continue  # which other rules are about: they may grow from call to call
-            own = bench.around.own
-            first = first or Refused(
-                f"the prompts of {shortened(data)} need {need}, and the harness's {own} will not "
-                f"do ({why}): name the plugin's model in the profile, [io-processor] "
-                'model = "FOLDER"',
-                data,
-                needs=True,
-            )
+        found = _refused(bench, data)
+        if found is not None and not found.needs:
+            return found
+        first = first or found
     return first
+
+
+def needed(bench: Bench, data: object) -> str | None:
+    """Say what model the prompts of data need, where it is none of the harness's own."""
+    found = _refused(bench, data)
+    return found.message if found is not None and found.needs else None
+
+
+def _refused(bench: Bench, data: object) -> Refused | None:
+    """Return that vLLM does not take the prompts of one request, or None."""
+    try:
+        given = _given(bench, data)
+    except Exception:  # noqa: BLE001 - another rule is about that
+        return None
+    try:
+        Documented(bench.generation, bench.around)._render(given)  # noqa: SLF001 - a friend
+    except Exception as error:  # noqa: BLE001 - vLLM refuses in many ways
+        why = said(error, bench.path)
+    else:
+        return None
+    if (need := _need(bench.around, given)) is None:
+        what = shortened(given) if isinstance(given, list | dict | str) else repr(given)
+        return Refused(f"vLLM does not take the prompts {what} of {shortened(data)}: {why}", data)
+    if unsteady(bench, data):
+        return None  # which other rules are about: they may grow from call to call
+    return Refused(
+        f"the prompts of {shortened(data)} need {need}, and the harness's {bench.around.own} will "
+        f"not do ({why}): name the plugin's model in the profile, [io-processor] "
+        'model = "FOLDER"',
+        data,
+        needs=True,
+    )
 
 
 def unsteady(bench: Bench, data: object = None) -> bool:

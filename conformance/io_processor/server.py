@@ -141,9 +141,15 @@ class Trial(IOProcessorTrial):
                         )
                         return
                     death = self.death()
+                    # What became of a variation in the simulator was made up: a real model may
+                    # refuse it, but no request may end its engine.
+                    varied = index >= self.bench.stock.given
+                    if varied and not death and not answer.late:
+                        continue
+                    ends = hostile.ENDURES if varied else live.SURVIVES
                     self.ledger.fail(
-                        live.SURVIVES if death else live.ANSWERS,
-                        f"the valid request {shortened(data)} {answer.describe()}"
+                        ends if death else live.ANSWERS,
+                        f"{self.bench.stock.called(index)} {answer.describe()}"
                         + (f", and {death}" if death else "")
                         + f"; {curl(client, data)}",
                     )
@@ -155,7 +161,8 @@ class Trial(IOProcessorTrial):
                 self.ledger.fail(rule, f"asked again, {shortened(data)} was answered {what}")
                 return
             self._alone.append(answers[0])
-            self.ledger.saw(live.ANSWERS, 2)
+            if answers[0].kind is Kind.ANSWERED:
+                self.ledger.saw(live.ANSWERS, 2)
         if all(answer.data is None for answer in self._alone):
             self.ledger.fail(live.ANSWERS, "every valid request was answered with nothing")
 

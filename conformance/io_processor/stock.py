@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import lookalikes, oddities
+from conformance.watching.comparison import shortened
 
 
 @attrs.frozen
@@ -30,8 +31,8 @@ class Stock:
 
     #: Some that were refused while valid ones were looked for.
     refused: tuple[Any, ...] = ()
-    #: What came of the data that got furthest, where none was answered.
-    furthest: str = ""
+    #: The data that got furthest, where none was answered, and what came of them.
+    furthest: tuple[Any, str] | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
@@ -44,10 +45,30 @@ class Stock:
             found |= {"refused": list(self.refused), "keys": list(self.keys)}
         return found
 
+    def called(self, index: int) -> str:
+        """Return what messages call a valid request: of a variation, what is its own."""
+        data = self.valid[index]
+        if index < self.given:
+            return f"the valid request {shortened(data)}"
+        apart = (_apart(data, other) for other in self.valid[: self.given])
+        number, own = min(enumerate(apart), key=lambda pair: len(repr(pair[1])))
+        return f"a variation of valid[{number}], {shortened(own)},"
+
     def several(self) -> list[int]:
         """Return the valid data that become more than one prompt, fewest prompts first."""
         found = [index for index, count in enumerate(self.prompts) if count > 1]
         return sorted(found, key=lambda index: (self.prompts[index], index))
+
+
+def _apart(data: Any, other: Any) -> Any:  # noqa: ANN401 - JSON values
+    """Return what of an object is not the same in another one, and of anything else all."""
+    if not isinstance(data, dict) or not isinstance(other, dict) or other.keys() - data.keys():
+        return data
+    return {
+        key: value
+        for key, value in data.items()
+        if key not in other or repr(value) != repr(other[key])
+    }
 
 
 def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values

@@ -18,6 +18,7 @@ from conformance.io_processor.meaning import Meaning
 from conformance.io_processor.watched import AFTER_OUTPUTS, Watched
 from conformance.settings import Budget
 from conformance.verdict import Cause, Verdict
+from conformance.watching.comparison import shortened
 from conformance.watching.interruption import PluginExited, PluginHung, place_in
 from conformance.watching.raised import said
 from conformance.watching.untouched import Untouched
@@ -56,6 +57,8 @@ class Questions:
     no_longer: Callable[[Trial], Finding | None]
     #: That prompts depend on earlier requests, though every request has a new instance.
     outliving: Callable[[Trial], Finding | None]
+    #: What model the prompts of data need, where it is none of the harness's own.
+    needs: Callable[[Bench, Any], str | None]
     #: The method that gives the parameters of a request.
     asks: Callable[[Watched, Bench], Callable[[], object]]
     #: Makes a counterexample that stands by itself.
@@ -233,10 +236,14 @@ class Trial(Judging):
         return self._trouble or None
 
     def _unknown_data(self) -> str:
-        keys = ", ".join(self.bench.stock.keys)
+        stock = self.bench.stock
+        keys = ", ".join(stock.keys)
         saw = f"it asks for {keys}" if keys else "nothing that was tried was answered"
-        if furthest := self.bench.stock.furthest:
-            saw += f"; {furthest}"
+        if stock.furthest is not None:
+            data, ended = stock.furthest
+            if need := self.questions.needs(self.bench, data):
+                return f"{need}, such as\n{discovery.starter((), taken=data, model=True)}"
+            saw += f"; {shortened(data)} {ended}"
         return f"nobody knows what the plugin takes ({saw}); give a profile such as\n" + (
-            discovery.starter(self.bench.stock.keys)
+            discovery.starter(stock.keys)
         )

@@ -13,11 +13,12 @@ import os
 import pickle
 import re
 import resource
+import stat
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,9 @@ _NO_MEMORY = re.compile(r"MemoryError|not enough memory|can't allocate memory|st
 
 #: A value that is told to the other process has at most so many bytes.
 _TOLD = 1 << 14
+
+#: Descriptor of stderr, and the most characters of its last line that messages show.
+_STDERR, _LINE = 2, 200
 
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in', re.MULTILINE)
 
@@ -107,15 +111,35 @@ def endured(
         first = 0
         while True:
             errand = Errand(function, folder, path, first, asked)
+            printed = _printed()
             try:
                 answer = untouched.run(errand)
             except Ended as ended:
-                answer = _left(Path(folder), ended.how, path)
+                last = _last_words(printed)
+                how = f"{ended.how}, after it wrote {last!r}" if last else ended.how
+                answer = _left(Path(folder), how, path)
             if not isinstance(answer, Stalled):
                 return answer
             if answer.trouble.sent.number == stalled:
                 return answer.trouble
             first = stalled = answer.trouble.sent.number
+
+
+def _printed() -> int:
+    """Return how much was written to stderr so far, where that is a file."""
+    with suppress(OSError):
+        return os.fstat(_STDERR).st_size
+    return 0
+
+
+def _last_words(before: int) -> str:
+    """Return the last line that was written to stderr since then, where that is a file."""
+    with suppress(OSError), Path(f"/dev/fd/{_STDERR}").open("rb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.seek(before)
+            lines = file.read().decode(errors="replace").splitlines()
+            return next((line.strip()[:_LINE] for line in reversed(lines) if line.strip()), "")
+    return ""
 
 
 @attrs.frozen

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,6 +109,22 @@ def test_prompts_that_need_another_model_are_no_fault(
     assert "tiny-embedding" in said
     assert "[io-processor] model" in said
     assert results["IO-27"].waits_for == ("IO-13",)
+
+
+def test_a_model_is_asked_for_where_trying_found_data(zygote: Zygote, tmp_path: Path) -> None:
+    """Without a profile, vLLM's refusal of the prompts is no lack of data that the plugin takes."""
+    path = tmp_path / "variation.py"
+    path.write_text(SOURCE + _prompts("[101, 2054, 102]"), encoding="utf-8")
+    specimen = Specimen(f"{path}:Variation", None, {}, generation="io/data")
+
+    said = str(certify(zygote, specimen, tmp_path, rules={"IO-07"})["IO-07"].message)
+
+    assert "need a vocabulary of 2,055 tokens" in said
+    assert "nobody knows" not in said
+    profile = tomllib.loads(said[said.index("[io-processor]\n") :])["io-processor"]
+    assert profile["model"] == "FOLDER"
+    assert list(profile["valid"][0]) == ["text"]
+    assert len(profile["valid"][0]["text"].split()) > 1
 
 
 @pytest.mark.parametrize("returned", ["[101, 2054, 102]", "[7] * 600"])

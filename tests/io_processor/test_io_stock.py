@@ -184,6 +184,17 @@ def test_a_starter_is_a_profile() -> None:
     assert section["invalid"] == [{}]
 
 
+def test_a_starter_has_the_data_that_were_taken() -> None:
+    """They stand first, and the second ones are the author's to fill in."""
+    taken = {"a key": 'a "text"', "list": [1, 0.5, {"on": True, "off": None}]}
+    section = tomllib.loads(discovery.starter((), taken=taken, model=True))["io-processor"]
+
+    filled = {"on": True, "off": "..."}
+    assert section["valid"][0] == {**taken, "list": [1, 0.5, filled]}
+    assert set(section["valid"][1]) == set(taken)
+    assert section["model"] == "FOLDER"
+
+
 def test_a_profile_without_valid_data_is_refused() -> None:
     """Without one valid request nothing can be shown."""
     with pytest.raises(UsageError, match=r"profile mine\.toml: \[io-processor\] valid must hold"):

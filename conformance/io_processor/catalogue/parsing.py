@@ -75,8 +75,8 @@ RULES = section(
             "Of bodies up to a megabyte, odd or long at any place, none ends the process, none "
             "makes a hook ask for more than 2 GiB, and none takes 10 seconds, unless the time "
             "grows no faster than the body; none makes a hook wait without a time limit for a "
-            "server that the client names; in engines and servers none changes what others are "
-            "answered."
+            "server that the client names; none closes a file or socket that is not its own; in "
+            "engines and servers none changes what others are answered."
         ),
         sources=(
             vllm(
@@ -93,8 +93,8 @@ RULES = section(
             document("vLLM does not perform any validation of input/output data"),
         ),
         hint="Bound every number and length before a loop, an allocation or a pattern uses it; "
-        "let no pattern repeat what it repeats already; give whatever fetches a time limit; never "
-        "end the process.",
+        "let no pattern repeat what it repeats already; give whatever fetches a time limit; open "
+        "no path that is not a text; never end the process.",
         evidence=ALL,
     ),
     Rule(
