@@ -51,8 +51,8 @@ def guess(read: Read, tried: Tried) -> Guessed:
     on, tables = _discover(read, tried)
     if on:
         tried = attrs.evolve(tried, waits=tried.waiting(on))
-        return Guessed(tuple(on), tables, read.keys, tried)
-    further, keys = _led_on(read, tried)
+        return Guessed(tuple(on), tables, _keys_with(on, read.keys, tried), tried)
+    further, led = _led_on(read, tried)
     before = tried.waits.tokens
     unknown = [*_unknown(read), *further]
     tried = attrs.evolve(tried, waits=tried.waiting(unknown))
@@ -61,7 +61,21 @@ def guess(read: Read, tried: Tried) -> Guessed:
         on, tables = _discover(read, tried)
     on = on or [*islice(filter(tried.acts, further), MOST_FOUND)]
     refused = None if on else _most_telling(_alone(read), tried)
-    return Guessed(tuple(on), tables, (*read.keys, *keys), tried, refused)
+    keys = _keys_with(on, (*read.keys, *led), tried)
+    return Guessed(tuple(on), tables, keys, tried, refused)
+
+
+def _keys_with(on: Sequence[Keywords], keys: Sequence[str], tried: Tried) -> tuple[str, ...]:
+    """Return keys that a plugin reads, with those that it reads only of requests that opt in."""
+    known = {*keys}
+    for keywords in on:
+        arguments: Keywords = dict(keywords.get("extra_args") or {})
+        for _ in range(MOST_KEYS):
+            if not (new := {*tried.watch(arguments).keys} - known):
+                break
+            known |= new
+            arguments |= dict.fromkeys(new, 1)  # it may look at others where this one is there
+    return (*keys, *sorted(known.difference(keys)))
 
 
 def _alone(read: Read) -> list[Keywords]:
