@@ -9,7 +9,7 @@ to key; and where nothing switches it on, what it says as it refuses is worth re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -51,8 +51,8 @@ def guess(read: Read, tried: Tried) -> Guessed:
     on, tables = _discover(read, tried)
     if on:
         tried = attrs.evolve(tried, waits=tried.waiting(on))
-        return Guessed(tuple(on), tables, read.keys, tried)
-    further, keys = _led_on(read, tried)
+        return Guessed(tuple(on), tables, _keys_with(on, read.keys, tried), tried)
+    further, led = _led_on(read, tried)
     before = tried.waits.tokens
     unknown = [*_unknown(read), *further]
     tried = attrs.evolve(tried, waits=tried.waiting(unknown))
@@ -60,8 +60,22 @@ def guess(read: Read, tried: Tried) -> Guessed:
     if tried.waits.tokens != before:
         on, tables = _discover(read, tried)
     on = on or [*islice(filter(tried.acts, further), MOST_FOUND)]
-    refused = None if on else _most_telling(_alone(read), tried)
-    return Guessed(tuple(on), tables, (*read.keys, *keys), tried, refused)
+    refused = None if on else _most_telling(_alone(read), [*_within(tables)], tried)
+    keys = _keys_with(on, (*read.keys, *led), tried)
+    return Guessed(tuple(on), tables, keys, tried, refused)
+
+
+def _keys_with(on: Sequence[Keywords], keys: Sequence[str], tried: Tried) -> tuple[str, ...]:
+    """Return keys that a plugin reads, with those that it reads only of requests that opt in."""
+    known = {*keys}
+    for keywords in on:
+        arguments: Keywords = dict(keywords.get("extra_args") or {})
+        for _ in range(MOST_KEYS):
+            if not (new := {*tried.watch(arguments).keys} - known):
+                break
+            known |= new
+            arguments |= dict.fromkeys(new, 1)  # it may look at others where this one is there
+    return (*keys, *sorted(known.difference(keys)))
 
 
 def _alone(read: Read) -> list[Keywords]:
@@ -85,12 +99,15 @@ def _discover(read: Read, tried: Tried) -> tuple[list[Keywords], dict[str, list[
     if len(found) == MOST_FOUND:
         return found, {}
     tables = {key: inner for key in read.keys if (inner := tried.within(key))}
-    within = (
-        {"extra_args": {key: dict.fromkeys(inner, value)}}
-        for key, inner in tables.items()
-        for value in LIKELY
-    )
-    return [*islice(chain(found, filter(tried.acts, within)), MOST_FOUND)], tables
+    within = filter(tried.acts, _within(tables))
+    return [*islice(chain(found, within), MOST_FOUND)], tables
+
+
+def _within(tables: Mapping[str, Sequence[str]]) -> Iterator[Keywords]:
+    """Yield tables with what is read of them, which has a likely value each."""
+    for key, inner in tables.items():
+        for value in LIKELY:
+            yield {"extra_args": {key: dict.fromkeys(inner, value)}}
 
 
 def _led_on(read: Read, tried: Tried) -> tuple[list[Keywords], tuple[str, ...]]:
@@ -129,12 +146,33 @@ def _unknown(read: Read) -> list[Keywords]:
     return [{}, *({"extra_args": arguments} for arguments in keys)]
 
 
-def _most_telling(sets: Sequence[Keywords], tried: Tried) -> str | None:
-    """Return the refusal that is said least often, and of what: the others came less far."""
-    said = [(keywords, refusal) for keywords in sets if (refusal := tried.refusal(keywords))]
-    counts = Counter(refusal for _, refusal in said)
-    rarest = min(said, key=lambda one: counts[one[1]], default=None)
-    if rarest is None:
-        return None
-    keywords, refusal = rarest
-    return f"extra_args={keywords['extra_args']!r} is refused: {refusal}"
+def _most_telling(
+    alone: Sequence[Keywords], within: Sequence[Keywords], tried: Tried
+) -> str | None:
+    """Return the refusal that is said least often, and of what: the others came less far.
+
+    A table that was looked into came further than all else, unless the same is said of it.  Where
+    nothing is refused, it is what the plugin raises as it serves a request.
+    """
+    said = _said(alone, tried.refusal)
+    known = {refusal for _, refusal in said}
+    further = [one for one in _said(within, tried.refusal) if one[1] not in known]
+    if said := further or said:
+        keywords, refusal = _rarest(said)
+        return f"extra_args={keywords['extra_args']!r} is refused: {refusal}"
+    if said := _said(alone, tried.raises):
+        keywords, raised = _rarest(said)
+        return f"with extra_args={keywords['extra_args']!r}, {raised}"
+    return None
+
+
+def _said(
+    sets: Sequence[Keywords], asked: Callable[[Keywords], str | None]
+) -> list[tuple[Keywords, str]]:
+    """Return what is said of each parameter set of which anything is."""
+    return [(keywords, said) for keywords in sets if (said := asked(keywords))]
+
+
+def _rarest(said: Sequence[tuple[Keywords, str]]) -> tuple[Keywords, str]:
+    counts = Counter(text for _, text in said)
+    return min(said, key=lambda one: counts[one[1]])

@@ -54,9 +54,10 @@ def ends_no_engine(rule_id: str, *sources: Source) -> Rule:
         id=rule_id,
         title="No request that a client can send ends the engine",
         statement=(
-            "A request with any value under the keys that the plugin reads is refused by "
-            "validate_params, or it is served: alone and among others nothing raises, nothing "
-            "hangs, memory stays bounded, and other requests do not notice."
+            "A request with any value under the keys that the plugin reads, or with arguments of "
+            "another plugin alone, is refused by validate_params, or it is served: alone and "
+            "among others nothing raises, nothing hangs, memory stays bounded, and other requests "
+            "do not notice."
         ),
         sources=sources,
         hint="Check in validate_params the type, the sign, the upper bound and the members of "

@@ -195,6 +195,16 @@ class Tried:
         error = self._raised(keywords)
         return None if error is None else str(error)
 
+    def raises(self, keywords: Keywords) -> str | None:
+        """Return what the plugin raises for a request, alone; None where it does not."""
+        try:
+            self.changes(keywords)
+        except PluginRaised as error:
+            return str(error)
+        except (PluginHung, PluginMisshapen, UsageError):
+            return None
+        return None
+
     def refuses(self, keywords: Keywords) -> bool:
         """Tell whether the plugin refuses a request in the way that clients are told of.
 

@@ -96,6 +96,42 @@ class Demanding(LogitsProcessor):
 """
 )
 
+#: Takes a table, says of each value in it what it wants, and of all else the same.
+DEMANDING_A_TABLE = DEMANDING.replace(
+    """\
+        if not isinstance(script, list) or any(type(token) is not int for token in script):
+            raise ValueError("script must be a list of token ids")
+        if len(script) != sampling_params.max_tokens:
+            raise ValueError(f"script must have max_tokens ({sampling_params.max_tokens}) tokens")
+""",
+    """\
+        if not isinstance(script, dict):
+            raise ValueError(f"script must be a mapping (got {script!r})")
+        if script.get("kind") not in ("verse", "prose"):
+            raise ValueError("kind must be verse or prose")
+""",
+)
+
+#: Refuses nothing, and says what it wants as it serves a request.
+DEMANDING_LATE = (
+    DEMANDING.partition("    @classmethod")[0]
+    + """\
+    def __init__(self, vllm_config, device, is_pin_memory):
+        pass
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        for _, params, _, _ in batch_update.added if batch_update else ():
+            if (params.extra_args or {}).get("script", "verse") not in ("verse", "prose"):
+                raise ValueError("script must be verse or prose")
+
+    def apply(self, logits):
+        return logits
+"""
+)
+
 #: Does nothing without a variable, and bans a token that the deployment and the model name.
 DEPLOYED = """\
 import os
@@ -143,18 +179,41 @@ def test_what_was_said_to_a_plugin_that_never_acted_is_told(zygote: Zygote, tmp_
     )
 
 
-def test_the_refusal_that_came_furthest_is_quoted(zygote: Zygote, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "quoted", "wanted"),
+    [
+        (
+            DEMANDING,
+            "extra_args={'script': [5, 67]} is refused: ",
+            "script must have max_tokens (16) tokens",
+        ),
+        (
+            DEMANDING_A_TABLE,
+            "extra_args={'script': {'kind': 67}} is refused: ",
+            "kind must be verse or prose",
+        ),
+        (
+            DEMANDING_LATE,
+            "with extra_args={'script': 67}, update_state(batch_update) raised ",
+            "script must be verse or prose",
+        ),
+    ],
+    ids=["value", "table", "late"],
+)
+def test_the_refusal_that_came_furthest_is_quoted(
+    zygote: Zygote, source: str, quoted: str, wanted: str, tmp_path: Path
+) -> None:
     """Where nothing switches a plugin on, what it says of the likeliest value is told."""
     path = tmp_path / "demands.py"
-    path.write_text(DEMANDING, encoding="utf-8")
+    path.write_text(source, encoding="utf-8")
 
     found = certify(zygote, Specimen(f"{path}:Demanding", None, {}), tmp_path)["LB-05"]
 
     message = found.message
     assert found.verdict is Verdict.NOT_VERIFIED
     assert message is not None
-    assert "extra_args={'script': [5, 67]} is refused: " in message
-    assert "script must have max_tokens (16) tokens" in message
+    assert quoted in message
+    assert wanted in message
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,44 @@ def test_keys_that_come_together_need_no_profile(zygote: Zygote, tmp_path: Path)
     assert "IndexError" in str(result["LB-38"].message)
 
 
+#: Looks at one key of requests that have another one, and at no other time.
+LOOKS_FURTHER = """
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class LooksFurther(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.scales = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.scales, batch_update, self.scale_of)
+
+    @staticmethod
+    def scale_of(params, prompt_ids, output_ids):
+        arguments = params.extra_args or {}
+        return arguments.get("scale", 2) if arguments.get("on") else None
+
+    def apply(self, logits):
+        for row, scale in self.scales.items():
+            logits[row] *= scale
+        return logits
+"""
+
+
+def test_keys_of_those_who_opt_in_need_no_profile(zygote: Zygote, tmp_path: Path) -> None:
+    """A key that a plugin reads only of requests that it acts on is seen, and tried with them."""
+    path = tmp_path / "looks_further.py"
+    path.write_text(LOOKS_FURTHER, encoding="utf-8")
+    result = certify(zygote, Specimen(f"{path}:LooksFurther", None, {}), tmp_path, rules={"LB-38"})
+
+    assert result["LB-38"].verdict is Verdict.FAIL
+    assert '"scale": ' in str(result["LB-38"].message)
+
+
 #: What comes with vLLM for DeepSeek-OCR, with values that anybody would send.
 NGRAM = Specimen(
     "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor",

@@ -41,6 +41,7 @@ from conformance.logits.fuzzing.values import (
 )
 from conformance.logits.keywords import converted
 from conformance.logits.played import Kind
+from conformance.logits.tried import UNRELATED
 from conformance.logits.watching import LIKELY_FIELDS
 from conformance.search import REQUESTS, TRIED, Found, draw
 from conformance.settings import Budget
@@ -159,6 +160,10 @@ class Explorer:
         lines.since_now()
         self._learn_what_is_usual(bases)
         at_edges = islice(requests(bases, parameters.keys, bench.vocabulary), AT_EDGES[self.budget])
+        # Plugins share `extra_args`: a client who wants another one sends its arguments alone.
+        others = self._try({"extra_args": dict(UNRELATED)}, thorough=True)
+        if others is not None and others.end is End.HARMFUL:
+            return self._ended(others, (keywords for keywords, _ in at_edges))
         kept = AMONG_OTHERS[self.budget] // 4  # for requests that are drawn
         end = time.process_time() + SECONDS[self.budget]
         found: tuple[Outcome, Position] | None = None
@@ -184,10 +189,14 @@ class Explorer:
                 return self._explored(self._draw(bases) or self._vary())
         if found is None:
             return self._explored(None)
-        smallest = self._smaller(*found)
-        if smallest.kind is not Kind.HUNG:
-            self._admit([*left, *(keywords for keywords, _ in at_edges)])
-        return self._explored(smallest)
+        left += (keywords for keywords, _ in at_edges)
+        return self._ended(self._smaller(*found), left)
+
+    def _ended(self, harm: Outcome, left: Iterable[Keywords]) -> Explored:
+        """Return what was found, and which of the other requests are refused."""
+        if harm.kind is not Kind.HUNG:
+            self._admit(left)
+        return self._explored(harm)
 
     def _admit(self, left: Iterable[Keywords]) -> None:
         """Ask for the admission of the other requests: what is refused is worth knowing."""
