@@ -193,6 +193,7 @@ def endured(untouched: Untouched, bench: Bench, asked: Asked) -> Found | Trouble
 def send(plugin: type[Any], errand: endurance.Errand) -> Found | Trouble | Stalled:
     """Send everything; this is the other process."""
     asked: Asked = errand.asked
+    watched = Descriptors.watched(errand.path)  # before the plugin opens any of its own
     bench = Bench.open(plugin, asked.generation, asked.model, asked.seed)
     for data in asked.valid:
         bench.try_online(data)  # whatever is made or compiled only once
@@ -200,7 +201,6 @@ def send(plugin: type[Any], errand: endurance.Errand) -> Found | Trouble | Stall
     with suppress(Exception):
         asks(asking, bench)()
     with Guard.open(errand) as guard:
-        watched = Descriptors.watched(errand.path)
         sending = _Sending(bench, guard, errand.first, watched, guessing=asking.guessing)
         try:
             for name, data, form in stock.bodies(asked.valid, asked.invalid, asked.keys):

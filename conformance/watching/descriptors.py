@@ -40,7 +40,8 @@ class Descriptors:
     @classmethod
     def watched(cls, path: str | None) -> Descriptors:
         """Watch for those that are open now, as long as this process lives."""
-        first = min(FIRST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        first = FIRST if most == resource.RLIM_INFINITY else min(FIRST, most // 2)
         copies = {}
         folder = Path("/proc/self/fd")
         for number in [int(each.name) for each in folder.iterdir()] if folder.is_dir() else ():
@@ -53,6 +54,7 @@ class Descriptors:
     @contextmanager
     def kept(self, stop: Callable[[str], Exception]) -> Iterator[None]:
         """Open again what the block opened by its number and closed, and stop at the first."""
+        self._opened.clear()
         try:
             yield
         finally:
@@ -73,7 +75,6 @@ class Descriptors:
         lost = {number: place for number, place in self._opened.items() if self._lost(number)}
         for number in lost:
             os.dup2(self._copies[number], number, inheritable=number in STANDARD)
-            del self._opened[number]
         return next(iter(lost.items()), None)
 
     def _lost(self, number: int) -> bool:
@@ -83,9 +84,11 @@ class Descriptors:
             return True
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], int) and arguments[0] in self._copies:
-            here = innermost(_frames(sys._getframe()), self._path)  # noqa: SLF001 - there is no other
-            self._opened[int(arguments[0])] = here
+        """Note what is opened by a number that is still of what was open before."""
+        if event != "open" or not isinstance(number := arguments[0], int):
+            return
+        if number in self._copies and not self._lost(number):
+            self._opened[int(number)] = innermost(_frames(sys._getframe()), self._path)  # noqa: SLF001 - there is no other
 
 
 def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
