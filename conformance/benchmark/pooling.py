@@ -8,7 +8,6 @@ servers compute the same.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -71,10 +70,12 @@ def _bodies(
         ValueError: what it makes of that cannot be asked for without it.
 
     """
-    bench_module = importlib.import_module("conformance.io_processor.bench")
-    stock = importlib.import_module("conformance.io_processor.stock")
-    bench = bench_module.Bench.open(class_of(plugin), plugin.generation, model, settings.seed)
-    found = stock.find(bench, section, origin="the profile")
+    # Imported here: they import vLLM, for which the run must have set the stage.
+    from conformance.io_processor.bench import Bench
+    from conformance.io_processor.discovery import find
+
+    bench = Bench.open(class_of(plugin), plugin.generation, model, settings.seed)
+    found = find(bench, section, origin="the profile")
     valid = found.valid[: found.given] or found.valid
     if not valid:
         raise UsageError(
