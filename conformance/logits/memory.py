@@ -4,7 +4,7 @@
 Of one that holds the same all the time there are fewer.
 
 A client may say what it likes: where the plugin takes other values than those of the profile, half
-of the requests have one that no other request has.
+of the requests have one that no other request has; after them as many come in which none has.
 """
 
 from __future__ import annotations
