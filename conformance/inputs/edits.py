@@ -87,7 +87,7 @@ def unordered(history: History, most: int) -> History:
     """Return the first requests of a history, which join and advance, and nothing else happens."""
     steps: list[Step] = []
     for step in history:
-        join = step.join[:most]
+        join = tuple(attrs.evolve(request, greedy=False) for request in step.join[:most])
         most -= len(join)
         steps.append(Step(join=join, repeat=step.repeat))
     return tuple(steps)

@@ -8,14 +8,16 @@ Where simpler strata are broken, it is not: one fault gives one failure, the nea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.generations import named
-from conformance.inputs import history
+from conformance.inputs import edits, history
 from conformance.inputs.history import Shape
 from conformance.logits import reasons, sweeps
 from conformance.logits.cases import history_case
+from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits.shrinking import minimise
 from conformance.logits.sweeps import Example
 from conformance.logits.trial import Trial
@@ -24,6 +26,9 @@ from conformance.verdict import Verdict
 
 #: What happens in a step and makes the difference between strata.
 _EVENTS = ("pause", "chunk", "rest", "draft", "lost")
+
+#: As many failing histories of a stratum, at most, are played without what happens in them.
+_PLAYED_PLAINLY = 8
 
 #: A finding, and the counterexample that shows it.
 Judged = tuple[Finding, dict[str, Any] | None]
@@ -90,6 +95,8 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
         return trial.examples()
     strata = trial.contract.strata
     examples = trial.stratum(shape)
+    if shape == strata.plain:
+        examples = [*examples, *trial.once(_plain_trouble)]
     if rule in trial.contract.anywhere:
         # The stratum makes it likely; such trouble shows anywhere.
         own = (shape, strata.about(rule))
@@ -98,6 +105,50 @@ def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     if clean and not any(e.played.faults for e in trial.examples()):
         return examples + trial.stratum(strata.everything)
     return examples
+
+
+def _plain_trouble(trial: Trial) -> list[Example]:
+    """Return what fails as well where the requests of failing histories just join and advance.
+
+    The plain stratum may have missed it by chance; then it is no fault of what else happened.
+    """
+    plain = trial.contract.strata.plain
+    every = trial.examples()
+    if any(_is_plain(trial, example) for example in every if example.shape == plain):
+        return []
+    shapes = dict.fromkeys(example.shape for example in every)
+    found = (_plainly(trial, [each for each in every if each.shape == shape]) for shape in shapes)
+    return next(filter(None, found), [])
+
+
+def _plainly(trial: Trial, examples: Iterable[Example]) -> list[Example]:
+    """Return one of these that fails as well without what happens in it, as played then."""
+    apart = trial.contract.strata.apart
+    failing = [
+        each
+        for each in examples
+        if each.played.faults and each.shape not in apart and not sweeps.hung(each)
+    ]
+    failing.sort(key=lambda example: history.size(example.history))
+    again = (_without_events(trial, example) for example in failing[:_PLAYED_PLAINLY])
+    return list(islice((example for example in again if _is_plain(trial, example)), 1))
+
+
+def _without_events(trial: Trial, example: Example) -> Example:
+    """Have the requests of a history just join and advance."""
+    strata = trial.contract.strata
+    return strata.run(trial.bench, strata.plain, edits.unordered(example.history, MAX_REQUESTS))
+
+
+def _is_plain(trial: Trial, example: Example) -> bool:
+    """Tell whether an example of the plain stratum breaks what other rules wait for."""
+    return not example.rules().isdisjoint(_first(trial))
+
+
+def _first(trial: Trial) -> set[str]:
+    """Return the rules that every other one waits for where the plain stratum breaks them."""
+    strata = trial.contract.strata
+    return {strata.owner(strata.plain), *trial.contract.leading}
 
 
 def _mixed(trial: Trial) -> str:
@@ -119,6 +170,8 @@ def _traced(trial: Trial) -> dict[str, Example]:
     strata, rule = trial.contract.strata, _mixed(trial)
     examples = _examples(trial, rule, strata.plain)
     failing = [example for example in examples if rule in example.rules()]
+    if _plainly(trial, failing):
+        return {}
     found: dict[str, Example] = {}
     for example in sorted(failing, key=lambda each: history.size(each.history)):
         if example.shape != strata.everything:
@@ -147,7 +200,8 @@ def _failing_in_parts(trial: Trial) -> dict[Shape, Example]:
         assert parts is not None
         failing = [example for example in trial.stratum(shape) if rule in example.rules()]
         again = [strata.run(trial.bench, parts, example.history) for example in failing]
-        if again and all(owner in example.rules() for example in again):
+        shown = again and all(owner in example.rules() for example in again)
+        if shown and not _plainly(trial, failing):
             found[shape] = min(again, key=lambda example: history.size(example.history))
     return found
 
@@ -187,7 +241,8 @@ def _of_advice(trial: Trial, rule: str, smallest: Example) -> tuple[str, Example
 
 def roots(trial: Trial) -> list[str]:
     """Return the rules that histories break, but for those that simpler failures explain."""
-    broken = {rule for example in trial.examples() for rule in example.rules()}
+    examples = [*trial.examples(), *trial.once(_plain_trouble)]
+    broken = {rule for example in examples for rule in example.rules()}
     broken.discard(trial.contract.means)  # what nobody but the author knows explains nothing
     return sorted(
         rule
@@ -205,7 +260,7 @@ def _look_first(trial: Trial, rule: str, shape: Shape | None) -> list[str]:
         return [first]
     if shape in contract.strata.without and shape in _of_parts(trial):
         return [contract.strata.without[shape][0]]
-    return _simpler(trial, contract.strata.built_on.get(shape, ())) if shape else []
+    return _simpler(trial, shape) if shape else []
 
 
 def _failure(
@@ -214,10 +269,17 @@ def _failure(
     """Return the failure with the smallest history that shows it, unless it is all advice."""
     if rule == _mixed(trial) and _advised(trial):
         return passed(len(examples) - len(failing), sweeps.acted(examples)), None
-    smallest = min(failing, key=lambda example: history.size(example.history))
     strata = trial.contract.strata
+    plainly = [each for each in _plainly(trial, failing) if rule in each.rules()]
+    smallest = min(plainly or failing, key=lambda example: history.size(example.history))
     if not trial.survey:
-        smallest = minimise(strata, trial.bench, rule, smallest, trial.budget)
+        # Rules that others wait for are broken by whatever breaks them.
+        any_shape = rule in _first(trial) or smallest.shape in (strata.plain, *strata.apart)
+
+        def needed(example: Example) -> bool:
+            return any_shape or not _is_plain(trial, _without_events(trial, example))
+
+        smallest = minimise(strata, trial.bench, rule, smallest, trial.budget, needed=needed)
     return _shown(trial, rule, examples, smallest)
 
 
@@ -231,14 +293,20 @@ def _shown(trial: Trial, rule: str, examples: Sequence[Example], smallest: Examp
     return failed(message, len(examples), acted), history_case(trial.bench, smallest, trouble)
 
 
-def _simpler(trial: Trial, shapes: Iterable[Shape]) -> list[str]:
+def _simpler(trial: Trial, shape: Shape) -> list[str]:
     """Return the rules that are broken in strata which another one is made of."""
+    strata = trial.contract.strata
+    shapes = strata.built_on.get(shape, ())
+    examples: list[Example] = []
+    if strata.plain in shapes:
+        alone = trial.few or trial.survey  # then other strata may not have been played
+        examples += _plainly(trial, trial.stratum(shape)) if alone else trial.once(_plain_trouble)
+    examples += [example for each in shapes for example in trial.stratum(each)]
     return list(
         dict.fromkeys(
             rule
-            for shape in shapes
-            for example in trial.stratum(shape)
+            for example in examples
             for rule in sorted(example.rules())
-            if rule == trial.contract.strata.owner(shape) or rule in trial.contract.leading
+            if rule == strata.owner(example.shape) or rule in trial.contract.leading
         )
     )

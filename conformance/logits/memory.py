@@ -4,7 +4,7 @@
 Of one that holds the same all the time there are fewer.
 
 A client may say what it likes: where the plugin takes other values than those of the profile, half
-of the requests have one that no other request has.
+of the requests have one that no other request has; after them as many come in which none has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -88,6 +89,12 @@ class Requests:
     numbers: Iterator[int]
     every: bool = False  #: whether all have another one, and not half of them
 
+    @property
+    def share(self) -> str:
+        """How many requests bring another value, where half of those do that can."""
+        share = Fraction(len(self.places), 2 * len(self.bench.choices))
+        return f"{share.numerator} in {share.denominator}"
+
     def following(self) -> tuple[int, SamplingParams]:
         """Return the number and the parameters of the next request.
 
@@ -144,8 +151,8 @@ def look(bench: Stock, begin: Begin, names: tuple[str, ...], budget: Budget) -> 
         # What is raised for a value, other rules say.
         with suppress(PluginRaised, PluginMisshapen, PluginHung):
             found = _look(Requests(bench, places, numbers), begin, names, budget)
-        if found is not None and found.verdict is Verdict.PASS:
-            return found
+    # Also where that is well: what grows under a value that is repeated may have made room for
+    # others there.
     plain = _look(Requests(bench, {}, numbers), begin, names, budget)
     return plain if found is None or plain.verdict is not Verdict.PASS else found
 
@@ -202,7 +209,7 @@ def _with_values(requests: Requests, serve: Serve, grew: str) -> str | None:
             return None
         before = now
     places = ", ".join(".".join(map(str, path)) for path in _varied(requests))
-    return f"{grew} that has a value of its own: {places}"
+    return f"{grew}, with {requests.share} bringing a value of its own: {places}"
 
 
 def _varied(requests: Requests) -> list[list[Any]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from hypothesis.errors import HypothesisException
@@ -16,8 +17,31 @@ from conformance.search import STRATUM, Found
 from conformance.settings import Budget
 
 
-def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: Budget) -> Example:
-    """Return the smallest example found that breaks the rule in the same stratum."""
+def minimise(
+    strata: Strata,
+    bench: Stock,
+    rule: str,
+    failing: Example,
+    budget: Budget,
+    *,
+    needed: Callable[[Example], bool] = lambda _: True,
+) -> Example:
+    """Return the smallest example found that breaks the rule in the same stratum.
+
+    Args:
+        strata: those of the generation.
+        bench: the plugin with what it is tried on.
+        rule: what is broken.
+        failing: the example to begin with.
+        budget: how many histories.
+        needed: tells of an example that breaks the rule whether what the stratum is about is to
+            blame; others do not count.
+
+    """
+
+    def breaks(example: Example) -> bool:
+        return rule in example.rules() and needed(example)
+
     if hung(failing):
         return failing
     best = failing
@@ -29,7 +53,7 @@ def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: 
         if left < 0:
             return
         example = strata.run(bench, failing.shape, drawn)
-        if rule in example.rules():
+        if breaks(example):
             if history.size(drawn) < history.size(best.history):
                 best = example
             raise Found
@@ -40,11 +64,13 @@ def minimise(strata: Strata, bench: Stock, rule: str, failing: Example, budget: 
         count = count_of(strata, failing.shape, budget)
         generate(bench, failing.shape, count, body, shrinks=True)
     if best is failing:
-        best = _reduced(strata, bench, rule, failing, STRATUM.smaller(budget))
-    return _plainest(strata, bench, rule, best)
+        best = _reduced(strata, bench, breaks, failing, STRATUM.smaller(budget))
+    return _plainest(strata, bench, breaks, best)
 
 
-def _reduced(strata: Strata, bench: Stock, rule: str, failing: Example, left: float) -> Example:
+def _reduced(
+    strata: Strata, bench: Stock, breaks: Callable[[Example], bool], failing: Example, left: float
+) -> Example:
     """Return an example with less in it: one that is a variation cannot be drawn again."""
     found = True
     while found:
@@ -54,16 +80,18 @@ def _reduced(strata: Strata, bench: Stock, rule: str, failing: Example, left: fl
             if left < 0:
                 return failing
             example = strata.run(bench, failing.shape, less)
-            if rule in example.rules() and history.size(less) < history.size(failing.history):
+            if history.size(less) < history.size(failing.history) and breaks(example):
                 failing, found = example, True
                 break
     return failing
 
 
-def _plainest(strata: Strata, bench: Stock, rule: str, failing: Example) -> Example:
+def _plainest(
+    strata: Strata, bench: Stock, breaks: Callable[[Example], bool], failing: Example
+) -> Example:
     """Return the example without what it does not take: its words must not name another cause."""
     for simpler in edits.plainer(failing.history):
         example = strata.run(bench, failing.shape, simpler)
-        if rule in example.rules():
-            return _plainest(strata, bench, rule, example)
+        if breaks(example):
+            return _plainest(strata, bench, breaks, example)
     return failing
