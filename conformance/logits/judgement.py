@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+import attrs
+
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.generations import named
 from conformance.inputs import edits, history
@@ -195,15 +197,24 @@ def _of_parts(trial: Trial) -> dict[Shape, Example]:
 
 def _failing_in_parts(trial: Trial) -> dict[Shape, Example]:
     strata, found = trial.contract.strata, {}
-    for shape, (owner, _) in strata.without.items():
+    for shape, (owner, whole) in strata.without.items():
         rule, parts = strata.owner(shape), strata.about(owner)
         assert parts is not None
         failing = [example for example in trial.stratum(shape) if rule in example.rules()]
         again = [strata.run(trial.bench, parts, example.history) for example in failing]
         shown = again and all(owner in example.rules() for example in again)
-        if shown and not _plainly(trial, failing):
+        if shown and not _plainly(trial, failing) and not _wholly(trial, whole, failing):
             found[shape] = min(again, key=lambda example: history.size(example.history))
     return found
+
+
+def _wholly(trial: Trial, whole: Shape, failing: Iterable[Example]) -> bool:
+    """Tell whether one of these fails as well where all of a prompt is computed in one step."""
+    rule, run = trial.contract.strata.owner(whole), trial.contract.strata.run
+    histories = (
+        tuple(attrs.evolve(step, chunk=()) for step in example.history) for example in failing
+    )
+    return any(rule in run(trial.bench, whole, each).rules() for each in histories)
 
 
 def _shown_in_parts(trial: Trial, rule: str) -> Example | None:
