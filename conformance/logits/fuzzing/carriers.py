@@ -55,8 +55,17 @@ def carried(params: SamplingParams) -> SamplingParams | None:
         return None
 
 
+#: The seeds that vLLM takes.
+_SEEDS = range(-(2**63), 2**63)
+
+
 def admitted_by_host(params: SamplingParams, config: Any) -> bool:  # noqa: ANN401 - VllmConfig
-    """Tell whether vLLM itself admits a request to a model; older releases check less."""
+    """Tell whether vLLM itself admits a request to a model; older releases check less.
+
+    A seed has 64 bits: the server refuses others, and no runner of vLLM's own has room for them.
+    """
+    if params.seed is not None and params.seed not in _SEEDS:
+        return False
     verify = getattr(params, "verify", None)
     if verify is None:
         return True
