@@ -262,8 +262,8 @@ class Drawing:
         """Leave out what the model never says."""
         return cast("SearchStrategy[Sample]", drawn.filter(lambda sample: sample is not None))
 
-    def first(self) -> list[Sample]:
-        """Return answers that are tried before any that is drawn."""
+    def first(self, other: Message | None = None) -> list[Sample]:
+        """Return answers that are tried before any that is drawn, one of which says the *other*."""
         edges = self._edges()[:1] if self.format.marked else ()
         if self.format.thinks is not None:
             messages = [THINKING]
@@ -287,7 +287,8 @@ class Drawing:
                     messages.append(Message(calls=(told,)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
             in_bytes = Message("", lead, (attrs.evolve(PROBE, arguments=arguments),))
-        return [*self._samples(*messages), *self._samples(in_bytes, pieces=True)]
+        found = [*self._samples(*messages), *self._samples(in_bytes, pieces=True)]
+        return found if other is None else [*self._samples(other), *found]
 
     def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:
         call = st.sampled_from(tools).flatmap(lambda tool: self._call(tool["function"]))
